@@ -1,0 +1,298 @@
+"""Every error Tailrace raises on its own account, each named for what has to be done about it.
+
+An error says three things, in this order: what happened, where, and what to do next. The place is kept in typed
+attributes and not only in the text, so that a driver can complete it on the way up (a codec does not know the offset
+of what it decodes)::
+
+    raise BadRecordError("the value is not JSON", reason="undecodable", topic="departures", mend="...")
+    ...
+    except BadRecordError as error:
+        error.partition, error.offset = 3, 17
+        raise
+
+Errors can be pickled; a worker process sends them to its parent.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+BadReason = Literal[
+    "undecodable", "wrong-type", "missing-key", "bad-key", "missing-time", "bad-time", "foreign-partition"
+]
+"""Why a record was refused; the dead letters carry it as a header."""
+
+
+class TailraceError(Exception):
+    """The root of all errors of this package.
+
+    ``what`` is the first half of the message, without its place; ``mend`` says what to do next.
+    """
+
+    places: ClassVar[tuple[str, ...]] = ()
+    """Names of the attributes that say where it happened, in the order of the message."""
+
+    def __init__(self, what: str, *, mend: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.mend = mend
+
+    def __str__(self) -> str:
+        known = ((name, getattr(self, name)) for name in self.places)
+        where = ", ".join(f"{name} {value!r}" for name, value in known if value is not None)
+        said = f"{self.what} ({where})" if where else self.what
+        return f"{said.rstrip('.')}. {self.mend}" if self.mend else said
+
+
+# --- The declaration is wrong: change the code ---
+
+
+class DefinitionError(TailraceError, TypeError):
+    """A declaration (app, topic, actor, handler) makes no sense. Raised while the code is imported or planned."""
+
+
+class DurableTypeError(DefinitionError):
+    """A field's type cannot be stored and read back unchanged."""
+
+    places = ("owner", "field")
+
+    def __init__(
+        self, what: str, *, owner: str | None = None, field: str | None = None, mend: str = ""
+    ) -> None:
+        super().__init__(what, mend=mend)
+        self.owner = owner
+        self.field = field
+
+
+# --- A handler does what it must not: change the code ---
+
+
+class UsageError(TailraceError):
+    """The API was misused at run time, in a handler or by the program around it."""
+
+
+class DurableValueError(UsageError):
+    """A value does not belong to the type its field declares, so a restart would change or lose it."""
+
+    places = ("owner", "field")
+
+    def __init__(
+        self, what: str, *, owner: str | None = None, field: str | None = None, mend: str = ""
+    ) -> None:
+        super().__init__(what, mend=mend)
+        self.owner = owner
+        self.field = field
+
+
+class UnsetFieldError(DurableValueError):
+    """A field without default was still unset when the handler returned."""
+
+
+class StateLeakError(UsageError):
+    """An object that belongs to one key or one step was used in another."""
+
+    places = ("actor", "key")
+
+    def __init__(
+        self, what: str, *, actor: str | None = None, key: object | None = None, mend: str = ""
+    ) -> None:
+        super().__init__(what, mend=mend)
+        self.actor = actor
+        self.key = key
+
+
+class TimerLoopError(UsageError):
+    """Timers of one key keep setting timers that are due at once."""
+
+    places = ("actor", "key", "timer")
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        actor: str | None = None,
+        key: object | None = None,
+        timer: str | None = None,
+        mend: str = "",
+    ) -> None:
+        super().__init__(what, mend=mend)
+        self.actor = actor
+        self.key = key
+        self.timer = timer
+
+
+class HandlerError(TailraceError):
+    """A handler raised; ``__cause__`` is its exception. Nothing it did remains."""
+
+    places = ("app", "actor", "handler", "topic", "partition", "offset", "key", "timer")
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        app: str | None = None,
+        actor: str | None = None,
+        handler: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        key: object | None = None,
+        timer: str | None = None,
+        mend: str = "",
+    ) -> None:
+        super().__init__(what, mend=mend)
+        self.app = app
+        self.actor = actor
+        self.handler = handler
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.key = key
+        self.timer = timer
+
+
+class QueryError(TailraceError):
+    """A query failed, or asked for an actor, query or key that is not here; ``__cause__`` may say more."""
+
+    places = ("actor", "query", "key")
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        actor: str | None = None,
+        query: str | None = None,
+        key: object | None = None,
+        mend: str = "",
+    ) -> None:
+        super().__init__(what, mend=mend)
+        self.actor = actor
+        self.query = query
+        self.key = key
+
+
+# --- The input is wrong: look at the record, its producer or its topic ---
+
+
+class RecordError(TailraceError):
+    """Something about one record; knows its place in the log as far as the raiser did."""
+
+    places = ("topic", "partition", "offset", "key")
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        key: object | None = None,
+        mend: str = "",
+    ) -> None:
+        super().__init__(what, mend=mend)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.key = key
+
+
+class BadRecordError(RecordError):
+    """A record cannot be handled: undecodable, of the wrong type, without a key, with an absurd time."""
+
+    places = ("reason", *RecordError.places)
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        reason: BadReason = "undecodable",
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        key: object | None = None,
+        mend: str = "",
+    ) -> None:
+        super().__init__(what, topic=topic, partition=partition, offset=offset, key=key, mend=mend)
+        self.reason: BadReason = reason
+
+
+class WrongPartitionError(RecordError):
+    """A key came from a partition that murmur2 does not give it: its producer uses another partitioner."""
+
+
+class UnknownTopicError(RecordError):
+    """A topic that was named is not declared, or does not exist in the log."""
+
+
+# --- The stored state is not ours to run on: look at the state folder or the versions ---
+
+
+class IncompatibleStateError(TailraceError):
+    """What is stored for an actor cannot be read as what is now declared."""
+
+    places = ("actor", "field", "stored", "declared")
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        actor: str | None = None,
+        field: str | None = None,
+        stored: str | None = None,
+        declared: str | None = None,
+        mend: str = "",
+    ) -> None:
+        super().__init__(what, mend=mend)
+        self.actor = actor
+        self.field = field
+        self.stored = stored
+        self.declared = declared
+
+
+class StateFolderError(TailraceError):
+    """Something about stored state; ``path`` is where it lies, if it lies in a file."""
+
+    places = ("path",)
+
+    def __init__(self, what: str, *, path: str | None = None, mend: str = "") -> None:
+        super().__init__(what, mend=mend)
+        self.path = path
+
+
+class NewerFormatError(StateFolderError):
+    """State or tape was written by a newer version than this one; run that version."""
+
+
+class CorruptStateError(StateFolderError):
+    """State or tape is damaged. It is left as it was found."""
+
+
+class ForeignStateError(StateFolderError):
+    """A folder holds something else, or another app's or task's state. It is left as it was found."""
+
+
+class StateUnavailableError(StateFolderError):
+    """The state folder cannot be written or read now: full, read-only, gone. Nothing committed is lost."""
+
+
+# --- The log or another process stands in the way: retry, restart or look there ---
+
+
+class LogUnavailableError(TailraceError):
+    """The log did not answer. Nothing was committed by this call; it may be retried."""
+
+
+class FencedError(TailraceError):
+    """Another worker has taken this task over. Stop at once; nothing more of it can be committed here."""
+
+
+class CommitUnknownError(TailraceError):
+    """A commit was sent and its outcome is not known; look it up in the log before going on."""
+
+
+class ReplayDivergedError(TailraceError):
+    """Running the same causes again gave other results: the code changed, or is not deterministic."""
+
+
+class EnvironmentMismatchError(TailraceError):
+    """A rebuild runs where results could differ (another Python, msgspec or tzdata than the tape names)."""
