@@ -1,7 +1,7 @@
 """Every error Tailrace raises on its own account, each named for what has to be done about it.
 
-An error says three things, in this order: what happened, where, and what to do next. The place is kept in
-typed attributes and not only in the text, so that a driver can complete it on the way up (a codec does not know
+An error says three things: what happened, where, and what to do next. The place is kept in
+typed attributes, not only in the text: a driver can complete it on the way up (a codec does not know
 the offset of what it decodes)::
 
     raise BadRecordError("the value is not JSON", reason="undecodable", topic="departures", mend="...")
@@ -48,7 +48,7 @@ class TailraceError(Exception):
 
 
 class DefinitionError(TailraceError, TypeError):
-    """A declaration (app, topic, actor, handler) makes no sense. Raised on import or when the app is planned."""
+    """A declaration (app, topic, actor, handler) makes no sense. Raised on import or by planning the app."""
 
 
 class DurableTypeError(DefinitionError):
