@@ -1,0 +1,94 @@
+# Tailrace. Needs Python 3.11, 3.12 or 3.13 and make, nothing else: every target sets up what it uses.
+#
+#   make demo      run the examples
+#   make test      lint, types, and the tests on every supported Python
+#
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+SHELL := /bin/sh
+
+# The first of these that is found runs everything; the others, where found, run the tests.
+PYTHONS := 3.11 3.12 3.13
+
+# Seeds of each property test: on the main Python, on the others, and in `make fuzz`.
+SEEDS ?= 1000
+SEEDS_OTHERS ?= 100
+SEEDS_FUZZ ?= 20000
+
+BIN := .venv/bin
+LOCK := requirements/dev.txt
+# Absent names fall out, so that the checks work while a room is still empty.
+SOURCES = $(wildcard framework services schemas tests benchmarks .ci docs)
+
+.PHONY: help
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*  ## /\1	/p' Makefile | expand -t 10
+
+.PHONY: demo
+demo: .venv/installed  ## run the example services
+	$(BIN)/python -m services.demo
+
+.PHONY: test
+test: .venv/installed  ## lint, types, and the tests on each Python found
+	@$(BIN)/python .ci/suite.py --seeds $(SEEDS) --seeds-others $(SEEDS_OTHERS) $(PYTHONS)
+
+.PHONY: quick
+quick: .venv/installed  ## the tests on the main Python, few seeds
+	TAILRACE_SEEDS=20 $(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+.PHONY: lint lint-format lint-rules lint-imports
+lint: lint-format lint-rules lint-imports  ## format, lint rules, direction of imports
+lint-format: .venv/installed
+	$(BIN)/ruff format --check --quiet $(SOURCES)
+lint-rules: .venv/installed
+	$(BIN)/ruff check $(SOURCES)
+lint-imports: .venv/installed
+	$(BIN)/lint-imports
+
+.PHONY: types types-mypy types-pyright
+types: types-mypy types-pyright  ## mypy and pyright, both strict
+types-mypy: .venv/installed
+	$(BIN)/mypy
+types-pyright: .venv/installed
+	$(BIN)/basedpyright --warnings
+
+.PHONY: format
+format: .venv/installed  ## format and mend what ruff can mend
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+.PHONY: docs
+docs: .venv/installed  ## links and snippets of the documentation
+	$(BIN)/python -m pytest -q tests/test_documentation.py
+
+.PHONY: bench
+bench: .venv/installed  ## measure, and print target beside measured
+	$(BIN)/python -m benchmarks.run
+
+.PHONY: fuzz
+fuzz: .venv/installed  ## property tests, many seeds (SEEDS_FUZZ=20000, FIRST_SEED=0)
+	TAILRACE_SEEDS=$(SEEDS_FUZZ) TAILRACE_FIRST_SEED=$(or $(FIRST_SEED),0) \
+	    $(BIN)/python -m pytest -n 2 --dist worksteal -q -m property
+
+.PHONY: lock
+lock:  ## resolve the dependencies anew (needs uv on the PATH)
+	$(call compile,runtime) pyproject.toml
+	$(call compile,extras) -c requirements/runtime.txt --all-extras pyproject.toml
+	$(call compile,dev) -c requirements/extras.txt pyproject.toml requirements/dev.in
+
+# The tools give way to the extras (dev after extras), so that one environment can hold both.
+compile = uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
+    --no-emit-find-links --custom-compile-command "make lock" -o requirements/$(1).txt
+
+.PHONY: clean
+clean:  ## remove environments, caches and reports
+	rm -rf .venv .venv-3.* .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# .venv is made with the first Python found, .venv-X.Y with that one.
+.venv/installed: $(LOCK) pyproject.toml .ci/environment
+	.ci/environment .venv $(PYTHONS)
+
+.venv-%/installed: $(LOCK) pyproject.toml .ci/environment
+	.ci/environment .venv-$* $*

@@ -1,0 +1,42 @@
+"""How much the property tests try, and what every test may ask for.
+
+TAILRACE_SEEDS says how many seeds a property test runs (`make test`: 1000 on one Python, 100 on the others; `make fuzz`:
+many more) and TAILRACE_FIRST_SEED where they begin. Everything random in a test comes from such a seed or from Hypothesis.
+"""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+SEEDS = int(os.environ.get("TAILRACE_SEEDS", "100"))
+FIRST_SEED = int(os.environ.get("TAILRACE_FIRST_SEED", "0"))
+SEEDS_PER_TEST = 50  # dealt out in stretches of this length, so that workers share them and a failure is near
+FUZZING = SEEDS > 1000
+
+# The suite draws the same examples each time, so a red run is a change's doing; `make fuzz` looks for new ones.
+settings.register_profile(
+    "suite",
+    max_examples=max(10, SEEDS // 10),
+    deadline=None,  # a shared machine stalls at times
+    derandomize=not FUZZING,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("suite")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test with an argument `seeds: range` runs once for each stretch of the seeds; it loops over them itself."""
+    if "seeds" in metafunc.fixturenames:
+        stop = FIRST_SEED + SEEDS
+        starts = range(FIRST_SEED, stop, SEEDS_PER_TEST)
+        stretches = [range(start, min(start + SEEDS_PER_TEST, stop)) for start in starts]
+        metafunc.parametrize("seeds", stretches, ids=[f"{s.start}-{s.stop - 1}" for s in stretches])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what tries many seeds as `property`."""
+    for item in items:
+        if item.get_closest_marker("hypothesis") or "seeds" in getattr(item, "fixturenames", ()):
+            item.add_marker("property")
