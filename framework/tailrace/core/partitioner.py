@@ -1,0 +1,52 @@
+"""Which partition a key belongs to: Kafka's default partitioner, so that JVM services agree with us on every
+key.
+
+The hash is MurmurHash2, 32 bits, with the seed of ``org.apache.kafka.common.utils.Utils.murmur2`` and, as
+there, the sign bit masked off before the remainder.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from struct import Struct
+
+_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+@cache
+def _words(count: int) -> Struct:
+    return Struct(f"<{count}I")
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's murmur2 of ``data``, as the signed 32-bit number that the JVM shows."""
+    h = _hash(data)
+    return h - 0x1_0000_0000 if h & 0x8000_0000 else h
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition, 0 to ``partitions - 1``, that Kafka's default partitioner gives to a key."""
+    if partitions == 1:
+        return 0
+    return (_hash(key) & 0x7FFF_FFFF) % partitions
+
+
+def _hash(data: bytes) -> int:
+    length = len(data)
+    count = length >> 2
+    h = _SEED ^ length
+    for k in _words(count).unpack_from(data) if count < 64 else _long_words(data, count):
+        k = k * _M & _MASK
+        h = (h * _M & _MASK) ^ ((k ^ k >> 24) * _M & _MASK)
+    rest = length & 3
+    if rest:
+        h = (h ^ int.from_bytes(data[-rest:], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
+def _long_words(data: bytes, count: int) -> tuple[int, ...]:
+    # Not cached: a hostile producer could otherwise fill memory with one Struct per length.
+    return Struct(f"<{count}I").unpack_from(data)

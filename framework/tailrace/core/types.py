@@ -1,0 +1,358 @@
+"""Which types a durable value may have, and how values are made to be what their encoding says.
+
+Two questions are asked of every field's type. At definition: may it be stored at all (``check_durable``)? And
+when a handler returns: is what it left behind what a restart would read (``make_sealer``, ``normaliser``)? A
+value of a *fixed-point* type only has to be looked at; any other is encoded, decoded and replaced by what was
+decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from enum import Flag
+from types import UnionType
+from typing import Any, Final, get_origin
+
+import msgspec
+from msgspec import inspect
+
+from tailrace.core.codec import ValueCodec
+from tailrace.core.errors import DurableTypeError, DurableValueError, UnsetFieldError
+from tailrace.core.guards import NoGuardError, Scope, is_plain_frozen, struct_class
+
+CODEC_ERRORS: Final = (msgspec.MsgspecError, OverflowError, UnicodeEncodeError, RecursionError, TypeError)
+"""What encoding or strictly decoding a value of the wrong type raises, for ``except`` clauses; see
+``explain``."""
+
+_A_STRUCT = "Make it a msgspec.Struct."
+_REFUSED: dict[type[inspect.Type], str] = {
+    inspect.AnyType: "Say what it holds: a msgspec.Struct, or a union of the types that occur.",
+    inspect.ByteArrayType: "Use bytes.",
+    inspect.CustomType: _A_STRUCT,
+    inspect.DataclassType: _A_STRUCT,
+    inspect.ExtType: _A_STRUCT,
+    inspect.FrozenDictType: "Use dict.",
+    inspect.FrozenSetType: "Its order differs between processes: use dict[K, None], or tr.MapState[K, None].",
+    inspect.MemoryViewType: "Use bytes.",
+    inspect.RawType: "Use bytes, or the type that it would be decoded to.",
+    inspect.SetType: "Its order differs between processes: use dict[K, None], or tr.MapState[K, None].",
+    inspect.TypedDictType: _A_STRUCT,
+}
+_SCALARS = (
+    inspect.NoneType,
+    inspect.BoolType,
+    inspect.IntType,
+    inspect.StrType,
+    inspect.BytesType,
+    inspect.DateTimeType,
+    inspect.TimeType,
+    inspect.DateType,
+    inspect.TimeDeltaType,
+    inspect.UUIDType,
+    inspect.DecimalType,
+    inspect.EnumType,
+    inspect.LiteralType,
+)
+
+
+def spell(declared: Any) -> str:
+    """A type as its annotation is written: ``dict[str, int]``, ``Plane | None``."""
+    if get_origin(declared) is None and not isinstance(declared, UnionType):
+        name: str | None = getattr(declared, "__qualname__", None)
+        if name is not None:
+            return name
+    return str(declared).replace("typing.", "")
+
+
+def check_durable(declared: Any, *, owner: str, field: str) -> None:
+    """Raise DurableTypeError, with the mend, unless values of the type survive being stored unchanged.
+
+    Durable are: None, bool, int (64 bits), float, str, bytes, datetime, date, time, timedelta, Decimal, UUID,
+    enums of str or int, Literal, list, dict, tuple and NamedTuple of durable types, msgspec structs with
+    durable fields, and their unions, where msgspec can tell the members apart.
+    """
+    try:
+        node = inspect.type_info(declared)
+    except (TypeError, NameError, NotImplementedError, ValueError) as error:
+        raise DurableTypeError(
+            f"{spell(declared)} cannot be stored: {error}",
+            owner=owner,
+            field=field,
+            mend="Declare one type that msgspec can decode; name classes where this module can see them.",
+        ) from error
+    _Check(owner, field, spell(declared)).node(node)
+
+
+class _Check:
+    """One walk through a type; stops at the first part that is not durable."""
+
+    def __init__(self, owner: str, field: str, spelled: str) -> None:
+        self._owner = owner
+        self._field = field
+        self._spelled = spelled
+        self._seen: set[type] = set()
+
+    def refuse(self, what: str, mend: str) -> DurableTypeError:
+        told = f"{self._spelled} cannot be stored"
+        if what:
+            told += f": {what}"
+        return DurableTypeError(told, owner=self._owner, field=self._field, mend=mend)
+
+    def node(self, node: inspect.Type) -> None:
+        mend = _REFUSED.get(type(node))
+        if mend is not None:
+            part = _spell_node(node)
+            raise self.refuse("" if part == self._spelled else f"it contains {part}", mend)
+        match node:
+            case inspect.Metadata():
+                self.node(node.type)
+            case inspect.EnumType():
+                if issubclass(node.cls, Flag):
+                    raise self.refuse(f"{spell(node.cls)} is a Flag", "Store an int, or one bool per flag.")
+            case inspect.UnionType():
+                self.nodes(node.types)
+            case inspect.ListType() | inspect.VarTupleType():
+                self.node(node.item_type)
+            case inspect.TupleType():
+                self.nodes(node.item_types)
+            case inspect.NamedTupleType():
+                self.nodes([field.type for field in node.fields])
+            case inspect.DictType():
+                self.dict_key(node.key_type)
+                self.node(node.value_type)
+            case inspect.StructType():
+                self.struct(node)
+            case _:
+                pass
+
+    def nodes(self, nodes: Sequence[inspect.Type]) -> None:
+        for node in nodes:
+            self.node(node)
+
+    def dict_key(self, node: inspect.Type) -> None:
+        match node:
+            case inspect.Metadata():
+                self.dict_key(node.type)
+            case inspect.UnionType():
+                for member in node.types:
+                    self.dict_key(member)
+            case inspect.TupleType():
+                for item in node.item_types:
+                    self.dict_key(item)
+            case _:
+                self.node(node)
+                if not isinstance(node, _SCALARS):
+                    raise self.refuse(
+                        f"a dict's key cannot be {_spell_node(node)}",
+                        "Use str, int, bytes, a date or time, Decimal, UUID, an enum, or a tuple of these.",
+                    )
+
+    def struct(self, node: inspect.StructType) -> None:
+        cls = struct_class(node)
+        if cls in self._seen:
+            return
+        self._seen.add(cls)
+        if cls.__struct_config__.omit_defaults:
+            raise self.refuse(
+                f"{spell(cls)} has omit_defaults",
+                "It writes or omits a default by object identity, so equal values have different bytes: "
+                "store a struct without it.",
+            )
+        for field in node.fields:
+            self.node(field.type)
+
+
+def _spell_node(node: inspect.Type) -> str:
+    cls = getattr(node, "cls", None)
+    if cls is not None:
+        return spell(cls)
+    name = type(node).__name__.removesuffix("Type")
+    return name if name in ("Any", "Raw", "Ext") else name.lower()
+
+
+def is_fixed_point(declared: Any) -> bool:
+    """Whether a value of the type that passes its seal cannot be told from its decoded encoding, ever after.
+
+    True for all scalars and for tuples and frozen structs of them; such values need not be encoded to be
+    kept. The exceptions are in ``guards``.
+    """
+    try:
+        Scope().guard(inspect.type_info(declared), "(v := value)", "v")
+    except NoGuardError:
+        return False
+    return True
+
+
+def is_immutable(declared: Any) -> bool:
+    """Whether no value of the type, nor anything in it, can change: it may be encoded later than it was
+    handed over.
+
+    False for a type of which this is not known; only types that msgspec cannot use at all raise (TypeError).
+    """
+    return _immutable(inspect.type_info(declared), set())
+
+
+def _immutable(node: inspect.Type, seen: set[type]) -> bool:
+    match node:
+        case inspect.Metadata():
+            return _immutable(node.type, seen)
+        case inspect.UnionType():
+            return all(_immutable(member, seen) for member in node.types)
+        case inspect.TupleType():
+            return all(_immutable(item, seen) for item in node.item_types)
+        case inspect.VarTupleType():
+            return _immutable(node.item_type, seen)
+        case inspect.NamedTupleType():
+            return all(_immutable(field.type, seen) for field in node.fields)
+        case inspect.StructType():
+            cls = struct_class(node)
+            if cls in seen:
+                return True
+            seen.add(cls)
+            return is_plain_frozen(cls) and all(_immutable(field.type, seen) for field in node.fields)
+        case _:
+            return isinstance(node, (*_SCALARS, inspect.FloatType))
+
+
+def normaliser(declared: Any, *, owner: str = "", field: str = "") -> Callable[[Any], Any] | None:
+    """A function that returns a value as a restart would read it, or None for a type without fixed point.
+
+    The function is for one map value or list item: it returns an already settled value itself, converts what
+    loses nothing (an int in a float, a datetime to UTC), and raises DurableValueError otherwise. With None,
+    the codec has to settle the value.
+    """
+    scope = Scope()
+    try:
+        guard = scope.guard(inspect.type_info(declared), "v", "v")
+    except NoGuardError:
+        return None
+    scope.constants["mend"] = _Mend(owner, field, declared)
+    return _compiled("check", f"def check(v):\n return v if {guard} else mend(None, v)\n", scope)
+
+
+def make_sealer(fields: Sequence[tuple[str, Any]]) -> Callable[[Any], None]:
+    """Compile the check of an instance's ``(attribute, type)`` fields, to be called when a handler returns.
+
+    Sets converted values in place (see ``normaliser``). Raises UnsetFieldError for a field that has no value
+    and DurableValueError for a value that is not of its type, both naming class, field and mend. Fields
+    without fixed point are only looked at for being set; the codec settles them. About 25 ns per field.
+    """
+    scope = Scope()
+    lines: list[str] = []
+    for attribute, declared in fields:
+        try:
+            guard = scope.guard(inspect.type_info(declared), f"(v := o.{attribute})", "v")
+        except NoGuardError:
+            lines.append(f"  o.{attribute}")
+            continue
+        mend = scope.constant(_Mend("", attribute, declared))
+        lines.append(f"  if not ({guard}): o.{attribute} = {mend}(o, v)")
+    scope.constants["unset"] = _unset
+    scope.constants["names"] = [attribute for attribute, _ in fields]
+    body = "\n".join(lines) or "  pass"
+    source = f"def seal(o):\n try:\n{body}\n except AttributeError as error:\n  unset(o, names, error)\n"
+    return _compiled("seal", source, scope)
+
+
+def _compiled(name: str, source: str, scope: Scope) -> Callable[[Any], Any]:
+    namespace = scope.constants
+    # The source is made here, of field names (identifiers) and constants; this is how dataclasses does it too.
+    exec(compile("".join(scope.functions) + source, f"<tailrace {name}>", "exec"), namespace)  # noqa: S102
+    function: Callable[[Any], Any] = namespace[name]
+    return function
+
+
+def _unset(instance: object, names: Sequence[str], error: AttributeError) -> None:
+    for name in names:
+        if not hasattr(instance, name):
+            raise UnsetFieldError(
+                "the field has no value",
+                owner=spell(type(instance)),
+                field=name,
+                mend="Give it a default, or set it in every handler that may be a key's first.",
+            ) from None
+    raise error
+
+
+class _Mend:
+    """The slow path of a seal: called with a value that its guard did not let pass."""
+
+    def __init__(self, owner: str, field: str, declared: Any) -> None:
+        self._owner = owner
+        self._field = field
+        self._declared = declared
+        self._codec = ValueCodec[Any](declared)
+
+    def __call__(self, instance: object, value: Any) -> Any:
+        owner = spell(type(instance)) if instance is not None else self._owner
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            value = value.astimezone(UTC)
+        try:
+            settled = self._codec.settle(value)[1]
+        except CODEC_ERRORS as error:
+            raise self._refused(owner, value, str(error)) from error
+        if _is_another(settled, value):
+            raise self._refused(owner, value, f"a restart would read {settled!r}")
+        return settled
+
+    def _refused(self, owner: str, value: object, why: str) -> DurableValueError:
+        kind, declared = spell(type(value)), spell(self._declared)
+        return DurableValueError(
+            f"the value {_shortened(value)} of type {kind} is no {declared}: {why}",
+            owner=owner or None,
+            field=self._field or None,
+            mend=f"Convert it first, or declare what the field really holds instead of {declared}.",
+        )
+
+
+def _is_another(settled: object, value: object) -> bool:
+    """Whether storing changed what the value says, not only how it says it."""
+    if isinstance(value, tuple | list | msgspec.Struct):
+        return isinstance(value, msgspec.Struct) and type(settled) is not type(value)
+    # A fold makes a local time unequal to every other, itself included.
+    return not isinstance(value, datetime) and settled != value
+
+
+def _shortened(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."
+
+
+def explain(error: Exception, owner: type, value: object = None) -> DurableValueError:
+    """What to tell a user whose instance of ``owner`` could not be encoded, or not be decoded again.
+
+    ``error`` is one of CODEC_ERRORS, or the AttributeError of an unset field; ``value`` the instance, if at
+    hand: msgspec does not say which field it could not encode, so they are tried in turn.
+    """
+    field: str | None = None
+    text, _, path = str(error).partition(" - at `$.")
+    if path:
+        encoded = path.rstrip("`").split(".")[0].split("[")[0]
+        field = _attribute(owner, encoded)
+    elif value is not None:
+        for name in getattr(owner, "__struct_fields__", ()):
+            if not hasattr(value, name):
+                return UnsetFieldError(
+                    "the field has no value",
+                    owner=spell(owner),
+                    field=name,
+                    mend="Give it a default, or set it in every handler that may be a key's first.",
+                )
+            try:
+                msgspec.msgpack.encode(getattr(value, name))
+            except (*CODEC_ERRORS, AttributeError):
+                field = name
+                break
+    return DurableValueError(
+        f"a value is not of its declared type: {text}" + (f" (in {path.rstrip('`')})" if path else ""),
+        owner=spell(owner),
+        field=field,
+        mend="Convert it before it is stored, or declare the type that the field holds.",
+    )
+
+
+def _attribute(owner: type, encoded: str) -> str:
+    names: tuple[str, ...] = getattr(owner, "__struct_fields__", ())
+    written: tuple[str, ...] = getattr(owner, "__struct_encode_fields__", ())
+    return names[written.index(encoded)] if encoded in written else encoded
