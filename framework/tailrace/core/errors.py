@@ -224,6 +224,18 @@ class UnknownTopicError(RecordError):
     """A topic that was named is not declared, or does not exist in the log."""
 
 
+class RecordTooLargeError(RecordError):
+    """A record is larger than the log takes. It was not appended."""
+
+
+class OffsetGoneError(RecordError):
+    """A reader stands at an offset the log does not hold: deleted by retention, or past the log's end."""
+
+
+class TopicMismatchError(RecordError):
+    """A topic exists with other settings (partitions, compaction) than the ones asked for."""
+
+
 # --- The stored state is not ours to run on: look at the state folder or the versions ---
 
 
@@ -271,6 +283,10 @@ class ForeignStateError(StateFolderError):
     """A folder holds something else, or another app's or task's state. It is left as it was found."""
 
 
+class StateAheadOfLogError(StateFolderError):
+    """State has seen more of the changelog than the log holds: it belongs to another log, or the log lost its end."""
+
+
 class StateUnavailableError(StateFolderError):
     """The state folder cannot be written or read now: full, read-only, gone. Nothing committed is lost."""
 
@@ -288,6 +304,14 @@ class FencedError(TailraceError):
 
 class CommitUnknownError(TailraceError):
     """A commit was sent and its outcome is not known; look it up in the log before going on."""
+
+
+class OffsetsDisagreeError(TailraceError):
+    """The offsets committed for a group are not those of the changelog's last cut. One of the two was changed by hand."""
+
+
+class LifecycleError(UsageError):
+    """A partition was asked for something that it cannot do in the state it is in."""
 
 
 class ReplayDivergedError(TailraceError):

@@ -1,4 +1,15 @@
-"""The event log as the runtime sees it: topics of ordered records, fenced producers, all-or-nothing commits.
+"""The event log as the runtime sees it: topics of ordered records, fenced writers, all-or-nothing commits.
 
 One small interface and its implementations; it carries bytes and knows neither actors nor state.
 """
+
+from tailrace.log.interface import (
+    Fetch,
+    Log,
+    Reader,
+    TopicPartition,
+    TopicSettings,
+    Writer,
+)
+
+__all__ = ["Fetch", "Log", "Reader", "TopicPartition", "TopicSettings", "Writer"]

@@ -1,0 +1,194 @@
+"""What an event log must offer, whatever it is made of: an in-memory one, one machine's files, Kafka.
+
+Theory. A topic has partitions; a partition is a sequence of records with ascending offsets. Three positions matter::
+
+    start                       last stable offset              end
+      |  committed records, maybe with gaps  |  not yet readable  |
+
+``start`` is the oldest record kept. Up to the *last stable offset* every transaction has ended; a reader sees the
+committed records below it and nothing else. ``end`` (Kafka's high watermark) counts what open transactions have
+appended too. Offsets have gaps, for three reasons: aborted records, the markers that end transactions, compaction.
+So "have I read everything?" is a question about positions, never about records, and a fetch that gives no record may
+still move its position.
+
+Writers are transactional, and fenced: a transactional id has one holder, the last who asked for it. What a writer
+appends becomes visible with its commit, together with the input offsets that the commit carries, over all partitions
+or not at all. A commit has three outcomes: done, not done (the call raised something else), and *unknown*
+(``CommitUnknownError``). The unknown one is resolved by looking: ask for the transactional id again, which ends
+whatever was open, and read what is there.
+
+On Kafka a ``Reader`` is a consumer whose mixed batches are sorted into one buffer per partition, fetched from here; idle
+is the partition-EOF event at a position equal to the high watermark. A ``Writer`` is a producer with a transactional id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from tailrace.core.records import InputRecord, Output
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+class TopicSettings(NamedTuple):
+    """How a topic is kept.
+
+    A ``compacted`` topic keeps the last record of every key, and a deletion (a record without a value) at least for
+    the log's own while. ``retention_ms`` deletes records by their timestamps, which are event times here; None keeps
+    them for ever.
+    """
+
+    partitions: int
+    compacted: bool = False
+    retention_ms: int | None = None
+
+
+class Fetch(NamedTuple):
+    """What one fetch found.
+
+    ``next_offset`` is the reader's position after it, past gaps as far as they are known. ``unread``: more committed
+    records are known to be behind that position. ``idle``: there is nothing behind it at all, neither readable nor
+    hidden by an open transaction (position = last stable offset = end). Neither: something is there that cannot be
+    read yet, or the log has not said.
+    """
+
+    records: list[InputRecord]
+    next_offset: int
+    unread: bool
+    idle: bool
+
+
+class Reader(Protocol):
+    """Reads the committed records of the partitions it was given a position in. For one thread."""
+
+    def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
+        """The next records of one partition, at most ``max_records``, and the position moved past them.
+
+        Never blocks: records that have not arrived yet are not waited for.
+
+        Raises:
+            OffsetGoneError: The position is below the partition's start or past its end. It is never moved by itself.
+            LogUnavailableError: The log does not answer; the position is where it was.
+        """
+        ...
+
+    def seek(self, topic: str, partition: int, offset: int, /) -> None:
+        """Read a partition from ``offset`` on; one that was not read yet is taken in."""
+        ...
+
+    def forget(self, topic: str, partition: int, /) -> None:
+        """Read a partition no longer. One that was not read is no error."""
+        ...
+
+    def wait(self, timeout_s: float, /) -> bool:
+        """Wait until a fetch may find something in any of the partitions, or the time is over; whether it may."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what the reader holds. A closed reader may be closed again."""
+        ...
+
+
+class Writer(Protocol):
+    """The holder of a transactional id. For one thread.
+
+    Every method raises ``FencedError`` once another has asked for the same id: nothing of the open transaction will
+    ever be visible, and nothing more can be done with this writer. A transaction is opened by the first append.
+    """
+
+    def append(self, outputs: Iterable[Output], /, partition: int | None = None) -> None:
+        """Append to the open transaction, in order; sent now or buffered until the commit.
+
+        Without ``partition`` each goes where murmur2 of its key says; no key counts as the empty key.
+
+        Raises:
+            UnknownTopicError: A topic does not exist.
+            RecordTooLargeError: The log does not take a record of this size.
+            LogUnavailableError: The log cannot take it. The transaction must be aborted.
+        """
+        ...
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, int] | None = None, group: str = "", /
+    ) -> Mapping[TopicPartition, int]:
+        """Make everything appended, and ``offsets`` as the positions of ``group``, visible and durable at once.
+
+        Returns, for each partition written, the offset after the last record of this transaction there (its marker,
+        if it has one, not counted): the position from which on nothing of it is missing.
+
+        Raises:
+            CommitUnknownError: It did or did not take effect. The writer is of no more use: ask for its id again.
+            LogUnavailableError: It certainly did not take effect. The transaction must be aborted.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Drop the open transaction, if there is one. What was appended leaves a gap in the offsets, or nothing."""
+        ...
+
+    def close(self) -> None:
+        """Abort, and let go of what the writer holds; it stays the id's holder. May be closed again."""
+        ...
+
+
+class Log(Protocol):
+    """An event log. Its writers and readers may be used from different threads, each from one."""
+
+    def create_topic(self, topic: str, settings: TopicSettings, /) -> None:
+        """Create a topic; one that exists with the same settings is left as it is.
+
+        Raises:
+            TopicMismatchError: It exists with other settings.
+        """
+        ...
+
+    def topics(self) -> Mapping[str, TopicSettings]:
+        """All topics by name."""
+        ...
+
+    def partitions(self, topic: str, /) -> int:
+        """How many partitions a topic has.
+
+        Raises:
+            UnknownTopicError: It does not exist.
+        """
+        ...
+
+    def writer(self, transactional_id: str, /) -> Writer:
+        """Take a transactional id over: earlier holders are fenced and what they left open is aborted.
+
+        When it returns, the outcome of every earlier transaction of that id is settled and readable.
+        """
+        ...
+
+    def reader(self, positions: Mapping[TopicPartition, int], /) -> Reader:
+        """A reader that stands at the given positions."""
+        ...
+
+    def start_offset(self, topic: str, partition: int, /) -> int:
+        """The oldest offset kept."""
+        ...
+
+    def end_offset(self, topic: str, partition: int, /) -> int:
+        """The offset after the last record there is, those of open transactions included: the uncommitted end."""
+        ...
+
+    def offset_at(self, topic: str, partition: int, timestamp_ms: int, /) -> int:
+        """The least offset whose record's timestamp is ``timestamp_ms`` or later; the end if there is none."""
+        ...
+
+    def committed_offsets(
+        self, group: str, partitions: Iterable[TopicPartition], /
+    ) -> Mapping[TopicPartition, int]:
+        """The offsets last committed for a group. A partition without one (never committed, expired) is left out."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything. A closed log may be closed again."""
+        ...

@@ -1,0 +1,449 @@
+"""An event log in memory, with Kafka's semantics where they can hurt, and a hook at every operation.
+
+Theory. A partition keeps two things: ``records``, the committed ones below its last stable offset, which is all that a
+reader ever sees; and ``undecided``, chunks in offset order that begin with the first open transaction. When a
+transaction ends, chunks move over from the left until the next open one; those of aborted transactions leave a gap::
+
+    records                      undecided
+    0 1 2 . 4 5 . . . 9 10   |   [11 12 open] [13 committed] [14 15 open]
+                             ^ last stable offset                        ^ end
+
+The end of a transaction is itself an entry in every partition it wrote, and takes an offset there, as on Kafka; the
+embedded log has no such markers, and ``markers=False`` behaves like it.
+
+Faults. Every operation calls ``on_operation(name)`` first, and a commit calls it again once it has taken effect. What
+the hook raises comes out of the operation, so a test can kill a worker at any point, and a ``CommitUnknownError`` raised
+at ``commit`` or at ``committed`` is an unknown outcome that did not, or did, take effect. A worker that is killed just
+stops calling: as on Kafka, its open transaction hides what comes after it until its id is taken over or it expires.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+from typing import Literal, NamedTuple
+
+from tailrace.core.errors import (
+    CommitUnknownError,
+    FencedError,
+    OffsetGoneError,
+    RecordTooLargeError,
+    TopicMismatchError,
+    UnknownTopicError,
+)
+from tailrace.core.partitioner import partition_of
+from tailrace.core.records import Headers, InputRecord, Output
+from tailrace.log.interface import Fetch, TopicPartition, TopicSettings
+
+Operation = Literal[
+    "create-topic", "take-over", "append", "commit", "committed", "abort", "fetch", "query", "close-writer"
+]
+"""Where a fault can strike. ``committed`` is after a commit has taken effect, all others before their effect."""
+
+_offset = attrgetter("offset")
+_KEYS_REMEMBERED = 1 << 20
+
+
+class _Transaction:
+    __slots__ = ("ended", "kept", "written")
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.kept = False
+        self.written: dict[_Partition, int] = {}
+        """The offset after its last record, per partition it wrote."""
+
+
+class _Chunk(NamedTuple):
+    transaction: _Transaction | None
+    records: list[InputRecord]
+
+
+class _Partition:
+    __slots__ = ("end", "place", "records", "start", "undecided")
+
+    def __init__(self, place: TopicPartition) -> None:
+        self.place = place
+        self.records: list[InputRecord] = []
+        self.undecided: deque[_Chunk] = deque()
+        self.start = 0
+        self.end = 0
+
+    @property
+    def last_stable(self) -> int:
+        return self.undecided[0].records[0].offset if self.undecided else self.end
+
+    def append(self, records: list[InputRecord], transaction: _Transaction | None) -> None:
+        """Add records whose offsets follow ``end``; ``transaction`` None is a producer that uses none."""
+        if not records:
+            return
+        self.end = records[-1].offset + 1
+        if transaction is not None:
+            transaction.written[self] = self.end
+        elif not self.undecided:
+            self.records += records
+            return
+        self.undecided.append(_Chunk(transaction, records))
+
+    def settle(self) -> None:
+        """Move over what no open transaction hides any more."""
+        while self.undecided:
+            transaction, records = self.undecided[0]
+            if transaction is not None and not transaction.ended:
+                return
+            self.undecided.popleft()
+            if transaction is None or transaction.kept:
+                self.records += records
+
+
+class MemoryLog:
+    """A transactional, fenced log in memory; implements ``tailrace.log.Log``. For one thread.
+
+    ``max_record_bytes`` limits key and value together; ``unknown topics`` are errors: nothing creates itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        markers: bool = True,
+        max_record_bytes: int = 1 << 20,
+        on_operation: Callable[[Operation], None] | None = None,
+    ) -> None:
+        self.on_operation: Callable[[Operation], None] = on_operation or _nothing
+        self.markers = markers
+        self.max_record_bytes = max_record_bytes
+        self._settings: dict[str, TopicSettings] = {}
+        self._partitions: dict[str, list[_Partition]] = {}
+        self._holders: dict[str, MemoryWriter] = {}
+        self._offsets: dict[tuple[str, TopicPartition], int] = {}
+        self._partition_of_key: dict[tuple[int, bytes], int] = {}
+
+    # --- topics and positions
+
+    def create_topic(self, topic: str, settings: TopicSettings, /) -> None:
+        """See ``Log.create_topic``."""
+        self.on_operation("create-topic")
+        known = self._settings.setdefault(topic, settings)
+        if known != settings:
+            raise TopicMismatchError(
+                f"the topic exists as {known}, asked for was {settings}",
+                topic=topic,
+                mend="Use the settings it has, or another name.",
+            )
+        if topic not in self._partitions:
+            self._partitions[topic] = [
+                _Partition(TopicPartition(topic, number)) for number in range(settings.partitions)
+            ]
+
+    def topics(self) -> Mapping[str, TopicSettings]:
+        """See ``Log.topics``."""
+        return dict(self._settings)
+
+    def partitions(self, topic: str, /) -> int:
+        """See ``Log.partitions``."""
+        return len(self._of(topic))
+
+    def start_offset(self, topic: str, partition: int, /) -> int:
+        """See ``Log.start_offset``."""
+        self.on_operation("query")
+        return self._at(topic, partition).start
+
+    def end_offset(self, topic: str, partition: int, /) -> int:
+        """See ``Log.end_offset``."""
+        self.on_operation("query")
+        return self._at(topic, partition).end
+
+    def offset_at(self, topic: str, partition: int, timestamp_ms: int, /) -> int:
+        """See ``Log.offset_at``; looks among the committed records."""
+        self.on_operation("query")
+        found = self._at(topic, partition)
+        return next((r.offset for r in found.records if r.timestamp_ms >= timestamp_ms), found.last_stable)
+
+    def committed_offsets(
+        self, group: str, partitions: Iterable[TopicPartition], /
+    ) -> Mapping[TopicPartition, int]:
+        """See ``Log.committed_offsets``."""
+        self.on_operation("query")
+        offsets = self._offsets
+        return {place: offsets[group, place] for place in partitions if (group, place) in offsets}
+
+    # --- writers and readers
+
+    def writer(self, transactional_id: str, /) -> MemoryWriter:
+        """See ``Log.writer``."""
+        self.on_operation("take-over")
+        before = self._holders.get(transactional_id)
+        if before is not None:
+            before.end(keep=False)
+        writer = self._holders[transactional_id] = MemoryWriter(self, transactional_id)
+        return writer
+
+    def reader(self, positions: Mapping[TopicPartition, int], /) -> MemoryReader:
+        """See ``Log.reader``."""
+        reader = MemoryReader(self)
+        for (topic, partition), offset in positions.items():
+            reader.seek(topic, partition, offset)
+        return reader
+
+    def append(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> int:
+        """Append one record as a producer outside, without a transaction; returns its offset."""
+        output = Output(topic, key, value, timestamp_ms, headers)
+        place = self._number_of(topic, key) if partition is None else partition
+        self.on_operation("append")
+        return self.add((output,), place, None)[self._at(topic, place)] - 1
+
+    def append_all(self, outputs: Iterable[Output], /, partition: int | None = None) -> None:
+        """Append many records as a producer outside, without a transaction."""
+        self.on_operation("append")
+        self.add(outputs, partition, None)
+
+    def close(self) -> None:
+        """Nothing to let go of; what it holds stays for who opens it next."""
+
+    # --- what tests do to a log
+
+    def read(self, topic: str, partition: int | None = None) -> list[InputRecord]:
+        """All committed records of a partition, or of all partitions one after the other."""
+        chosen = self._of(topic) if partition is None else [self._at(topic, partition)]
+        return [record for one in chosen for record in one.records]
+
+    def crash(self) -> None:
+        """The machine goes down: what was not committed is lost, and every writer of that time is fenced."""
+        for writer in self._holders.values():
+            writer.end(keep=False)
+        self._holders.clear()
+
+    def expire(self, transactional_id: str) -> None:
+        """A transaction was open for too long: abort it and fence its writer."""
+        writer = self._holders.pop(transactional_id, None)
+        if writer is not None:
+            writer.end(keep=False)
+
+    def expire_offsets(self, group: str) -> None:
+        """Forget the committed offsets of a group that was away for too long."""
+        for key in [key for key in self._offsets if key[0] == group]:
+            del self._offsets[key]
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """Retention: delete the committed records below ``offset``."""
+        found = self._at(topic, partition)
+        found.start = max(found.start, min(offset, found.last_stable))
+        del found.records[: bisect_left(found.records, found.start, key=_offset)]
+
+    def compact(self, topic: str, *, below: int | None = None, drop_deletions: bool = True) -> None:
+        """Keep only the last committed record of every key among those below offset ``below`` (None: all).
+
+        With ``drop_deletions`` a last record without a value goes as well, as it does after Kafka's
+        ``delete.retention.ms``: who had read only what it deletes will never learn of it.
+        """
+        for partition in self._of(topic):
+            records = partition.records
+            cleaned = len(records) if below is None else bisect_left(records, below, key=_offset)
+            last = {record.key: record.offset for record in records}
+            partition.records = [
+                record
+                for number, record in enumerate(records)
+                if number >= cleaned
+                or (last[record.key] == record.offset and not (drop_deletions and record.value is None))
+            ]
+
+    # --- for its writers and readers
+
+    def is_holder(self, writer: MemoryWriter) -> bool:
+        """Whether nobody has taken this writer's id over."""
+        return self._holders.get(writer.transactional_id) is writer
+
+    def add(
+        self, outputs: Iterable[Output], partition: int | None, transaction: _Transaction | None
+    ) -> dict[_Partition, int]:
+        """Append to the partitions, all or nothing; returns the end offset of each that was written."""
+        batches: dict[_Partition, list[InputRecord]] = {}
+        keys, limit = self._partition_of_key, self.max_record_bytes
+        for topic, key, value, timestamp_ms, headers in outputs:
+            partitions = self._of(topic)
+            if partition is not None:
+                number = partition
+            else:
+                known = keys.get((len(partitions), key or b""))
+                number = self._number_of(topic, key) if known is None else known
+            if (len(value) if value else 0) + (len(key) if key else 0) > limit:
+                raise RecordTooLargeError(
+                    f"a record of {len(value or b'')} bytes is over the limit of {limit}",
+                    topic=topic,
+                    partition=number,
+                    key=key,
+                    mend="Emit less in one event, or raise the limit of log and readers.",
+                )
+            place = partitions[number]
+            batch = batches.get(place)
+            if batch is None:
+                batch = batches[place] = []
+            batch.append(InputRecord(place.end + len(batch), timestamp_ms, key, value, headers))
+        for place, batch in batches.items():
+            place.append(batch, transaction)
+        return {place: place.end for place in batches}
+
+    def end_transaction(
+        self, transaction: _Transaction, *, keep: bool, offsets: Mapping[tuple[str, TopicPartition], int]
+    ) -> None:
+        """Commit or abort: decide the transaction's records and write its markers."""
+        transaction.ended, transaction.kept = True, keep
+        for partition in transaction.written:
+            partition.settle()
+            partition.end += self.markers
+        if keep:
+            self._offsets.update(offsets)
+
+    def at(self, topic: str, partition: int) -> _Partition:
+        """One partition, for a reader."""
+        return self._at(topic, partition)
+
+    def _of(self, topic: str) -> list[_Partition]:
+        try:
+            return self._partitions[topic]
+        except KeyError:
+            raise UnknownTopicError(
+                "there is no such topic in the log", topic=topic, mend="Create it, or correct the name."
+            ) from None
+
+    def _at(self, topic: str, partition: int) -> _Partition:
+        partitions = self._of(topic)
+        if not 0 <= partition < len(partitions):
+            raise UnknownTopicError(f"the topic has {len(partitions)} partitions", topic=topic, partition=partition)
+        return partitions[partition]
+
+    def _number_of(self, topic: str, key: bytes | None) -> int:
+        count = len(self._of(topic))
+        number = partition_of(key or b"", count)
+        if len(self._partition_of_key) >= _KEYS_REMEMBERED:
+            self._partition_of_key.clear()
+        self._partition_of_key[count, key or b""] = number
+        return number
+
+
+class MemoryWriter:
+    """A writer of a ``MemoryLog``; see ``tailrace.log.Writer``."""
+
+    def __init__(self, log: MemoryLog, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self._log = log
+        self._open: _Transaction | None = None
+        self._in_doubt = False
+
+    def append(self, outputs: Iterable[Output], /, partition: int | None = None) -> None:
+        """See ``Writer.append``."""
+        self._enter("append")
+        if self._open is None:
+            self._open = _Transaction()
+        self._log.add(outputs, partition, self._open)
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, int] | None = None, group: str = "", /
+    ) -> Mapping[TopicPartition, int]:
+        """See ``Writer.commit``."""
+        try:
+            self._enter("commit")
+            written = {} if self._open is None else self._open.written
+            ends = {partition.place: end for partition, end in written.items()}
+            self.end(keep=True, offsets={(group, place): offset for place, offset in (offsets or {}).items()})
+            self._log.on_operation("committed")
+        except CommitUnknownError:
+            self._in_doubt = True
+            raise
+        return ends
+
+    def abort(self) -> None:
+        """See ``Writer.abort``."""
+        self._enter("abort")
+        self.end(keep=False)
+
+    def close(self) -> None:
+        """See ``Writer.close``."""
+        self._log.on_operation("close-writer")
+        if self._log.is_holder(self):
+            self.end(keep=False)
+
+    def end(self, *, keep: bool, offsets: Mapping[tuple[str, TopicPartition], int] | None = None) -> None:
+        """Decide the open transaction, if any; also how the log ends it for its holder."""
+        transaction, self._open = self._open or _Transaction(), None
+        self._log.end_transaction(transaction, keep=keep, offsets=offsets or {})
+
+    def _enter(self, operation: Operation) -> None:
+        self._log.on_operation(operation)
+        if not self._log.is_holder(self):
+            raise FencedError(
+                f"the transactional id {self.transactional_id!r} was taken over by another",
+                mend="Stop this task; its new owner goes on from the last commit.",
+            )
+        if self._in_doubt:
+            raise CommitUnknownError(
+                f"the last commit of {self.transactional_id!r} has an unknown outcome",
+                mend="Take the transactional id over again and read what is there.",
+            )
+
+
+class MemoryReader:
+    """A reader of a ``MemoryLog``; see ``tailrace.log.Reader``."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+        self._positions: dict[TopicPartition, int] = {}
+
+    def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
+        """See ``Reader.fetch``."""
+        self._log.on_operation("fetch")
+        found = self._log.at(topic, partition)
+        position = self._positions[found.place]
+        if not found.start <= position <= found.end:
+            raise OffsetGoneError(
+                f"the log holds offsets {found.start} to {found.end}, the reader stands at {position}",
+                topic=topic,
+                partition=partition,
+                offset=position,
+                mend="Restore from a snapshot that is not older than the log, or keep the log for longer.",
+            )
+        first = bisect_left(found.records, position, key=_offset)
+        records = found.records[first : first + max_records]
+        unread = first + len(records) < len(found.records)
+        # While an open transaction was being read up to, a reader may stand past it: never move it back.
+        position = records[-1].offset + 1 if unread and records else max(position, found.last_stable)
+        self._positions[found.place] = position
+        return Fetch(records, position, unread, not unread and position == found.end)
+
+    def seek(self, topic: str, partition: int, offset: int, /) -> None:
+        """See ``Reader.seek``."""
+        self._positions[self._log.at(topic, partition).place] = offset
+
+    def forget(self, topic: str, partition: int, /) -> None:
+        """See ``Reader.forget``."""
+        self._positions.pop(TopicPartition(topic, partition), None)
+
+    def wait(self, timeout_s: float, /) -> bool:
+        """See ``Reader.wait``; looks again every few milliseconds, for a log fed by another thread."""
+        deadline = time.monotonic() + timeout_s
+        while not (ready := any(map(self._is_ready, self._positions))) and time.monotonic() < deadline:
+            time.sleep(min(0.005, max(0.0, deadline - time.monotonic())))
+        return ready
+
+    def close(self) -> None:
+        """See ``Reader.close``."""
+        self._positions.clear()
+
+    def _is_ready(self, place: TopicPartition) -> bool:
+        records = self._log.at(*place).records
+        return bool(records) and records[-1].offset >= self._positions[place]
+
+
+def _nothing(_operation: Operation, /) -> None:
+    """The hook of a log whose operations all succeed."""
