@@ -1,0 +1,51 @@
+"""What goes into a task and what comes out of it: records, heads and outputs.
+
+``InputRecord`` is a record as the log gives it. A *head* is the same record decoded, with its event time and key worked
+out; it is a plain tuple because one is made for every event::
+
+    (offset, event_time_ms, key, event, record)
+
+``event_time_ms`` is None where the record has none of its own: it takes the clock (arrival time), or it cannot be
+handled, and then ``event`` is a ``Refused`` that says why.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+Headers: TypeAlias = tuple[tuple[str, bytes], ...]
+Head: TypeAlias = tuple[int, int | None, Any, Any, "InputRecord | None"]
+
+
+class InputRecord(NamedTuple):
+    """A record of one input partition; ``timestamp_ms`` is the log's timestamp for it."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class Output(NamedTuple):
+    """A record that a task wants written. ``timestamp_ms`` is the event time of what caused it."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: Headers = ()
+
+
+class Refused(NamedTuple):
+    """Why a record cannot be handed to a handler: a short ``reason`` code and the ``detail`` for a person."""
+
+    reason: str
+    detail: str
+
+
+class Delivery(NamedTuple):
+    """A message from the inbox, decoded: the route that takes it, and the message."""
+
+    route: Any
+    message: Any

@@ -1,0 +1,175 @@
+"""The rows of a task's state: how keys, fields, entries and timers become ordered byte strings.
+
+Every row of one key of one actor stands together, so that one scan reads or clears it::
+
+    s <actor> 00 <key> 0000                          value      flags byte, then the fields as a msgpack map
+    s <actor> 00 <key> 0000 l <list> 00              list       its bounds
+    s <actor> 00 <key> 0000 l <list> 00 <index>      entry      of a list
+    s <actor> 00 <key> 0000 m <map> 00 <map key>     entry      of a map
+    s <actor> 00 <key> 0000 t <domain> <name>        timer      time, seed, depth
+    i <domain> <time> <actor> 00 <key> 0000 <name>   index      empty; derived from the rows above, local to a store
+    k <name>                                         the task's own rows: cut, schema
+
+A key is escaped (00 becomes 00 FF) so that no key is a prefix of another and byte order is key order. Index rows are
+never in the changelog: whoever restores from it derives them with ``derived_index_rows``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+STATE = b"s"
+INDEX = b"i"
+KEEP = b"k"
+CUT_ROW = b"kcut"
+SCHEMA_ROW = b"kschema"
+
+EVENT_TIME = 0
+PROCESSING_TIME = 1
+
+HAS_TIMERS = 0x01
+FORMAT = 0x10
+"""Version 1 of the value row's format, in the upper half of its flags byte."""
+
+_BIAS = 1 << 63
+_END_OF_KEY = b"\0\0"
+
+
+class Timer(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A pending timer: when it is due, the seed for its handler's randomness, and how deep in a chain it was set."""
+
+    time_ms: int
+    seed: int
+    depth: int = 0
+
+
+encode_timer = msgspec.msgpack.Encoder().encode
+decode_timer = msgspec.msgpack.Decoder(Timer).decode
+
+
+def actor_prefix(actor: str) -> bytes:
+    """Where all rows of an actor begin."""
+    return STATE + actor.encode() + b"\0"
+
+
+def escaped(key: bytes) -> bytes:
+    """A key in a form that ends itself and keeps the order of bytes."""
+    return (key.replace(b"\0", b"\0\xff") if b"\0" in key else key) + _END_OF_KEY
+
+
+def unescaped(data: bytes, start: int) -> tuple[bytes, int]:
+    """The key that stands escaped at ``start``, and where what follows it begins."""
+    stop = start
+    while True:
+        stop = data.index(b"\0", stop)
+        if data[stop + 1 : stop + 2] == b"\0":
+            return data[start:stop].replace(b"\0\xff", b"\0"), stop + 2
+        stop += 2
+
+
+def time_bytes(time_ms: int) -> bytes:
+    """An instant as eight bytes whose order is the order of time."""
+    return (time_ms + _BIAS).to_bytes(8, "big")
+
+
+def time_of(data: bytes) -> int:
+    """The instant that ``time_bytes`` wrote."""
+    return int.from_bytes(data, "big") - _BIAS
+
+
+def timer_row(prefix: bytes, domain: int, name: bytes) -> bytes:
+    """The row of one timer of the key whose rows begin with ``prefix``."""
+    return prefix + b"t" + bytes((domain,)) + name
+
+
+def index_row(domain: int, time_ms: int, actor: bytes, key: bytes, name: bytes) -> bytes:
+    """The row by which a timer, or the expiry of an entry, is found in the order of time."""
+    return INDEX + bytes((domain,)) + time_bytes(time_ms) + actor + b"\0" + escaped(key) + name
+
+
+def read_index_row(row: bytes) -> tuple[int, str, bytes, bytes]:
+    """Time, actor name, key bytes and timer name of an index row."""
+    end_of_actor = row.index(b"\0", 10)
+    key, after = unescaped(row, end_of_actor + 1)
+    return time_of(row[2:10]), row[10:end_of_actor].decode(), key, row[after:]
+
+
+class StateRow(msgspec.Struct, frozen=True):
+    """A state row taken apart: the actor, the key, and the rest, which begins with its kind ('' for the value)."""
+
+    actor: str
+    key: bytes
+    rest: bytes
+
+
+def read_state_row(row: bytes) -> StateRow:
+    """Take apart a row that begins with ``STATE``."""
+    end_of_actor = row.index(b"\0", 1)
+    key, after = unescaped(row, end_of_actor + 1)
+    return StateRow(row[1:end_of_actor].decode(), key, row[after:])
+
+
+def is_local(row: bytes) -> bool:
+    """Whether a row is derived, and so is kept out of the changelog."""
+    return row[:1] == INDEX
+
+
+# --- entries that expire ---------------------------------------------------------------------------------------------
+
+EXPIRES = {EVENT_TIME: b"E", PROCESSING_TIME: b"P"}
+"""First byte of an entry's value where the entry expires; eight bytes of time follow. Others begin with ``STAYS``."""
+STAYS = b"-"
+
+
+def pack_entry(value: bytes, domain: int, expiry_ms: int | None) -> bytes:
+    """An entry's value with its expiry in front."""
+    return STAYS + value if expiry_ms is None else EXPIRES[domain] + time_bytes(expiry_ms) + value
+
+
+def unpack_entry(data: bytes) -> tuple[bytes, int | None]:
+    """An entry's value, and its expiry if it has one."""
+    return (data[1:], None) if data[:1] == STAYS else (data[9:], time_of(data[1:9]))
+
+
+EXPIRY = b"!"
+
+
+def expiry_name(rest: bytes) -> bytes:
+    """The timer name of the expiry of an entry or field; it sorts before any timer of a user."""
+    return EXPIRY + rest
+
+
+def derived_index_rows(row: bytes, old: bytes | None, new: bytes | None) -> dict[bytes, bytes | None]:
+    """The changes of the index that go with one changed row: used while restoring from a changelog."""
+    if row[:1] != STATE:
+        return {}
+    parts = read_state_row(row)
+    changes: dict[bytes, bytes | None] = {}
+    for value, mark in ((old, None), (new, b"")):
+        if value is None:
+            continue
+        actor = parts.actor.encode()
+        if parts.rest[:1] == b"t":
+            time_ms = decode_timer(value).time_ms
+            changes[index_row(parts.rest[1], time_ms, actor, parts.key, parts.rest[2:])] = mark
+        elif parts.rest[:1] == b"m" and value[:1] != STAYS:
+            domain = EVENT_TIME if value[:1] == EXPIRES[EVENT_TIME] else PROCESSING_TIME
+            changes[index_row(domain, time_of(value[1:9]), actor, parts.key, expiry_name(parts.rest))] = mark
+    return changes
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """The first byte string after all that begin with ``prefix``."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,))
+
+
+Rows = Mapping[bytes, bytes | None]
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+encode_envelope = msgspec.msgpack.Encoder().encode
+decode_envelope = msgspec.msgpack.Decoder(tuple[str, str, bytes]).decode
+"""The actor's name, the message's name, and the encoded message: what an inbox record holds."""

@@ -1,0 +1,48 @@
+"""How the core reads state, and what a store of it must promise.
+
+The core never opens a file: it is handed a ``StateReader`` and asks it for rows. A row is a pair of byte strings;
+what they mean is said in ``rows``. Rows are ordered by their key bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+
+class StateReader(Protocol):
+    """Committed rows of one task, as the core sees them."""
+
+    def get(self, row: bytes, /) -> bytes | None:
+        """The value stored under ``row``, or None."""
+        ...
+
+    def get_many(self, rows: Sequence[bytes], /) -> list[bytes | None]:
+        """The values of several rows, in the order asked for."""
+        ...
+
+    def scan(self, start: bytes, stop: bytes, /) -> Iterator[tuple[bytes, bytes]]:
+        """The rows with ``start <= row < stop``, ascending by key bytes."""
+        ...
+
+
+@runtime_checkable
+class Store(StateReader, Protocol):
+    """A durable home for the rows of one task.
+
+    A store is written only after the log has committed the same rows, so it is never ahead of the log. The cut that
+    comes with each batch tells how far it has come: an opaque blob, stored and returned as it is.
+    """
+
+    @property
+    def cut(self) -> bytes | None:
+        """The cut of the last batch written, or None for a store that never held one."""
+        ...
+
+    def write(self, rows: Mapping[bytes, bytes | None], cut: bytes, /) -> None:
+        """Apply a batch and its cut, atomically: all of it survives a crash, or none. None deletes a row."""
+        ...
+
+    def close(self) -> None:
+        """Flush and let go of the folder. A closed store may be closed again."""
+        ...

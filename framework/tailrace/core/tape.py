@@ -1,0 +1,187 @@
+"""The tape: the causes of a task's steps, and the cut that a commit stands at.
+
+A replay needs to know what happened from outside, and nothing else: which records came in what order, when the clock
+was read and what it said, which inputs fell idle, which watermarks of other services were applied, where a handler
+failed. What follows from these (watermarks, lateness, timers, outputs) is computed again, and the totals noted here are
+held against it.
+
+Causes are a flat list of small integers, so that a commit of 100,000 events takes a few dozen bytes:
+
+    RUN input n        the records of an input from its position up to its position + n (offsets, gaps included)
+    CLOCK d            the clock was read: d ms later than before
+    IDLE input b       the input fell idle (b = 1); a record wakes it by itself
+    UPSTREAM input d   the watermark its producers published, d ms above the one before
+    ENDED input        the input has ended
+    FINISH             every input has ended: the watermark rises to the latest timer
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+import msgspec
+
+from tailrace.core.errors import CorruptStateError, NewerFormatError
+
+RUN, CLOCK, IDLE, UPSTREAM, ENDED, FINISH = range(6)
+
+FORMAT = 1
+"""The newest format of cuts and tapes that this code reads; it writes this one."""
+
+
+class Totals(msgspec.Struct, array_like=True, gc=False):
+    """What a task has counted since its state began."""
+
+    records: int = 0
+    fired: int = 0
+    """Timers fired and entries expired."""
+    outputs: int = 0
+    late: int = 0
+    refused: int = 0
+    """Records that could not be decoded or judged."""
+    failed: int = 0
+    """Units whose handler failed."""
+
+
+class Cut(msgspec.Struct, array_like=True):
+    """Where a task stands: with its rows, all that is needed to go on. Inputs go by their names."""
+
+    format: int
+    app: str
+    partition: int
+    lineage: bytes
+    positions: dict[str, int]
+    watermarks: dict[str, int]
+    idle: list[str]
+    ended: list[str]
+    generators: dict[str, bytes]
+    watermark: int
+    now: int
+    totals: Totals
+    tape: int
+    """Number of the next tape record."""
+
+
+class Skip(msgspec.Struct, array_like=True):
+    """A unit whose handler failed and was skipped: of a record, or the firing of a timer.
+
+    ``number`` is the record's offset, or how many timers had fired before. ``headers`` are those of the dead letter.
+    """
+
+    input: int
+    """The number of the record's input, or -1 for a timer."""
+    number: int
+    headers: list[tuple[str, bytes]]
+
+
+class Environment(msgspec.Struct, array_like=True, frozen=True):
+    """What a result may depend on besides the code: floating point sums, time zones, the codec."""
+
+    python: str
+    msgspec: str
+    timezones: str
+
+
+class TapeRecord(msgspec.Struct, array_like=True):
+    """What one commit of a task was caused by."""
+
+    format: int
+    number: int
+    causes: list[int]
+    skips: list[Skip]
+    totals: Totals
+    watermark: int
+    inputs: list[str] | None = None
+    """Names of the inputs by number, and the environment: in the first record after each start."""
+    positions: list[int] | None = None
+    now: int | None = None
+    version: str | None = None
+    environment: Environment | None = None
+
+
+def environment() -> Environment:
+    """The environment of this process."""
+    try:
+        from importlib.metadata import version
+
+        zones = version("tzdata")
+    except ImportError:
+        zones = "system"
+    return Environment(
+        f"{sys.version_info.major}.{sys.version_info.minor} {platform.python_implementation()}",
+        msgspec.__version__,
+        zones,
+    )
+
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+encode = _encoder.encode
+_format = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_cut = msgspec.msgpack.Decoder(Cut)
+_tape = msgspec.msgpack.Decoder(TapeRecord)
+
+
+def decode_cut(data: bytes) -> Cut:
+    """Read a cut. Raises NewerFormatError or CorruptStateError."""
+    _check(data, "cut")
+    try:
+        return _cut.decode(data)
+    except msgspec.MsgspecError as error:
+        raise CorruptStateError(f"a cut cannot be read: {error}") from error
+
+
+def decode_tape(data: bytes) -> TapeRecord:
+    """Read a tape record. Raises NewerFormatError or CorruptStateError."""
+    _check(data, "tape record")
+    try:
+        return _tape.decode(data)
+    except msgspec.MsgspecError as error:
+        raise CorruptStateError(f"a tape record cannot be read: {error}") from error
+
+
+def _check(data: bytes, what: str) -> None:
+    try:
+        number = msgspec.msgpack.decode(_format.decode(data)[0], type=int)
+    except (msgspec.MsgspecError, IndexError) as error:
+        raise CorruptStateError(f"a {what} cannot be read: {error}") from error
+    if number > FORMAT:
+        raise NewerFormatError(
+            f"a {what} is of format {number}, this version of tailrace reads up to {FORMAT}",
+            mend="It was written by a newer version. Run that version, or a later one.",
+        )
+
+
+class Tape:
+    """The recorder: causes since the last commit."""
+
+    __slots__ = ("_last_run", "causes", "number", "skips")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.causes: list[int] = []
+        self.skips: list[Skip] = []
+        self._last_run = -1
+
+    def run(self, number: int, count: int) -> None:
+        """Offsets ``count`` further on an input; joined with the run before if it is of the same input."""
+        if not count:
+            return
+        causes = self.causes
+        if self._last_run >= 0 and causes[self._last_run + 1] == number:
+            causes[self._last_run + 2] += count
+        else:
+            self._last_run = len(causes)
+            causes += (RUN, number, count)
+
+    def cause(self, *codes: int) -> None:
+        """Any other cause."""
+        self._last_run = -1
+        self.causes += codes
+
+    def committed(self) -> None:
+        """What was recorded is in the log."""
+        self.number += 1
+        self.causes = []
+        self.skips = []
+        self._last_run = -1

@@ -1,0 +1,124 @@
+"""Pending timers of one time domain, in the order in which they fire.
+
+Theory. A timer's identity is (actor, key, domain, name); what is true about it (its time) stands in its own row, kept
+with its key. This queue only answers "which is due next?", and may be wrong in one direction: it can name a timer that
+has since been moved or cancelled. Whoever pops an entry checks it against the row. So setting, moving and cancelling
+never search the queue, and an aborted unit need not repair it.
+
+The queue holds what is due before a *horizon* in a heap. The rest is in the store's index, found by a scan when the
+horizon is reached. So memory is bounded however many timers are pending.
+
+    set a timer before the horizon     pushed on the heap
+    set a timer at or past it          noted in ``_beyond`` until the next commit has put it into the index
+    heap empty, or horizon reached     the next stretch of the index is read, with what ``_beyond`` holds of it
+    at a commit, with too many         the heap is cut back and the horizon moved down (all it drops is in the index)
+
+Order: (time, actor name, key bytes, timer name). Actors are numbered by name; names of expiries sort first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
+
+from tailrace.core import rows
+from tailrace.core.storage import StateReader
+
+Entry: TypeAlias = tuple[int, int, bytes, bytes]
+"""Time, actor number, key bytes, timer name."""
+
+FOREVER = (1 << 63) - 1
+"""Later than any instant."""
+
+
+class TimerQueue:
+    """The queue of one time domain. ``due_ms`` is the time of the next entry: nothing fires before it."""
+
+    __slots__ = ("_beyond", "_domain", "_heap", "_horizon_ms", "_limit", "_number_of", "_state", "due_ms")
+
+    def __init__(
+        self, domain: int, state: StateReader, number_of: Callable[[str], int | None], limit: int, *, stored: bool
+    ) -> None:
+        """``stored`` says whether the store may hold timers; ``limit`` bounds the entries kept in memory."""
+        self._domain = domain
+        self._state = state
+        self._number_of = number_of
+        self._limit = limit
+        self._heap: list[Entry] = []
+        self._beyond: set[Entry] = set()
+        self._horizon_ms = -FOREVER if stored else FOREVER
+        self.due_ms = self._horizon_ms
+        if stored:
+            self._refill()
+
+    def push(self, time_ms: int, actor: int, key: bytes, name: bytes) -> None:
+        """Note that a timer is set."""
+        if time_ms < self._horizon_ms:
+            heappush(self._heap, (time_ms, actor, key, name))
+            if time_ms < self.due_ms:
+                self.due_ms = time_ms
+        else:
+            self._beyond.add((time_ms, actor, key, name))
+
+    def pop(self) -> Entry:
+        """Take the next entry. Call it only when ``due_ms`` has been reached, so that there is one.
+
+        It may be one that is no longer true, or the same twice.
+        """
+        entry = heappop(self._heap)
+        if self._heap:
+            self.due_ms = self._heap[0][0]
+        else:
+            self._refill()
+        return entry
+
+    def put_back(self, entry: Entry) -> None:
+        """Undo a pop."""
+        heappush(self._heap, entry)
+        self.due_ms = self._heap[0][0]
+
+    def committed(self) -> None:
+        """All that was set is in the store's index now."""
+        self._beyond.clear()
+        if len(self._heap) > self._limit:
+            self._heap.sort()
+            cut = self._heap[self._limit // 2][0]
+            keep = self._limit // 2
+            while keep and self._heap[keep - 1][0] == cut:
+                keep -= 1
+            if keep:  # else all of them are due at one instant, which is not divided
+                del self._heap[keep:]
+                self._horizon_ms = cut
+
+    def latest_first(self) -> Iterator[Entry]:
+        """Everything pending, the latest first, what is no longer true included. Reads the whole index."""
+        entries = set(self._heap) | self._beyond
+        entries.update(self._indexed(self._horizon_ms, FOREVER))
+        return iter(sorted(entries, reverse=True))
+
+    def _refill(self) -> None:
+        """Move the horizon up until there is something in the heap or nothing left anywhere."""
+        while not self._heap and self._horizon_ms < FOREVER:
+            horizon_ms = FOREVER
+            count = 0
+            for entry in self._indexed(self._horizon_ms, FOREVER):
+                if count >= self._limit // 2 and entry[0] > self._heap[-1][0]:
+                    horizon_ms = entry[0]
+                    break
+                self._heap.append(entry)
+                count += 1
+            near = {entry for entry in self._beyond if entry[0] < horizon_ms}
+            self._beyond -= near
+            self._heap.extend(near)
+            self._horizon_ms = horizon_ms
+        heapify(self._heap)
+        self.due_ms = self._heap[0][0] if self._heap else FOREVER
+
+    def _indexed(self, start_ms: int, stop_ms: int) -> Iterator[Entry]:
+        domain = rows.INDEX + bytes((self._domain,))
+        for row, _ in self._state.scan(domain + rows.time_bytes(start_ms), domain + rows.time_bytes(stop_ms)):
+            time_ms, actor, key, name = rows.read_index_row(row)
+            number = self._number_of(actor)
+            if number is not None:  # a removed actor's timers stay where they are
+                yield time_ms, number, key, name
