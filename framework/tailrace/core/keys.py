@@ -100,9 +100,9 @@ def _refuse(key: object, declared: Any, why: str = "") -> NoReturn:
             mend="Look at what its producer sends, or at the key's function.",
         )
     raise BadRecordError(
-        f"the key {key!r} of type {spell(type(key))} is no {spell(declared)}{why and ': '}{why}",
+        f"the key {key!r} is not of type {spell(declared)}: {why or spell(type(key))}",
         reason="bad-key",
-        mend=f"Make it a {spell(declared)}, or declare the key's type as what it is.",
+        mend=f"Convert it to {spell(declared)}, or declare the key with the type that it has.",
     )
 
 
@@ -241,9 +241,8 @@ def _array(declared: Any) -> KeyCodec:
     read = msgspec.json.Decoder[tuple[Any, ...]](shape).decode
 
     def encode(key: Any) -> bytes:
-        kind: Any = type(key)
-        if kind is not tuple or tuple(map(type, key)) != exact:
-            if kind is tuple and any(item is missing for item in key for missing in _MISSING):
+        if key.__class__ is not tuple or tuple(map(type, key)) != exact:
+            if key.__class__ is tuple and any(item is missing for item in key for missing in _MISSING):
                 _refuse(None, declared)
             _refuse(key, declared)
         for at, check in literals:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum, Flag
-from typing import Any, Final, Literal, NoReturn, get_args, get_origin
+from typing import Any, Final, Literal, NamedTuple, NoReturn, get_args, get_origin
 from uuid import UUID
 
 from tailrace.core.errors import CorruptStateError, DefinitionError, DurableValueError
@@ -86,25 +86,31 @@ def _datetime_bytes(key: datetime) -> bytes:
     return _int_bytes((key - _EPOCH) // _MICROSECOND)
 
 
-_SCALARS: Final[Mapping[Any, tuple[Callable[[Any], bytes], Callable[[bytes], Any], int | None]]] = {
-    str: (str.encode, bytes.decode, None),
-    bytes: (bytes, bytes, None),
-    int: (_int_bytes, _bytes_int, 8),
-    bool: (lambda key: b"\1" if key else b"\0", lambda data: data == b"\1", 1),
-    UUID: (lambda key: key.bytes, lambda data: UUID(bytes=data), 16),
-    date: (
+class _Scalar(NamedTuple):
+    write: Callable[[Any], bytes]
+    read: Callable[[bytes], Any]
+    size: int | None
+
+
+_SCALARS: Final[Mapping[Any, _Scalar]] = {
+    str: _Scalar(str.encode, bytes.decode, None),
+    bytes: _Scalar(bytes, bytes, None),
+    int: _Scalar(_int_bytes, _bytes_int, 8),
+    bool: _Scalar(lambda key: b"\1" if key else b"\0", lambda data: data == b"\1", 1),
+    UUID: _Scalar(lambda key: key.bytes, lambda data: UUID(bytes=data), 16),
+    date: _Scalar(
         lambda key: key.toordinal().to_bytes(4, "big"),
         lambda data: date.fromordinal(int.from_bytes(data, "big")),
         4,
     ),
-    datetime: (_datetime_bytes, lambda data: _EPOCH + _bytes_int(data) * _MICROSECOND, 8),
+    datetime: _Scalar(_datetime_bytes, lambda data: _EPOCH + _bytes_int(data) * _MICROSECOND, 8),
 }
 
 
 def _refuse(key: object, declared: Any, why: object = "") -> NoReturn:
     raise DurableValueError(
-        f"the map key {key!r} of type {spell(type(key))} is no {spell(declared)}{why and ': '}{why}",
-        mend=f"Make it a {spell(declared)}, or declare the map with the keys it has.",
+        f"the map key {key!r} is not of type {spell(declared)}: {why or spell(type(key))}",
+        mend=f"Convert it to {spell(declared)}, or declare the map with the keys it has.",
     )
 
 
@@ -146,7 +152,7 @@ def _values(declared: Any, members: Mapping[Any, Any]) -> MapKeyCodec:
             f"{spell(declared)} cannot be the key of a map", mend="Its values must be all str, or all int."
         )
     form = _scalar(*kinds)
-    kind: Any = type(next(iter(members.values())))
+    kind: Any = next(iter(members.values())).__class__
     # A dict alone would take 1 for True and a str for its StrEnum: the type is looked at first.
     written = {member: form.encode(value) for value, member in members.items()}
     read = {data: member for member, data in written.items()}
@@ -168,8 +174,7 @@ def _tuple(declared: Any, items: Sequence[MapKeyCodec]) -> MapKeyCodec:
     length = len(items)
 
     def encode(key: Any) -> bytes:
-        kind: Any = type(key)
-        if kind is not tuple or len(key) != length:
+        if key.__class__ is not tuple or len(key) != length:
             _refuse(key, declared)
         return b"".join([_ended(one.encode(part), one.size) for one, part in zip(items, key, strict=True)])
 

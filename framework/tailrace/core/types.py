@@ -299,10 +299,10 @@ class _Mend:
     def _refused(self, owner: str, value: object, why: str) -> DurableValueError:
         kind, declared = spell(type(value)), spell(self._declared)
         return DurableValueError(
-            f"the value {_shortened(value)} of type {kind} is no {declared}: {why}",
+            f"the value {_shortened(value)} of type {kind} is not of the declared type {declared}: {why}",
             owner=owner or None,
             field=self._field or None,
-            mend=f"Convert it first, or declare what the field really holds instead of {declared}.",
+            mend="Convert it before it is stored, or declare the field with the type that it holds.",
         )
 
 
