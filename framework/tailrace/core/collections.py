@@ -320,8 +320,9 @@ class MapState(Entries, Generic[K, V]):
 
     def values(self) -> Iterator[V]:
         """The values, ascending by key."""
-        for _, value in self.items():
+        for _, value in self.items():  # noqa: PERF102  # this is values()
             yield value
+
 
 _BOUNDS = b""
 _HALF = 1 << 63
@@ -349,7 +350,9 @@ class ListState(Entries, Generic[V]):
         cells.undo.append((self._live, _BOUNDS, self._bounds()))
         cells.undo.append((self._pending, _BOUNDS, self._pending.get(_BOUNDS, MISSING)))
         self._live[_BOUNDS] = (start, stop)
-        self._pending[_BOUNDS] = rows.STAYS + self._plan.encode_bounds((start, stop)) if start != stop else None
+        self._pending[_BOUNDS] = (
+            rows.STAYS + self._plan.encode_bounds((start, stop)) if start != stop else None
+        )
         cells.dirty_collections[self] = None
         self._sizes += 1
 

@@ -43,8 +43,11 @@ class Measurement(NamedTuple):
 
 
 class Metrics:
-    """A user's own metrics. They reach the outside with the commit of what they measure, so an abort never doubles
-    them, and they are silent in a replay."""
+    """A user's own metrics.
+
+    They reach the outside with the commit of what they measure, so an abort never doubles them, and they are silent in
+    a replay.
+    """
 
     __slots__ = ("_noted",)
 
@@ -160,7 +163,9 @@ class Context(Generic[K]):
                 mend=f"Give {actor.__name__} a method with @tr.on_message whose message is of that type.",
             )
         value = rows.encode_envelope((plan.name, name, plan.messages[name].encode(message)))
-        self._outputs.append(Output(self._plan.inbox_topic, plan.key_codec.encode(key), value, self.event_time))
+        self._outputs.append(
+            Output(self._plan.inbox_topic, plan.key_codec.encode(key), value, self.event_time)
+        )
 
     # --- timers ---
 
@@ -275,7 +280,9 @@ class Context(Generic[K]):
         route = self._route
         assert route is not None
         self._draws += 1
-        mixed = (self._salt + self._origin * 0x9E3779B97F4A7C15 + (route.salt ^ self._draws * 0xD1342543DE82EF95)) & _MASK
+        mixed = (
+            self._salt + self._origin * 0x9E3779B97F4A7C15 + (route.salt ^ self._draws * 0xD1342543DE82EF95)
+        ) & _MASK
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK  # the finaliser of splitmix64
         mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
         return mixed ^ (mixed >> 31)

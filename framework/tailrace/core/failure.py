@@ -80,7 +80,14 @@ def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | 
     if isinstance(failure, WrongPartitionError):
         said["reason"] = "foreign-partition"
     if isinstance(failure, HandlerError):
-        said |= {"handler": failure.handler, "actor": failure.actor, "key": failure.key, "timer": failure.timer}
+        said |= {
+            "handler": failure.handler,
+            "actor": failure.actor,
+            "key": failure.key,
+            "timer": failure.timer,
+        }
     if cause is not None:
         said["traceback"] = "".join(traceback.format_exception(cause))
-    return tuple((f"tailrace-{name}", str(value).encode()) for name, value in said.items() if value is not None)
+    return tuple(
+        (f"tailrace-{name}", str(value).encode()) for name, value in said.items() if value is not None
+    )

@@ -36,7 +36,8 @@ class InputHeads:
         """Who takes the input's records."""
         if self._routes is None:
             self._routes = [
-                (route, None if route.target is None else tables[route.target.index]) for route in self._plan.routes
+                (route, None if route.target is None else tables[route.target.index])
+                for route in self._plan.routes
             ]
         return self._routes
 
@@ -89,7 +90,13 @@ class InputHeads:
             else:
                 key = plan.key_of(event)
                 if key is None:
-                    return offset, None, None, Refused("missing-key", f"the key of {event!r:.200} is None"), record
+                    return (
+                        offset,
+                        None,
+                        None,
+                        Refused("missing-key", f"the key of {event!r:.200} is None"),
+                        record,
+                    )
             if plan.time_kind == "arrival":
                 return offset, None, key, event, record
             time_ms = timestamp_ms if plan.time_of is None else plan.time_of(event)

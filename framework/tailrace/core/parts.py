@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tailrace.core import rows
@@ -23,7 +24,7 @@ class Parts:
         self.table = table
         self.key = key
         self.key_bytes = key_bytes
-        self.prefix = table.prefix + rows.escaped(key_bytes)
+        self.prefix: bytes = table.prefix + rows.escaped(key_bytes)
         self.fresh = fresh
         """The store has nothing that is true of this key."""
         self.written: set[int] = set()
@@ -66,10 +67,13 @@ class Parts:
         """Whether any timer is pending; an unread set of timers is never empty."""
         return self._timers is None or bool(self._timers)
 
-    def collections(self) -> list[Entries]:
+    def collections(self) -> Sequence[Entries]:
         """Every collection of the actor, used before or not."""
         plan = self.table.plan
-        return [*(self.map(i) for i in range(len(plan.maps))), *(self.list(i) for i in range(len(plan.lists)))]
+        return [
+            *(self.map(i) for i in range(len(plan.maps))),
+            *(self.list(i) for i in range(len(plan.lists))),
+        ]
 
     def forget_live(self) -> None:
         """Decode every entry anew from here on."""

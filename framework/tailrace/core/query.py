@@ -34,7 +34,9 @@ class Reader:
         for (domain, name), timer in table.parts(instance).timers.items():
             if not name.startswith(b"!"):
                 given = table.timer_name(name)[1]
-                pending[("processing" if domain else "event"), timer.time_ms if given is None else given] = timer.time_ms
+                pending[("processing" if domain else "event"), timer.time_ms if given is None else given] = (
+                    timer.time_ms
+                )
         return pending
 
     def query(self, actor: type[Any], key: Any, name: str, *arguments: Any) -> Any:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeAlias
 
+from tailrace.core.errors import BadReason
+
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 Head: TypeAlias = tuple[int, int | None, Any, Any, "InputRecord | None"]
 
@@ -40,7 +42,7 @@ class Output(NamedTuple):
 class Refused(NamedTuple):
     """Why a record cannot be handed to a handler: a short ``reason`` code and the ``detail`` for a person."""
 
-    reason: str
+    reason: BadReason
     detail: str
 
 

@@ -23,7 +23,9 @@ Source = Callable[[str, int, int], Sequence[InputRecord]]
 """Gives the records of an input (by name) from a first offset up to, without, a last one."""
 
 
-def replay_record(task: Task, record: tape.TapeRecord, source: Source, *, any_environment: bool = False) -> None:
+def replay_record(
+    task: Task, record: tape.TapeRecord, source: Source, *, any_environment: bool = False
+) -> None:
     """Take a task through what one commit was caused by. The caller takes the outputs and the batch.
 
     ``task`` must be made with ``replaying=True`` and stand where the record begins. Raises ReplayDivergedError if it
@@ -33,17 +35,17 @@ def replay_record(task: Task, record: tape.TapeRecord, source: Source, *, any_en
     _check_start(task, record, any_environment)
     names = record.inputs or [one.name for one in task.plan.inputs]
     numbers = {one.name: one.index for one in task.plan.inputs}
-    task.skips = {
-        (-1 if skip.input < 0 else numbers[names[skip.input]], skip.number): tuple(skip.headers)
+    skips = {
+        (skip.input if skip.input < 0 else numbers[names[skip.input]], skip.number): tuple(skip.headers)
         for skip in record.skips
     }
-    task.stop_after_fired = record.totals.fired
+    task.follow(skips, record.totals.fired)
     codes = iter(record.causes)
-    _drain(task)
+    _drain(task, record)
     for code in codes:
         if code == tape.RUN:
             number, count = next(codes), next(codes)
-            _run(task, numbers[names[number]], count, source)
+            _run(task, record, numbers[names[number]], count, source)
         elif code == tape.CLOCK:
             task.clock(task.now + next(codes))
         elif code == tape.IDLE:
@@ -56,19 +58,19 @@ def replay_record(task: Task, record: tape.TapeRecord, source: Source, *, any_en
             task.ended(numbers[names[next(codes)]])
         elif code == tape.FINISH:
             task.finish()
-        _drain(task)
-    task.stop_after_fired = FOREVER
+        _drain(task, record)
+    task.follow({}, FOREVER)
     _check_end(task, record)
 
 
-def _run(task: Task, number: int, count: int, source: Source) -> None:
+def _run(task: Task, record: tape.TapeRecord, number: int, count: int, source: Source) -> None:
     name = task.plan.inputs[number].name
     start = task.positions[name]
     heads = task.decode(number, source(name, start, start + count))
     taken = 0
     while taken < len(heads):
         taken = task.run(number, heads, taken)
-        _drain(task)
+        _drain(task, record)
         if task.draining and taken < len(heads):
             raise ReplayDivergedError(
                 f"replay of {name} has fired {task.totals.fired} timers with records still to come; "
@@ -77,16 +79,18 @@ def _run(task: Task, number: int, count: int, source: Source) -> None:
     task.skip_to(number, start + count)
 
 
-def _drain(task: Task) -> None:
+def _drain(task: Task, record: tape.TapeRecord) -> None:
     """Drain until done, or until as many have fired as at the commit."""
-    while task.draining and task.totals.fired < task.stop_after_fired:
+    while task.draining and task.totals.fired < record.totals.fired:
         task.drain()
 
 
 def _check_start(task: Task, record: tape.TapeRecord, any_environment: bool) -> None:
     if record.number != task.tape_number:
-        raise ReplayDivergedError(f"the tape goes on with record {record.number}, the replay stands at {task.tape_number}")
-    here = tape.environment()
+        raise ReplayDivergedError(
+            f"the tape goes on with record {record.number}, the replay stands at {task.tape_number}"
+        )
+    here = tape.environment(task.settings.timezones)
     if record.environment is not None and record.environment != here and not any_environment:
         raise EnvironmentMismatchError(
             f"the tape was written under {record.environment}, this is {here}",
@@ -97,12 +101,21 @@ def _check_start(task: Task, record: tape.TapeRecord, any_environment: bool) -> 
 
 def _check_end(task: Task, record: tape.TapeRecord) -> None:
     totals = task.totals
-    now = (totals.records, totals.fired, totals.outputs + task.waiting_outputs, totals.late, totals.refused, totals.failed)
+    now = (
+        totals.records,
+        totals.fired,
+        totals.outputs + task.waiting_outputs,
+        totals.late,
+        totals.refused,
+        totals.failed,
+    )
     then = record.totals
     was = (then.records, then.fired, then.outputs, then.late, then.refused, then.failed)
     if now != was or task.watermark != record.watermark:
         names = ("records", "fired", "outputs", "late", "refused", "failed")
-        differing = ", ".join(f"{n}: {b} then, {a} now" for n, a, b in zip(names, now, was, strict=True) if a != b)
+        differing = ", ".join(
+            f"{n}: {b} then, {a} now" for n, a, b in zip(names, now, was, strict=True) if a != b
+        )
         if task.watermark != record.watermark:
             differing += f", watermark: {record.watermark} then, {task.watermark} now"
         raise ReplayDivergedError(

@@ -17,7 +17,6 @@ Causes are a flat list of small integers, so that a commit of 100,000 events tak
 
 from __future__ import annotations
 
-import platform
 import sys
 
 import msgspec
@@ -100,19 +99,10 @@ class TapeRecord(msgspec.Struct, array_like=True):
     environment: Environment | None = None
 
 
-def environment() -> Environment:
-    """The environment of this process."""
-    try:
-        from importlib.metadata import version
-
-        zones = version("tzdata")
-    except ImportError:
-        zones = "system"
-    return Environment(
-        f"{sys.version_info.major}.{sys.version_info.minor} {platform.python_implementation()}",
-        msgspec.__version__,
-        zones,
-    )
+def environment(timezones: str) -> Environment:
+    """The environment of this process; the version of the time zone data has to be found by a driver."""
+    python = f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"
+    return Environment(python, msgspec.__version__, timezones)
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")

@@ -26,7 +26,7 @@ cannot be seen from a handler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -34,28 +34,21 @@ from typing import Any, Final
 import msgspec
 
 from tailrace.core import rows, tape
-from tailrace.core.cells import Cells, Table
+from tailrace.core.cells import Cells
 from tailrace.core.context import Context, Measurement
-from tailrace.core.errors import (
-    BadRecordError,
-    CorruptStateError,
-    ReplayDivergedError,
-    UsageError,
-)
-from tailrace.core.failure import dead_letter_headers, handler_error, is_handlers_fault
-from tailrace.core.heads import InputHeads
-from tailrace.core.plan import ActorPlan, Plan, Route
-from tailrace.core.records import Delivery, Head, Headers, InputRecord, Output, Refused
-from tailrace.core.schema import schema_rows
+from tailrace.core.errors import CorruptStateError, UsageError
+from tailrace.core.evolution import schema_rows
+from tailrace.core.firing import Firing
+from tailrace.core.heads import BoundRoute, InputHeads
+from tailrace.core.plan import InputPlan, Plan
+from tailrace.core.records import Head, Headers, InputRecord, Output, Refused
 from tailrace.core.storage import StateReader
-from tailrace.core.timers import FOREVER, Entry, TimerQueue
+from tailrace.core.timers import TimerQueue
+from tailrace.core.units import Units
 from tailrace.core.watermarks import NOTHING, Watermarks
 
 ORIGIN_HEADER: Final = "tailrace-origin"
 """Header of every output: app, task and running number."""
-
-_DELIVERIES = 1_000
-_BY_CLOCK = (rows.EVENT_TIME, rows.PROCESSING_TIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +63,8 @@ class TaskSettings:
     """Timers fired before a call returns to its driver."""
     timer_loop_cap: int = 1_000
     """How often in a row a timer handler may set a timer at or before the time just fired."""
+    timezones: str = ""
+    """The version of the time zone data here, for the tape."""
     reload: bool = False
     """Decode every touched instance anew after each handler: a live object must be what its encoding says."""
     checked: bool = False
@@ -116,14 +111,7 @@ class Task:
         self.plan = plan
         self.partition = partition
         self.settings = settings = TaskSettings() if settings is None else settings
-        self.replaying = replaying
-        self.draining = False
-        """A step is still firing its timers: ``drain`` must be called before the next cause."""
-        self.stop_after_fired = FOREVER
-        """A replay that ends in the middle of a drain stops when so many have fired."""
-        self.skips: dict[tuple[int, int], Headers] = {}
-        self._start = tape.decode_cut(cut) if cut is not None else None
-        start = self._start
+        start = tape.decode_cut(cut) if cut is not None else None
         if start is not None and (start.app, start.partition) != (plan.app, partition):
             raise CorruptStateError(
                 f"the cut is of app {start.app!r} partition {start.partition}, "
@@ -131,15 +119,15 @@ class Task:
             )
         self.lineage = lineage if start is None else start.lineage
         numbers = {actor.name: actor.index for actor in plan.actors}
-        self._queues = tuple(
+        events, processing = (
             TimerQueue(domain, state, numbers.get, settings.timers_in_memory, stored=start is not None)
-            for domain in _BY_CLOCK
+            for domain in (rows.EVENT_TIME, rows.PROCESSING_TIME)
         )
         self._cells = Cells(
             plan,
             partition,
             state,
-            self._queues,
+            (events, processing),
             cache_bytes=settings.cache_bytes,
             reload=settings.reload,
             checked=settings.checked,
@@ -151,17 +139,16 @@ class Task:
         self._watermarks = Watermarks(plan.inputs)
         self._inputs = [InputHeads(plan, one, partition) for one in plan.inputs]
         self.positions = {one.name: (positions or {}).get(one.name, 0) for one in plan.inputs}
-        self.totals = tape.Totals()
-        self.now = 0
-        self._tape = tape.Tape(0)
+        self.totals = tape.Totals() if start is None else msgspec.structs.replace(start.totals)
+        self._tape = tape.Tape(0 if start is None else start.tape)
         self._noted_start = False
+        self._units = Units(plan, partition, self._cells, self._context, self.totals, self._tape)
+        self._units.replaying = replaying
+        self._firing = Firing(self._units, self._watermarks, events, processing)
         if start is not None:
             self._resume(start)
-        self._budget = settings.firing_budget
-        context = self._context
-        context.now, context.watermark = self.now, self._watermarks.task_ms
         # A commit may have fallen in the middle of a drain.
-        self.draining = self._is_due()
+        self._firing.draining = self._firing.is_due()
 
     def _resume(self, cut: tape.Cut) -> None:
         marks = self._watermarks
@@ -173,15 +160,28 @@ class Task:
             generator = cut.generators.get(one.name)
             if generator is not None and one.generator is not None:
                 marks.generators[one.index] = msgspec.msgpack.decode(generator, type=type(one.generator))
-        marks.task_ms = cut.watermark
-        self.totals = msgspec.structs.replace(cut.totals)
-        self.now = cut.now
-        self._tape = tape.Tape(cut.tape)
+        marks.task_ms = self._context.watermark = cut.watermark
+        self._context.now = cut.now
 
     @property
     def watermark(self) -> int:
         """The task's watermark."""
         return self._watermarks.task_ms
+
+    @property
+    def now(self) -> int:
+        """The last clock reading."""
+        return self._context.now
+
+    @property
+    def draining(self) -> bool:
+        """A step is still firing its timers: ``drain`` must be called before the next cause."""
+        return self._firing.draining
+
+    def follow(self, skips: dict[tuple[int, int], Headers], stop_after_fired: int) -> None:
+        """For a replay: what to skip, and how many timers will have fired at the next commit."""
+        self._units.skips = skips
+        self._firing.stop_after_fired = stop_after_fired
 
     @property
     def tape_number(self) -> int:
@@ -208,7 +208,7 @@ class Task:
     @property
     def dirty(self) -> bool:
         """Whether anything has happened since the last commit."""
-        return bool(self._tape.causes) or bool(self._context._outputs) or self.draining
+        return bool(self._tape.causes) or bool(self._context._outputs) or self._firing.draining
 
     @property
     def dirty_count(self) -> int:
@@ -233,80 +233,71 @@ class Task:
         took before.
         """
         self._not_draining()
-        self._budget = self.settings.firing_budget
-        plan = self.plan.inputs[number]
+        plan, inputs = self.plan.inputs[number], self._inputs[number]
         cells, context, marks, totals = self._cells, self._context, self._watermarks, self.totals
-        outputs, chained, invoke = context._outputs, context._chained, self._invoke
-        events, processing = self._queues
-        touched, skips = cells.touched, self.skips
-        routes, late_policy = self._inputs[number].routes(cells.tables), plan.late
-        context._salt = self._inputs[number].salt
-        context._fired = None
-        context.timer_name = None
+        units, firing = self._units, self._firing
+        events, processing, now = firing.events, firing.processing, context.now
+        outputs, chained, invoke, skips = context._outputs, context._chained, units.invoke, units.skips
+        routes: Sequence[BoundRoute] = inputs.routes(cells.tables)
         judged = plan.watermark != "none"
         by_event = plan.watermark == "events"
         lag = plan.out_of_order_ms + 1
+        firing.budget = self.settings.firing_budget
         marks.idle[number] = False
-        own, ceiling = marks.of_input[number], marks.ceiling(number)
-        watermark = marks.task_ms
+        own, ceiling, watermark = marks.of_input[number], marks.ceiling(number), marks.task_ms
         position = before = self.positions[plan.name]
         taken = start
         context.is_late = False
+        context._salt = inputs.salt
         try:
             for offset, time_ms, key, event, record in islice(heads, start, None):
                 to = routes
                 if time_ms is None:
                     if type(event) is Refused:
-                        self._refuse(plan.index, event, record)
+                        units.refuse(number, event, record)
                         position = offset + 1
                         taken += 1
                         continue
-                    time_ms = self.now
+                    time_ms = now
                 if plan.is_inbox:
-                    to, event = self._inputs[number].bound(event, cells.tables), event.message
+                    to, event = inputs.bound(event, cells.tables), event.message
                 context.key = key
                 context.event_time = time_ms
                 context._origin = offset
                 cells.begin()
                 mark = len(outputs)
+                said = time_ms - lag
                 try:
-                    if judged and time_ms <= watermark:
-                        totals.late += 1
-                        context.is_late = True
-                        if late_policy != "handle":
-                            to = ()
-                            if plan.late_topic is not None:
-                                context.emit(plan.late_topic, event)
+                    if judged:
+                        if time_ms <= watermark:
+                            totals.late += 1
+                            context.is_late = True
+                            to = self._late(plan, event, to)
+                        if not by_event:
+                            said = self._said(plan, event, time_ms)
                     if skips and (number, offset) in skips:
-                        self._skipped(number, offset, record)
+                        units.skip(number, offset, record)
                     else:
                         for route, table in to:
                             invoke(route, table, key, event)
                         if chained:
-                            self._chain(key)
-                except Exception as error:
-                    self._failed(error, mark, number, offset, record, None)
+                            units.deliver_chained(key)
+                except Exception as error:  # noqa: BLE001  # whatever a handler raises fails its unit
+                    units.failed(error, mark, number, offset, record)
                 context.is_late = False
                 totals.records += 1
                 position = offset + 1
                 taken += 1
-                if by_event:
-                    if time_ms - lag > own:
-                        own = time_ms - lag
-                        advanced = own if own < ceiling else ceiling
-                        if advanced > watermark:
-                            context.watermark = watermark = advanced
-                elif judged:
-                    own = self._punctuated(number, event, time_ms, own)
-                    advanced = min(own, ceiling)
-                    if advanced > watermark:
-                        context.watermark = watermark = advanced
-                if watermark >= events.due_ms or processing.due_ms <= self.now:
+                if judged and said > own:
+                    own = said
+                    if own > watermark and ceiling > watermark:
+                        context.watermark = watermark = own if own < ceiling else ceiling  # noqa: FURB136  # twice as fast
+                if watermark >= events.due_ms or now >= processing.due_ms:
                     marks.of_input[number], marks.task_ms = own, watermark
-                    self._drain()
-                    context._salt = self._inputs[number].salt
-                    if self.draining:
+                    firing.drain()
+                    if firing.draining:
                         break
+                    context._salt = inputs.salt
         finally:
             marks.of_input[number], marks.task_ms = own, watermark
             self.positions[plan.name] = position
@@ -317,9 +308,9 @@ class Task:
     def clock(self, now_ms: int) -> None:
         """The clock was read. A reading before the last one is taken as the last one: the clock never goes back."""
         self._not_draining()
-        if now_ms > self.now:
-            self._tape.cause(tape.CLOCK, now_ms - self.now)
-            self.now = self._context.now = now_ms
+        if now_ms > self._context.now:
+            self._tape.cause(tape.CLOCK, now_ms - self._context.now)
+            self._context.now = now_ms
             self._advance()
 
     def idle(self, number: int) -> None:
@@ -355,16 +346,14 @@ class Task:
         """
         self._not_draining()
         self._tape.cause(tape.FINISH)
-        latest = self._latest_timer()
-        if latest > self._watermarks.task_ms:
-            self._watermarks.task_ms = latest
+        self._watermarks.task_ms = max(self._watermarks.task_ms, self._firing.latest_ms())
         self._advance()
 
     def drain(self, most: int | None = None) -> bool:
         """Go on firing what is due, at most ``most``. Returns whether the step is done."""
-        self._budget = self.settings.firing_budget if most is None else most
-        self._drain()
-        return not self.draining
+        self._firing.budget = self.settings.firing_budget if most is None else most
+        self._firing.drain()
+        return not self._firing.draining
 
     # --- results ---
 
@@ -425,7 +414,7 @@ class Task:
             list(self.positions.values()) if first else None,
             self.now if first else None,
             self.plan.version if first else None,
-            tape.environment() if first else None,
+            tape.environment(self.settings.timezones) if first else None,
         )
         return CommitBatch(
             batch, index, tape.encode(cut), tape.encode(record), cut.positions, self._context._noted.copy()
@@ -439,235 +428,32 @@ class Task:
         self._noted_start = True
         self._context._noted.clear()
 
-    # --- a step's handlers ---
+    # --- parts of a step ---
 
-    def _invoke(self, route: Route, table: Table | None, key: Any, event: Any) -> None:
-        """Run one handler of a record, and seal what it touched."""
-        context = self._context
-        context._route = route
-        context._table = table
-        context._draws = 0
-        context._random = None
-        if table is None:
-            route.call(event, context)
-            return
-        instance = table.live.get(key)
-        if instance is None:
-            instance = table.load(key)
-        image = table.touch(instance)
-        cells = self._cells
-        cells.touched.append((table, key, image))
-        context._instance = instance
-        route.call(instance, event, context)
-        if cells.touched_collections:
-            cells.seal_collections()
-        if table.simple and not cells.cleared:
-            table.seal(instance)
-        else:
-            table.settle(instance, image)
+    def _late(self, plan: InputPlan, event: Any, to: Sequence[BoundRoute]) -> Sequence[BoundRoute]:
+        """Who takes a late event: its handlers as ever, or nobody, or another topic."""
+        if plan.late == "handle":
+            return to
+        if plan.late_topic is not None:
+            self._context.emit(plan.late_topic, event)
+        return ()
 
-    def _chain(self, key: Any) -> None:
-        """Deliver what was emitted to streams, in the order of emission, within the same unit."""
-        chained, deliveries = self._context._chained, 0
-        salt = self._context._salt
-        while chained:
-            stream, event = chained.popleft()
-            deliveries += 1
-            if deliveries > _DELIVERIES:
-                raise UsageError(
-                    f"one event has caused more than {_DELIVERIES} deliveries, the last to the stream {stream.name!r}",
-                    mend="A handler of the stream emits to it again without end.",
-                )
-            self._context._salt = salt + deliveries
-            for route in self.plan.routes_of_stream[stream.index]:
-                table = None if route.target is None else self._cells.tables[route.target.index]
-                self._invoke(route, table, key, event)
-        self._context._salt = salt
-
-    def _punctuated(self, number: int, event: Any, time_ms: int, own: int) -> int:
-        plan, generator = self.plan.inputs[number], self._watermarks.generators[number]
+    def _said(self, plan: InputPlan, event: Any, time_ms: int) -> int:
+        """The watermark that an event states by itself, or NOTHING."""
+        generator = self._watermarks.generators[plan.index]
         if generator is not None:
             said = generator.on_event(event, time_ms)
-        elif plan.punctuate is not None:
-            said = plan.punctuate(event, time_ms)
-        else:  # upstream: its records say nothing about it
-            return own
-        return own if said is None else max(own, said)
-
-    # --- timers ---
+        else:
+            said = None if plan.punctuate is None else plan.punctuate(event, time_ms)
+        return NOTHING if said is None else said
 
     def _not_draining(self) -> None:
-        if self.draining:
-            raise UsageError("a step is not done", mend="Call drain() until it returns True before the next cause.")
+        if self._firing.draining:
+            raise UsageError(
+                "a step is not done", mend="Call drain() until it returns True before the next cause."
+            )
 
     def _advance(self) -> None:
         self._context.watermark = self._watermarks.advance()
-        self._budget = self.settings.firing_budget
-        self._drain()
-
-    def _is_due(self) -> bool:
-        events, processing = self._queues
-        return events.due_ms <= self._watermarks.task_ms or processing.due_ms <= self.now
-
-    def _drain(self) -> None:
-        events, processing = self._queues
-        while True:
-            if events.due_ms <= self._watermarks.task_ms:
-                domain, queue = rows.EVENT_TIME, events
-            elif processing.due_ms <= self.now:
-                domain, queue = rows.PROCESSING_TIME, processing
-            else:
-                self.draining = False
-                return
-            if self._budget <= 0 or self.totals.fired >= self.stop_after_fired:
-                self.draining = True
-                return
-            self._budget -= 1
-            self._fire(domain, queue.pop())
-
-    def _fire(self, domain: int, entry: Entry) -> None:
-        """Fire what an entry of a queue names, if it is still true."""
-        time_ms, number, key_bytes, name = entry
-        table = self._cells.tables[number]
-        key = table.plan.key_codec.decode(key_bytes)
-        context = self._context
-        self._cells.begin()
-        instance = table.live.get(key)
-        if instance is None:
-            instance = table.load(key)
-            if table.is_absent(instance):
-                del table.live[key]
-                return
-        parts = table.parts(instance)
-        context.key = key
-        context.is_late = False
-        context.event_time = time_ms if domain == rows.EVENT_TIME else self._watermarks.task_ms + 1
-        if name[:1] == rows.EXPIRY:
-            self.totals.fired += table.expire(instance, domain, time_ms, name)
-            return
-        timer = parts.timers.get((domain, name))
-        if timer is None or timer.time_ms != time_ms:
-            return
-        mark = len(context._outputs)
-        family, context.timer_name = table.timer_name(name)
-        handlers = table.plan.event_timers if domain == rows.EVENT_TIME else table.plan.processing_timers
-        route = handlers.get(family)
-        context._salt, context._origin, context._depth = 1, timer.seed, timer.depth
-        context._fired = (domain, time_ms)
-        fired = self.totals.fired
-        try:
-            if self.skips and (-1, fired) in self.skips:
-                table.move_timer(parts, (domain, name), None)
-                self._cells.touched.append((table, key, table.touch(instance)))
-                self._skipped(-1, fired, None)
-            else:
-                self._call_timer(route, table, instance, (domain, name), key)
-                if context._chained:
-                    self._chain(key)
-        except Exception as error:
-            try:
-                self._failed(error, mark, -1, fired, None, (table.plan, context.timer_name, time_ms))
-            except Exception:
-                self._queues[domain].put_back(entry)
-                raise
-            # What the handler did is undone, the timer with it; but it has been used up.
-            instance = table.live[key]
-            self._cells.touched.append((table, key, table.touch(instance)))
-            table.move_timer(table.parts(instance), (domain, name), None)
-        self.totals.fired = fired + 1
-        context._fired = None
-        context._depth = 0
-        context.timer_name = None
-
-    def _call_timer(
-        self, route: Route | None, table: Table, instance: Any, timer: tuple[int, bytes], key: Any
-    ) -> None:
-        context, cells = self._context, self._cells
-        context._route, context._table, context._draws, context._random = route, table, 0, None
-        image = table.touch(instance)
-        cells.touched.append((table, key, image))
-        table.move_timer(table.parts(instance), timer, None)
-        if route is None:
-            raise UsageError(
-                f"{table.plan.name} has a pending timer {context.timer_name!r} but no handler for it",
-                mend="It was set by an earlier version of the code. Give the actor that handler again, "
-                "or let the timer go to the dead letters.",
-            )
-        context._instance = instance
-        route.call(instance, context)
-        if cells.touched_collections:
-            cells.seal_collections()
-        if table.simple and not cells.cleared:
-            table.seal(instance)
-        else:
-            table.settle(instance, image)
-
-    def _latest_timer(self) -> int:
-        for time_ms, number, key_bytes, name in self._queues[rows.EVENT_TIME].latest_first():
-            table = self._cells.tables[number]
-            if table.is_pending(rows.EVENT_TIME, time_ms, key_bytes, name):
-                return time_ms
-        return NOTHING
-
-    # --- failures ---
-
-    def _failed(
-        self,
-        error: Exception,
-        mark: int,
-        number: int,
-        at: int,
-        record: InputRecord | None,
-        timer: tuple[ActorPlan, str | None, int] | None,
-    ) -> None:
-        """A unit has failed: undo it, and stop or note it as skipped."""
-        context = self._context
-        route = context._route
-        del context._outputs[mark:]
-        context._chained.clear()
-        self._cells.rollback()
-        if not is_handlers_fault(error):
-            raise error
-        policy = self.plan.on_error if number < 0 else self.plan.inputs[number].on_error
-        failure = handler_error(self.plan, self.partition, error, route, number, at, context.key, timer)
-        if self.replaying:
-            raise ReplayDivergedError(
-                f"a handler failed in the replay that did not fail before: {failure}",
-                mend="The code differs from the one that ran, or it depends on something that is not on the tape.",
-            ) from error
-        if policy == "stop":
-            raise failure from error
-        self._skipped(number, at, record, dead_letter_headers(failure, error))
-
-    def _skipped(
-        self, number: int, at: int, record: InputRecord | None, headers: Headers | None = None
-    ) -> None:
-        """Note a unit that failed, now or when it ran first, and write its dead letter."""
-        headers = self.skips[number, at] if headers is None else headers
-        self._tape.skips.append(tape.Skip(number, at, list(headers)))
-        self.totals.failed += 1
-        letter = Output(self.plan.dead_letters_topic, None, None, self._context.event_time, headers)
-        if record is not None:
-            letter = letter._replace(
-                key=record.key, value=record.value, timestamp_ms=record.timestamp_ms, headers=record.headers + headers
-            )
-        self._context._outputs.append(letter)
-
-    def _refuse(self, number: int, refused: Refused, record: InputRecord | None) -> None:
-        plan = self.plan.inputs[number]
-        assert record is not None
-        error = BadRecordError(
-            refused.detail,
-            reason=refused.reason,
-            topic=plan.name,
-            partition=self.partition,
-            offset=record.offset,
-            mend='Correct its producer, or send such records to the dead letters with on_error="dead-letter".',
-        )
-        if plan.on_error == "stop":
-            raise error
-        self.totals.refused += 1
-        headers = dead_letter_headers(error, None)
-        self._context._outputs.append(
-            Output(self.plan.dead_letters_topic, record.key, record.value, record.timestamp_ms, record.headers + headers)
-        )
+        self._firing.budget = self.settings.firing_budget
+        self._firing.drain()

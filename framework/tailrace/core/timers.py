@@ -38,7 +38,13 @@ class TimerQueue:
     __slots__ = ("_beyond", "_domain", "_heap", "_horizon_ms", "_limit", "_number_of", "_state", "due_ms")
 
     def __init__(
-        self, domain: int, state: StateReader, number_of: Callable[[str], int | None], limit: int, *, stored: bool
+        self,
+        domain: int,
+        state: StateReader,
+        number_of: Callable[[str], int | None],
+        limit: int,
+        *,
+        stored: bool,
     ) -> None:
         """``stored`` says whether the store may hold timers; ``limit`` bounds the entries kept in memory."""
         self._domain = domain
@@ -101,13 +107,11 @@ class TimerQueue:
         """Move the horizon up until there is something in the heap or nothing left anywhere."""
         while not self._heap and self._horizon_ms < FOREVER:
             horizon_ms = FOREVER
-            count = 0
-            for entry in self._indexed(self._horizon_ms, FOREVER):
+            for count, entry in enumerate(self._indexed(self._horizon_ms, FOREVER)):
                 if count >= self._limit // 2 and entry[0] > self._heap[-1][0]:
                     horizon_ms = entry[0]
                     break
                 self._heap.append(entry)
-                count += 1
             near = {entry for entry in self._beyond if entry[0] < horizon_ms}
             self._beyond -= near
             self._heap.extend(near)
