@@ -86,6 +86,34 @@ def _datetime_bytes(key: datetime) -> bytes:
     return _int_bytes((key - _EPOCH) // _MICROSECOND)
 
 
+def _bytes_datetime(data: bytes) -> datetime:
+    return _EPOCH + _bytes_int(data) * _MICROSECOND
+
+
+def _bool_bytes(key: bool) -> bytes:
+    return b"\1" if key else b"\0"
+
+
+def _bytes_bool(data: bytes) -> bool:
+    return data == b"\1"
+
+
+def _uuid_bytes(key: UUID) -> bytes:
+    return key.bytes
+
+
+def _bytes_uuid(data: bytes) -> UUID:
+    return UUID(bytes=data)
+
+
+def _date_bytes(key: date) -> bytes:
+    return key.toordinal().to_bytes(4, "big")
+
+
+def _bytes_date(data: bytes) -> date:
+    return date.fromordinal(int.from_bytes(data, "big"))
+
+
 class _Scalar(NamedTuple):
     write: Callable[[Any], bytes]
     read: Callable[[bytes], Any]
@@ -96,14 +124,10 @@ _SCALARS: Final[Mapping[Any, _Scalar]] = {
     str: _Scalar(str.encode, bytes.decode, None),
     bytes: _Scalar(bytes, bytes, None),
     int: _Scalar(_int_bytes, _bytes_int, 8),
-    bool: _Scalar(lambda key: b"\1" if key else b"\0", lambda data: data == b"\1", 1),
-    UUID: _Scalar(lambda key: key.bytes, lambda data: UUID(bytes=data), 16),
-    date: _Scalar(
-        lambda key: key.toordinal().to_bytes(4, "big"),
-        lambda data: date.fromordinal(int.from_bytes(data, "big")),
-        4,
-    ),
-    datetime: _Scalar(_datetime_bytes, lambda data: _EPOCH + _bytes_int(data) * _MICROSECOND, 8),
+    bool: _Scalar(_bool_bytes, _bytes_bool, 1),
+    UUID: _Scalar(_uuid_bytes, _bytes_uuid, 16),
+    date: _Scalar(_date_bytes, _bytes_date, 4),
+    datetime: _Scalar(_datetime_bytes, _bytes_datetime, 8),
 }
 
 
