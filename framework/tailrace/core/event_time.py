@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, Literal
 
 import msgspec
+from msgspec import inspect
+
+from tailrace.core.durations import to_ms
+from tailrace.core.errors import BadRecordError, DefinitionError, UsageError
 
 
 class TimeSource(Enum):
@@ -38,3 +44,90 @@ class WatermarkGenerator(msgspec.Struct):
         "All up to here has been seen": an event at or before it is late. A value below the current one is ignored.
         """
         raise NotImplementedError
+
+
+Leaf = Literal["int", "datetime", "none"]
+
+
+def time_reader(
+    event_type: Any, source: str | Callable[[Any], Any], where: str
+) -> Callable[[Any], int | None]:
+    """A function that gives an event's time in milliseconds since the epoch, or None where the event has none.
+
+    ``source`` is the path of a field (an int of milliseconds, or an aware datetime, rounded down) or a function of the
+    event. ``where`` begins the message of the DefinitionError for a field that is not there or holds no time. The
+    function raises UsageError for what is no instant, such as a naive datetime.
+    """
+    if not isinstance(source, str):
+        return _converted(source)
+    leaves: set[Leaf] = set()
+    optional = _walk(inspect.type_info(event_type), source.split("."), source, where, leaves)
+    read = _lenient(source) if optional else attrgetter(source)
+    return read if "datetime" not in leaves else _converted(read)
+
+
+def _converted(read: Callable[[Any], Any]) -> Callable[[Any], int | None]:
+    def time_of(event: Any) -> int | None:
+        instant = read(event)
+        if type(instant) is int or instant is None:
+            return instant
+        try:
+            return to_ms(instant)
+        except UsageError as error:
+            raise BadRecordError(error.what, reason="bad-time", mend=error.mend) from None
+
+    return time_of
+
+
+def _lenient(path: str) -> Callable[[Any], Any]:
+    """Reads a path on which something may be None."""
+    names = path.split(".")
+
+    def read(event: Any) -> Any:
+        for name in names:
+            if event is None:
+                return None
+            event = getattr(event, name)
+        return event
+
+    return read
+
+
+def _walk(node: inspect.Type, names: list[str], path: str, where: str, leaves: set[Leaf]) -> bool:
+    """Collect what the path may end at; returns whether something before its end may be None."""
+    if isinstance(node, inspect.Metadata):
+        return _walk(node.type, names, path, where, leaves)
+    if isinstance(node, inspect.UnionType):
+        optional = [_walk(member, names, path, where, leaves) for member in node.types]  # each is looked at
+        return any(optional)
+    if not names:
+        leaves.add(_leaf(node, path, where))
+        return False
+    if isinstance(node, inspect.NoneType):
+        return True
+    if not isinstance(node, inspect.StructType):
+        raise DefinitionError(
+            f"{where} takes its event time from {path!r}, but what holds {names[0]!r} is no struct",
+            mend="Name a field that holds the time.",
+        )
+    found = next((field for field in node.fields if field.name == names[0]), None)
+    if found is None:
+        raise DefinitionError(
+            f"{where} takes its event time from {path!r}, but {node.cls.__name__} has no field {names[0]!r}",
+            mend=f"It has {', '.join(field.name for field in node.fields)}.",
+        )
+    return _walk(found.type, names[1:], path, where, leaves)
+
+
+def _leaf(node: inspect.Type, path: str, where: str) -> Leaf:
+    if isinstance(node, inspect.IntType):
+        return "int"
+    if isinstance(node, inspect.DateTimeType):
+        return "datetime"
+    if isinstance(node, inspect.NoneType):
+        return "none"
+    kind = type(node).__name__.removesuffix("Type").lower()
+    raise DefinitionError(
+        f"{where} takes its event time from {path!r}, which is a {kind}",
+        mend="Name an int of milliseconds since 1970 or a datetime, or give a function of the event that returns one.",
+    )

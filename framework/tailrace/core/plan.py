@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tailrace.core.event_time import WatermarkGenerator as WatermarkGenerator
+from tailrace.core.errors import UsageError
+from tailrace.core.event_time import WatermarkGenerator
 
 if TYPE_CHECKING:
     from tailrace.core.actor import Actor
@@ -21,13 +22,25 @@ if TYPE_CHECKING:
     from tailrace.core.schema import ActorSchema
     from tailrace.core.topic import Stream, Topic
 
+__all__ = [
+    "ActorPlan",
+    "InputPlan",
+    "ListPlan",
+    "MapPlan",
+    "MessagePlan",
+    "Plan",
+    "Route",
+    "TtlPlan",
+    "WatermarkGenerator",
+]
+
 OnError = Literal["stop", "dead-letter"]
 TimeKind = Literal["field", "record", "arrival"]
 WatermarkKind = Literal["events", "none", "upstream", "punctuated", "generator"]
 Late = Literal["handle", "drop", "route"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Route:
     """One handler that takes an event, a message or a timer.
 
@@ -41,8 +54,11 @@ class Route:
     name: str
     salt: int
 
+    def __repr__(self) -> str:
+        return f"<route to {self.name}>"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class InputPlan:
     """One input topic of every task, or the app's inbox (``is_inbox``; then ``topic`` is None).
 
@@ -132,7 +148,7 @@ class MessagePlan:
     route: Route
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ActorPlan:
     """One actor. ``name``, and the stored names of its fields, are what its state is kept under.
 
@@ -163,6 +179,9 @@ class ActorPlan:
     required: tuple[str, ...]
     schema: ActorSchema
 
+    def __repr__(self) -> str:
+        return f"<plan of actor {self.name}>"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
@@ -185,3 +204,15 @@ class Plan:
     streams: tuple[Stream[Any], ...]
     routes_of_stream: tuple[tuple[Route, ...], ...]
     topics: Mapping[str, Topic[Any, Any]]
+    by_class: Mapping[type[Any], ActorPlan]
+
+    def actor_of(self, cls: type[Any]) -> ActorPlan:
+        """The plan of an actor class. Raises UsageError if it is not one of the app's."""
+        found = self.by_class.get(cls)
+        if found is not None:
+            return found
+        raise UsageError(
+            f"{cls.__name__} is not an actor of the app {self.app!r}",
+            mend=f"Its actors are {', '.join(actor.cls.__name__ for actor in self.actors) or 'none'}. "
+            "Decorate the class with @app.actor.",
+        )

@@ -1,0 +1,61 @@
+"""Tailrace: event-driven services as durable keyed actors, exactly once on an event log, replayed bit for bit.
+
+    import tailrace as tr
+
+    app = tr.App("flights")
+    departures = app.topic("departures", Departure, key="tail", event_time="at", out_of_order="30m")
+
+    @app.actor
+    class Aircraft(tr.Actor):
+        legs: int = 0
+
+        @tr.process(departures)
+        def departed(self, event: Departure, ctx: tr.Context[str]) -> None:
+            self.legs += 1
+
+What is named here is the public API; what is not may change.
+"""
+
+from __future__ import annotations
+
+from tailrace.core.actor import Actor
+from tailrace.core.app import App
+from tailrace.core.collections import ListState, MapState
+from tailrace.core.context import Context
+from tailrace.core.errors import (
+    DefinitionError,
+    DurableTypeError,
+    DurableValueError,
+    HandlerError,
+    TailraceError,
+    UsageError,
+)
+from tailrace.core.event_time import ARRIVAL_TIME, RECORD_TIME, WatermarkGenerator
+from tailrace.core.fields import field
+from tailrace.core.handlers import on_message, on_processing_timer, on_timer, process, query
+from tailrace.core.topic import Stream, Topic
+
+__all__ = [
+    "ARRIVAL_TIME",
+    "RECORD_TIME",
+    "Actor",
+    "App",
+    "Context",
+    "DefinitionError",
+    "DurableTypeError",
+    "DurableValueError",
+    "HandlerError",
+    "ListState",
+    "MapState",
+    "Stream",
+    "TailraceError",
+    "Topic",
+    "UsageError",
+    "WatermarkGenerator",
+    "field",
+    "on_message",
+    "on_processing_timer",
+    "on_timer",
+    "process",
+    "query",
+]

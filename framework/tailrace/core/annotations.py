@@ -1,0 +1,114 @@
+"""Annotations made types: resolved where they were written, as early as their names are known.
+
+With ``from __future__ import annotations`` an annotation is a string until somebody looks its names up. They are looked
+up in the module and, for a class or function defined inside a function (as in a test), among that function's locals.
+A name that is not known yet, because it is defined further down, is looked up again when the app is planned.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Mapping
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from tailrace.core.errors import DefinitionError
+
+_RUN_TIME_MEND = "Import or define it at the top of the module, and not only under TYPE_CHECKING."
+
+
+class UnresolvedName(Exception):
+    """A name in an annotation is not known, or not yet. It becomes a DefinitionError where it should be known by now."""
+
+
+class _Annotated:
+    def __init__(self, annotation: Any) -> None:
+        self.__annotations__ = {"it": annotation}
+
+
+class Scope:
+    """The names that can be seen where a class or a function stands."""
+
+    __slots__ = ("_globals", "_locals")
+
+    def __init__(self, globals_: dict[str, Any], locals_: dict[str, Any]) -> None:
+        self._globals = globals_
+        self._locals = locals_
+
+    @classmethod
+    def of_caller(cls, depth: int) -> Scope:
+        """The scope of the code ``depth`` calls above the caller of this."""
+        frame = inspect.currentframe()
+        for _ in range(depth + 1):
+            frame = None if frame is None else frame.f_back
+        if frame is None:
+            return cls({}, {})
+        globals_ = frame.f_globals
+        seen: dict[str, Any] = {}
+        while frame is not None and frame.f_locals is not globals_:
+            seen = {**frame.f_locals, **seen}
+            if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+                break  # a function: what called it is no longer where the class was written
+            frame = frame.f_back
+        return cls(globals_, seen)
+
+    def for_function(self, function: Any, owner: Mapping[str, Any]) -> Scope:
+        """The scope of a function's annotations: its module, these locals, and the classes defined in its class."""
+        nested = {name: value for name, value in owner.items() if isinstance(value, type)}
+        return Scope(function.__globals__, {**nested, **self._locals})
+
+    def resolve(self, annotation: Any) -> Any:
+        """The type that an annotation means. Raises UnresolvedName for a name that is not known."""
+        if isinstance(annotation, type) and not get_args(annotation):
+            return annotation
+        try:
+            return get_type_hints(_Annotated(annotation), self._globals, self._locals, include_extras=True)[
+                "it"
+            ]
+        except NameError as error:
+            raise UnresolvedName(str(error)) from None
+
+    def resolve_now(self, annotation: Any, where: str) -> Any:
+        """As ``resolve``, but a name that is not known, or no type, is a DefinitionError about ``where``."""
+        try:
+            return self.resolve(annotation)
+        except UnresolvedName as error:
+            raise DefinitionError(
+                f"{where}: the annotation {annotation!r} cannot be looked up: {error}", mend=_RUN_TIME_MEND
+            ) from None
+        except (TypeError, SyntaxError, AttributeError) as error:
+            raise DefinitionError(
+                f"{where}: the annotation {annotation!r} is not a type: {error}",
+                mend="Annotate it with a type.",
+            ) from None
+
+    def head(self, annotation: Any) -> Any:
+        """What stands before the brackets of an annotation, or None if that is not known."""
+        if not isinstance(annotation, str):
+            return get_origin(annotation) or annotation
+        first, *rest = annotation.partition("[")[0].strip("'\" ").split(".")
+        found = self._locals.get(first, self._globals.get(first))
+        for name in rest:
+            found = getattr(found, name, None)
+        return found
+
+
+def members_of(annotation: Any) -> tuple[Any, ...]:
+    """The alternatives of a union, or the type itself."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return tuple(member for part in get_args(annotation) for member in members_of(part))
+    return (annotation,)
+
+
+def accepts(annotation: Any, given: Any) -> bool:
+    """Whether a parameter annotated so may be given every value of the type ``given``."""
+    allowed = members_of(annotation)
+    if any(a is Any or a is object for a in allowed):
+        return True
+    return all(
+        any(
+            a == member or (isinstance(a, type) and isinstance(member, type) and issubclass(member, a))
+            for a in allowed
+        )
+        for member in members_of(given)
+    )
