@@ -9,7 +9,7 @@ ignored, nothing is done twice.
 Theory. A partition is *assigned* to a worker, takes its transactional id over and is *restored*; then it *runs*, and
 *commits* now and then. Three states are ends, each of its own meaning for the worker that owns the partition:
 
-    REVOKED   given back in good order, everything committed            nothing to do
+    REVOKED   given back; what was not committed, the next owner does     nothing to do
     FENCED    another worker has taken it over                          let go of it at once, write nothing more
     FAILED    a handler, the log or the store failed                    look at the error; start anew, or stop
 
@@ -68,7 +68,6 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = MappingProxyType(
         },
         State.RUNNING: {
             Event.COMMIT_BEGUN: State.COMMITTING,
-            # Only after a commit: a partition leaves with nothing undone.
             Event.LEFT: State.REVOKED,
             **_ENDINGS,
         },

@@ -320,7 +320,9 @@ class MemoryLog:
     def _at(self, topic: str, partition: int) -> _Partition:
         partitions = self._of(topic)
         if not 0 <= partition < len(partitions):
-            raise UnknownTopicError(f"the topic has {len(partitions)} partitions", topic=topic, partition=partition)
+            raise UnknownTopicError(
+                f"the topic has {len(partitions)} partitions", topic=topic, partition=partition
+            )
         return partitions[partition]
 
     def _number_of(self, topic: str, key: bytes | None) -> int:

@@ -1,0 +1,250 @@
+"""One partition of an app at work: restored, run slice by slice, committed, given back.
+
+Rules of this file. It decides when, never what. Every cause goes through the task, so it is on the tape. It has one
+thread, and no clock but the one it was given. Its states are the table in ``lifecycle``, what a slice does is in
+``slices``, the order of restoring in ``restore``.
+
+A commit, in this order::
+
+    outputs, changelog rows, cut, tape    -> the open transaction
+    input offsets, and the commit itself  -> the log      from here on it is true
+    the same rows, the same cut           -> the store    so it is never ahead of the log
+    the task                                              so it reads back what it wrote
+
+Failure. What is in memory stands somewhere between two commits, and is worth nothing without the transaction it belongs
+to. So every failure that does not leave both intact ends the partition: the transaction is aborted, the memory dropped,
+and who goes on makes a new partition, which restores. An exception that is no ``Exception`` (a simulated kill, Ctrl-C)
+passes through untouched, as the process's own end would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from tailrace.core.errors import CommitUnknownError, FencedError, TailraceError
+from tailrace.core.plan import Plan
+from tailrace.core.storage import Store
+from tailrace.core.task import CommitBatch, Task
+from tailrace.log.interface import Log, Reader, TopicPartition, Writer
+from tailrace.runtime.lifecycle import Event, Lifecycle, State
+from tailrace.runtime.restore import FORMAT, Clock, Restore, StoreCut
+from tailrace.runtime.slices import PartitionSettings, Slices
+
+
+class Partition:
+    """One task, its place in the log and its store. See the head of this file.
+
+    ``store`` is the partition's own from here on, and closed with it. ``reader`` may be shared among the partitions of
+    a worker, which then can wait for all at once; without one, the partition has its own. ``lineage`` seeds the
+    randomness of a task that was never committed. ``on_committed`` is called with each batch once it is durable.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        partition: int,
+        log: Log,
+        store: Store,
+        clock: Clock,
+        *,
+        lineage: bytes,
+        reader: Reader | None = None,
+        settings: PartitionSettings | None = None,
+        on_committed: Callable[[CommitBatch], None] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.partition = partition
+        self.settings = settings or PartitionSettings()
+        self.lifecycle = Lifecycle(f"{plan.app}/{partition}")
+        self.error: Exception | None = None
+        """What ended it, if something did."""
+        self._log = log
+        self._store = store
+        self._clock = clock
+        self._lineage = lineage
+        self._own_reader = reader is None
+        self._reader = log.reader({}) if reader is None else reader
+        self._on_committed = on_committed
+        self._writer: Writer | None = None
+        self._slices: Slices | None = None
+        self._closed = False
+
+    @property
+    def state(self) -> State:
+        """Where it is in its life."""
+        return self.lifecycle.state
+
+    @property
+    def task(self) -> Task:
+        """The task, while it runs: to query it and to look at it."""
+        return self._running("be looked at").task
+
+    def restore(self) -> None:
+        """Take the task over and bring it to its last commit. Also the way out of an unknown outcome.
+
+        Raises:
+            LifecycleError: It is at work already, or has ended.
+            TailraceError: See ``Restore.run``; the partition has then ended.
+        """
+        self.lifecycle.on(Event.RESTORE_BEGUN)
+        with self._ending():
+            found = Restore(
+                self.plan,
+                self.partition,
+                self._log,
+                self._reader,
+                self._store,
+                self._clock,
+                self.settings.deletions_kept_ms,
+                self.settings.restore_patience_s,
+            ).run()
+            self._writer = found.writer
+            task = Task(
+                self.plan,
+                self.partition,
+                self._store,
+                found.cut,
+                lineage=self._lineage,
+                positions=found.positions,
+                settings=self.settings.task,
+            )
+            self._slices = Slices(task, self._reader, found.writer, self.settings, self._clock())
+            self.lifecycle.on(Event.RESTORED)
+
+    def poll(self, max_records: int = 10_000) -> bool:
+        """Take one slice of at most ``max_records`` records, and commit if it is time; whether there was anything to do.
+
+        A partition whose last commit has an unknown outcome restores itself here. A worker that is no longer sure to
+        own it calls ``close`` instead: taking it over fences whoever does.
+
+        Raises:
+            HandlerError, BadRecordError: The app stops on failures, and there was one. The partition has failed.
+            FencedError: Another worker has taken over.
+            LogUnavailableError: The log could not be read, and what could be done without was done. If the state is
+                still RUNNING nothing is lost and it may be called again.
+        """
+        if self.state is State.IN_DOUBT:
+            self.restore()
+            return True
+        slices = self._running("take a slice")
+        with self._ending():
+            worked = slices.slice(self._clock(), max_records)
+        if slices.commit_is_due():
+            self.commit()
+            worked = True
+        if slices.trouble is not None:
+            raise slices.trouble
+        return worked
+
+    def commit(self) -> None:
+        """Commit all that was taken since the last commit; if that is nothing, nothing happens.
+
+        An unknown outcome is no error here: the state is IN_DOUBT, and the next ``poll`` looks what became of it.
+
+        Raises:
+            FencedError: Another worker has taken over; nothing of this was committed.
+            TailraceError: It was not committed, or it was and the store could not be written. The log knows, and the
+                partition has failed.
+        """
+        slices = self._running("commit")
+        if not slices.task.dirty:
+            return
+        self.lifecycle.on(Event.COMMIT_BEGUN)
+        with self._ending():
+            batch = slices.stage()
+            offsets = {TopicPartition(name, self.partition): at for name, at in batch.positions.items()}
+            try:
+                ends = slices.writer.commit(offsets, self.plan.app)
+            except CommitUnknownError:
+                self.lifecycle.on(Event.OUTCOME_UNKNOWN)
+                self._drop()
+                return
+            position = ends[TopicPartition(self.plan.changelog_topic, self.partition)]
+            cut = StoreCut(FORMAT, position, slices.now_ms, batch.cut)
+            self._store.write(batch.rows | batch.index_rows, cut.encode())
+            slices.committed()
+            self.lifecycle.on(Event.COMMITTED)
+        if self._on_committed is not None:
+            self._on_committed(batch)
+
+    def end_inputs(self) -> None:
+        """Say that the ordinary inputs have ended, for bounded runs; the inbox goes on.
+
+        The slices to come first take all that can be read, then this.
+        """
+        slices = self._running("end")
+        for one in self.plan.inputs:
+            if not one.is_inbox:
+                slices.later(partial(slices.task.ended, one.index))
+
+    def finish(self) -> None:
+        """Let the watermark rise to the latest pending timer, as the last thing that the slices to come do.
+
+        For bounded runs, once the inputs of all partitions have ended and no message is on its way.
+        """
+        slices = self._running("finish")
+        slices.later(slices.task.finish)
+
+    def rest_ms(self) -> int | None:
+        """For how long nothing becomes due by itself (a commit, idleness, a timer); None if nothing will."""
+        return self._running("rest").rest_ms(self._clock())
+
+    def revoke(self) -> None:
+        """Give the partition back: commit, if it is at work, and let go. One that has ended is only closed.
+
+        Raises:
+            TailraceError: See ``commit``. It has let go all the same.
+        """
+        try:
+            if self.state is State.RUNNING:
+                self.commit()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of everything; what is not committed is dropped. May be called in any state, and again."""
+        if self._closed:
+            return
+        self._closed = True
+        if self.state in (State.ASSIGNED, State.RUNNING, State.IN_DOUBT):
+            self.lifecycle.on(Event.LEFT)
+        try:
+            self._drop()
+        finally:
+            if self._own_reader:
+                self._reader.close()
+            self._store.close()
+
+    # --- ends
+
+    def _running(self, wanted: str) -> Slices:
+        self.lifecycle.require(State.RUNNING, wanted)
+        assert self._slices is not None
+        return self._slices
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """What fails in here ends the partition."""
+        try:
+            yield
+        except Exception as error:
+            self.error = error
+            fenced = isinstance(error, FencedError)
+            self.lifecycle.on(Event.FENCING_SEEN if fenced else Event.FAILURE)
+            self._drop()
+            raise
+
+    def _drop(self) -> None:
+        """Forget what is in memory, and abort what it belongs to."""
+        self._slices = None
+        for one in self.plan.inputs:
+            self._reader.forget(one.name, self.partition)
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            try:
+                writer.close()
+            except TailraceError:
+                # Fenced or out of reach: whoever takes the id over next ends the transaction.
+                pass

@@ -1,0 +1,282 @@
+"""From a transactional id to a task that can go on: the order of restoring, and nothing else.
+
+Theory. The log is the truth; a store is a copy of the changelog up to some position, made to start faster. The order
+matters, and each step rests on the one before:
+
+    1  take the transactional id over         earlier owners are fenced; what they left open is aborted, so that
+                                              from here on nobody but us writes this partition of the changelog
+    2  ask for the *uncommitted* end          no commit of an earlier owner lies behind it
+    3  read the changelog, committed only,    from where the store stands; offsets have gaps, so what ends this is
+       until position >= that end             the position and not the last record
+    4  take the last cut read                 the store's own if the changelog had nothing more: authority for offsets
+    5  compare the group's offsets with it    they were committed together, so they are equal or expired
+
+The store's cut is wrapped: the changelog position it stands at, the core's cut, and when it last stood at the
+changelog's end. The last matters because compaction drops deletions after a while: a store that was away for longer
+would keep what has been deleted since, so it is emptied and filled anew.
+
+While rows are being applied, the store is between two commits. That is no harm: it is not run on before step 5, and who
+is killed here goes on from the position written with the last batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeAlias
+
+import msgspec
+
+from tailrace.core import rows, tape
+from tailrace.core.errors import (
+    CorruptStateError,
+    ForeignStateError,
+    LogUnavailableError,
+    NewerFormatError,
+    OffsetsDisagreeError,
+    StateAheadOfLogError,
+)
+from tailrace.core.plan import Plan
+from tailrace.core.records import InputRecord
+from tailrace.core.storage import Store
+from tailrace.log.interface import Log, Reader, TopicPartition, Writer
+
+FORMAT = 1
+"""The newest format of a store's cut that this code reads; it writes this one."""
+
+_BATCH = 20_000
+_EMPTYING = -1
+"""Changelog position of a store that is being emptied: it holds a part of nothing."""
+_WAIT_S = 0.1
+_EVERYTHING = (b"", b"\xff")
+"""Start and stop of a scan of all rows: no row begins with FF."""
+
+Clock: TypeAlias = Callable[[], int]
+"""Gives the present instant in milliseconds since the epoch."""
+
+
+class StoreCut(msgspec.Struct, array_like=True, frozen=True):
+    """What a store holds: everything in the changelog below ``changelog_position``, and the cut that belongs to it."""
+
+    format: int
+    changelog_position: int
+    at_end_ms: int
+    """When the store last stood at the end of the changelog, by the clock of the driver that wrote it."""
+    core: bytes | None
+    """The task's own cut; None before the first commit."""
+
+    def encode(self) -> bytes:
+        """As it is stored."""
+        return msgspec.msgpack.encode(self)
+
+
+def decode_store_cut(data: bytes) -> StoreCut:
+    """Read what ``StoreCut.encode`` wrote.
+
+    Raises:
+        NewerFormatError: A newer version wrote it.
+        CorruptStateError: It is not a store's cut.
+    """
+    try:
+        fields = msgspec.msgpack.decode(data, type=list[msgspec.Raw])
+        number = msgspec.msgpack.decode(fields[0], type=int)
+        if number > FORMAT:
+            raise NewerFormatError(
+                f"the state is of format {number}, this version of tailrace reads up to {FORMAT}",
+                mend="It was written by a newer version. Run that version, or a later one.",
+            )
+        return msgspec.msgpack.decode(data, type=StoreCut)
+    except (msgspec.MsgspecError, IndexError) as error:
+        raise CorruptStateError(
+            f"the cut of the state cannot be read: {error}",
+            mend="Move the folder away; the task restores itself from the log.",
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Where a task may start: as holder of its transactional id, on a store that equals the changelog."""
+
+    writer: Writer
+    cut: bytes | None
+    """The core's cut; None if nothing was ever committed."""
+    changelog_position: int
+    positions: Mapping[str, int]
+    """Where to begin in the inputs that the cut does not know."""
+    records_applied: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """How one task is restored: ``run`` does it.
+
+    ``deletions_kept_ms`` is how long the log's compaction keeps deletions (Kafka: ``delete.retention.ms``). Half of
+    it is trusted. ``patience_s``: for how long the changelog may give nothing before that is an error.
+    """
+
+    plan: Plan
+    partition: int
+    log: Log
+    reader: Reader
+    store: Store
+    clock: Clock
+    deletions_kept_ms: int = 86_400_000
+    patience_s: float = 60.0
+
+    @property
+    def transactional_id(self) -> str:
+        """The id whose holder owns the task."""
+        return f"{self.plan.app}-{self.partition}"
+
+    @property
+    def changelog(self) -> TopicPartition:
+        """The task's partition of the changelog."""
+        return TopicPartition(self.plan.changelog_topic, self.partition)
+
+    def run(self) -> Restored:
+        """Restore, in the order given at the head of this file.
+
+        Raises:
+            FencedError: Another worker took the task over meanwhile.
+            StateAheadOfLogError: The store has seen more than the changelog holds.
+            ForeignStateError: The store is of another app or task.
+            OffsetsDisagreeError: The group's offsets are not those of the last cut.
+            OffsetGoneError: The changelog has lost records that the store has not seen.
+            LogUnavailableError: The log did not answer; nothing is lost, try again.
+        """
+        writer = self.log.writer(self.transactional_id)
+        begun_ms = self.clock()
+        end = self.log.end_offset(*self.changelog)
+        before = self._held(end, begun_ms)
+        after, applied = self._catch_up(before, end, begun_ms)
+        positions = self._check_offsets(after.core)
+        return Restored(writer, after.core, after.changelog_position, positions, applied)
+
+    # --- step 3 and 4: the changelog
+
+    def _held(self, end: int, now_ms: int) -> StoreCut:
+        """What the store says of itself, checked."""
+        data = self.store.cut
+        if data is None:
+            return StoreCut(FORMAT, self.log.start_offset(*self.changelog), now_ms, None)
+        held = decode_store_cut(data)
+        if held.core is not None:
+            cut = tape.decode_cut(held.core)
+            if (cut.app, cut.partition) != (self.plan.app, self.partition):
+                raise ForeignStateError(
+                    f"the state is of app {cut.app!r}, partition {cut.partition}; "
+                    f"it was opened for app {self.plan.app!r}, partition {self.partition}",
+                    mend="Give every task a folder of its own.",
+                )
+        if held.changelog_position > end:
+            raise StateAheadOfLogError(
+                f"the state stands at {held.changelog_position} in {self.plan.changelog_topic!r} partition "
+                f"{self.partition}, which ends at {end}",
+                mend="It belongs to another log, or the log lost its end. Move the state folder away to restore "
+                "from this log.",
+            )
+        return self._emptied(now_ms) if held.changelog_position == _EMPTYING else held
+
+    def _catch_up(self, held: StoreCut, end: int, begun_ms: int) -> tuple[StoreCut, int]:
+        """Apply the changelog up to ``end``; the store's new cut, and how many records it took."""
+        reader, (topic, partition) = self.reader, self.changelog
+        reader.seek(topic, partition, held.changelog_position)
+        applied, waited_s = 0, 0.0
+        position, core, complete_ms = held.changelog_position, held.core, held.at_end_ms
+        try:
+            while position < end:
+                records, next_offset, _, _ = reader.fetch(topic, partition, _BATCH)
+                if not records and next_offset == position:
+                    waited_s = self._wait(waited_s, position, end)
+                    continue
+                waited_s = 0.0
+                position = next_offset
+                if not records:
+                    continue
+                if applied == 0 and begun_ms - complete_ms > self.deletions_kept_ms // 2:
+                    # Deletions that this store has not seen may be gone from the changelog.
+                    held = self._emptied(begun_ms)
+                    position, core, complete_ms = held.changelog_position, held.core, held.at_end_ms
+                    reader.seek(topic, partition, position)
+                    continue
+                core = self._apply(records, position, complete_ms, core)
+                applied += len(records)
+        finally:
+            reader.forget(topic, partition)
+        last = StoreCut(FORMAT, position, begun_ms, core)
+        if applied:
+            self.store.write({}, last.encode())
+        return last, applied
+
+    def _wait(self, waited_s: float, position: int, end: int) -> float:
+        if waited_s >= self.patience_s:
+            raise LogUnavailableError(
+                f"{self.plan.changelog_topic!r} partition {self.partition} gave nothing for {waited_s:.0f} s at "
+                f"offset {position}, though it ends at {end}",
+                mend="Look at the log; the task is restored when it answers again.",
+            )
+        self.reader.wait(_WAIT_S)
+        return waited_s + _WAIT_S
+
+    def _apply(
+        self, records: list[InputRecord], position: int, complete_ms: int, core: bytes | None
+    ) -> bytes | None:
+        """Write a stretch of the changelog to the store, with the index rows that it leaves out."""
+        changed: dict[bytes, bytes | None] = {}
+        for record in records:
+            if record.key is None:
+                raise CorruptStateError(
+                    f"{self.plan.changelog_topic!r} partition {self.partition} has a record without a key at offset "
+                    f"{record.offset}",
+                    mend="Something else writes to the changelog; stop it, and restore from a snapshot.",
+                )
+            changed[record.key] = record.value
+        core = changed.pop(rows.CUT_ROW, core)
+        names = list(changed)
+        index: dict[bytes, bytes | None] = {}
+        for name, old in zip(names, self.store.get_many(names), strict=True):
+            index.update(rows.derived_index_rows(name, old, changed[name]))
+        cut = StoreCut(FORMAT, position, complete_ms, core)
+        self.store.write(changed | index, cut.encode())
+        return core
+
+    def _emptied(self, now_ms: int) -> StoreCut:
+        """Empty the store, batch by batch; one that is killed on the way is emptied further when it is found."""
+        emptying = StoreCut(FORMAT, _EMPTYING, now_ms, None).encode()
+        start, stop = _EVERYTHING
+        while batch := [row for row, _ in islice(self.store.scan(start, stop), _BATCH)]:
+            self.store.write(dict.fromkeys(batch), emptying)
+        empty = StoreCut(FORMAT, self.log.start_offset(*self.changelog), now_ms, None)
+        self.store.write({}, empty.encode())
+        return empty
+
+    # --- step 5: the inputs
+
+    def _check_offsets(self, core: bytes | None) -> dict[str, int]:
+        """Hold the group's offsets against the cut; where to begin in inputs that the cut does not know."""
+        known = {} if core is None else tape.decode_cut(core).positions
+        places = {one.name: TopicPartition(one.name, self.partition) for one in self.plan.inputs}
+        committed = self.log.committed_offsets(self.plan.app, places.values())
+        begin: dict[str, int] = {}
+        for name, place in places.items():
+            offset = committed.get(place)
+            if name in known:
+                if offset is not None and offset != known[name]:
+                    self._disagree(name, f"offset {offset}", f"offset {known[name]}")
+            elif offset is None:
+                begin[name] = self.log.start_offset(*place)
+            elif core is None:
+                self._disagree(name, f"offset {offset}", "no commit at all")
+            else:
+                # An input that was left out for a while, or one that another program of this group has read before.
+                begin[name] = offset
+        return begin
+
+    def _disagree(self, name: str, of_group: str, of_cut: str) -> None:
+        raise OffsetsDisagreeError(
+            f"for {name!r} partition {self.partition} the group {self.plan.app!r} has {of_group}, and the changelog "
+            f"{self.plan.changelog_topic!r} has {of_cut}",
+            mend="They are always committed together, so one was reset, lost, or is used by another program. "
+            "Delete the group's offsets to go on from the changelog.",
+        )

@@ -1,0 +1,257 @@
+"""What a partition does between two commits: it brings causes to the task, and what comes of them to the log.
+
+Theory. A cause has to be complete before the next one may come: a step that ran out of its budget of timers is *drained*
+first, in later slices if need be, with commits in between. So a slice always begins by finishing what the last one
+left, and a run of records that was interrupted waits in ``_left`` until then.
+
+Durations (idle, commit interval, merge wait) are measured in *elapsed* time, the sum of the clock's steps forward. A
+clock that jumps back stops them for the moment of the jump, and does not make them wait for it to come around again.
+
+An input is idle while each fetch of it finds that nothing was there to read. What the input says between two fetches
+needs no watching: what had come by then would still be there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tailrace.core import rows
+from tailrace.core.errors import LogUnavailableError
+from tailrace.core.merge import TOLERANCE_MS, Merge
+from tailrace.core.records import Head, Output
+from tailrace.core.task import CommitBatch, Task, TaskSettings
+from tailrace.core.timers import FOREVER
+from tailrace.log.interface import Reader, Writer
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSettings:
+    """How a partition goes about its work. None of it changes a result, but for the order among inputs.
+
+    A commit falls ``commit_interval_ms`` after the one before, or earlier: with ``commit_entries`` instances and
+    collections changed, or ``commit_records`` records taken and written.
+    """
+
+    commit_interval_ms: int = 1_000
+    commit_entries: int = 200_000
+    commit_records: int = 500_000
+    merge_wait_ms: int = 0
+    """How long the merge waits for an input that has nothing unread."""
+    merge_tolerance_ms: int = TOLERANCE_MS
+    deletions_kept_ms: int = 86_400_000
+    """How long compaction keeps deletions in the changelog."""
+    restore_patience_s: float = 60.0
+    """For how long the changelog may give nothing while it is being restored from."""
+    task: TaskSettings = field(default_factory=TaskSettings)
+
+
+class _Run(NamedTuple):
+    number: int
+    heads: Sequence[Head]
+    start: int
+
+
+class Slices:
+    """The task of a partition with all that feeds it, from a restore on. Dropped as a whole when something fails."""
+
+    __slots__ = (
+        "_asked",
+        "_clocked",
+        "_committed_at",
+        "_elapsed_ms",
+        "_empty_since",
+        "_idle_since",
+        "_later",
+        "_left",
+        "_merge",
+        "_moved",
+        "_reader",
+        "_settings",
+        "_told_idle",
+        "now_ms",
+        "task",
+        "trouble",
+        "writer",
+    )
+
+    def __init__(
+        self, task: Task, reader: Reader, writer: Writer, settings: PartitionSettings, now_ms: int
+    ) -> None:
+        count = len(task.plan.inputs)
+        self.task = task
+        self.writer = writer
+        self.now_ms = now_ms
+        """The last reading of the clock."""
+        self.trouble: LogUnavailableError | None = None
+        """Why the last slice could not read an input."""
+        self._reader = reader
+        self._settings = settings
+        self._merge = Merge(task.plan.inputs, settings.merge_tolerance_ms)
+        self._left: _Run | None = None
+        self._later: deque[Callable[[], None]] = deque()
+        self._elapsed_ms = 0
+        self._committed_at = 0
+        self._moved = 0
+        self._empty_since: list[int | None] = [None] * count
+        self._idle_since: list[int | None] = [None] * count
+        self._told_idle = [False] * count
+        self._asked = [False] * count
+        self._clocked = False
+        for name, offset in task.positions.items():
+            reader.seek(name, task.partition, offset)
+
+    def later(self, cause: Callable[[], None]) -> None:
+        """A cause for the task, to be brought to it when it has nothing else to do."""
+        self._later.append(cause)
+
+    def slice(self, now_ms: int, most: int) -> bool:
+        """Bring up to ``most`` records to the task, and what else there is; whether there was anything."""
+        self._elapsed_ms += max(0, now_ms - self.now_ms)
+        self.now_ms = now_ms
+        self.trouble = None
+        task = self.task
+        worked = task.draining
+        if worked:
+            task.drain()
+            self._send()
+        if not task.draining and now_ms >= task.clock_due_ms:
+            worked = True
+            task.clock(now_ms)
+            self._send()
+        self._clocked = False
+        self._asked = [False] * len(self._asked)
+        taken = 0
+        while taken < most and not task.draining:
+            self._read(most)
+            count = self._take(most - taken)
+            if not count:
+                break
+            taken += count
+        worked = self._fall_idle() or worked or taken > 0
+        if not worked and self._later and self.trouble is None:
+            worked = True
+            self._later.popleft()()
+            self._send()
+        return worked or task.draining
+
+    def commit_is_due(self) -> bool:
+        """Whether there is something to commit, and it is time or there is much of it."""
+        settings, task = self._settings, self.task
+        return task.dirty and (
+            self._elapsed_ms - self._committed_at >= settings.commit_interval_ms
+            or self._moved >= settings.commit_records
+            or task.dirty_count >= settings.commit_entries
+        )
+
+    def stage(self) -> CommitBatch:
+        """Append all that belongs to a commit to the open transaction."""
+        self._send()
+        task, now_ms = self.task, self.now_ms
+        batch = task.commit_batch()
+        changelog, partition = task.plan.changelog_topic, task.partition
+        changes = [Output(changelog, row, value, now_ms) for row, value in batch.rows.items()]
+        # The cut comes last: who has read it has read all that belongs to it.
+        changes.append(Output(changelog, rows.CUT_ROW, batch.cut, now_ms))
+        self.writer.append(changes, partition)
+        self.writer.append((Output(task.plan.tape_topic, None, batch.tape, now_ms),), partition)
+        return batch
+
+    def committed(self) -> None:
+        """The staged batch is durable, and the store has it."""
+        self.task.committed()
+        self._committed_at = self._elapsed_ms
+        self._moved = 0
+
+    def rest_ms(self, now_ms: int) -> int | None:
+        """For how long nothing becomes due by itself; None if nothing will."""
+        task, settings = self.task, self._settings
+        if task.draining or self._left is not None or self._later:
+            return 0
+        elapsed = self._elapsed_ms + max(0, now_ms - self.now_ms)
+        due = [task.clock_due_ms - now_ms] if task.clock_due_ms < FOREVER else []
+        if task.dirty:
+            due.append(self._committed_at + settings.commit_interval_ms - elapsed)
+        for one, idle, empty in zip(task.plan.inputs, self._idle_since, self._empty_since, strict=True):
+            if idle is not None:
+                due.append(idle + one.idle_after_ms - elapsed)
+            if empty is not None and self._merge.buffered(one.index) == 0 and settings.merge_wait_ms:
+                due.append(empty + settings.merge_wait_ms - elapsed)
+        return max(0, min(due)) if due else None
+
+    # --- the parts of a slice
+
+    def _read(self, most: int) -> None:
+        """Fetch for every input that has nothing buffered, at most once in vain per slice."""
+        merge, task = self._merge, self.task
+        left = -1 if self._left is None else self._left.number
+        for number, one in enumerate(task.plan.inputs):
+            if number == left or self._asked[number] or merge.buffered(number):
+                continue
+            try:
+                records, _, unread, idle = self._reader.fetch(one.name, task.partition, most)
+            except LogUnavailableError as error:
+                # Nothing is lost, and nothing is known: as long as this lasts the input is waited for.
+                self.trouble, self._asked[number] = error, True
+                self._idle_since[number] = None
+                merge.unread(number, True)
+                continue
+            if records:
+                merge.offer(number, task.decode(number, records))
+                merge.unread(number, unread)
+                self._empty_since[number] = self._idle_since[number] = None
+                self._told_idle[number] = False
+                continue
+            self._asked[number] = True
+            since = self._empty_since[number]
+            if since is None:
+                since = self._empty_since[number] = self._elapsed_ms
+            merge.unread(number, unread or self._elapsed_ms - since < self._settings.merge_wait_ms)
+            if not idle:
+                self._idle_since[number] = None
+            elif self._idle_since[number] is None:
+                self._idle_since[number] = self._elapsed_ms
+
+    def _take(self, most: int) -> int:
+        """Bring one run to the task; how many of its records were taken."""
+        task = self.task
+        if self._left is None:
+            found = self._merge.next_run(most)
+            if found is None:
+                return 0
+            self._left = _Run(*found, 0)
+        if not self._clocked:
+            self._clocked = True
+            task.clock(self.now_ms)
+            self._send()
+            if task.draining:
+                return 0
+        number, heads, start = self._left
+        stop = task.run(number, heads, start)
+        self._left = None if stop == len(heads) else _Run(number, heads, stop)
+        self._moved += stop - start
+        self._send()
+        return stop - start
+
+    def _fall_idle(self) -> bool:
+        """Tell the task of inputs that have had nothing for their declared time."""
+        fell = False
+        for one, since in zip(self.task.plan.inputs, self._idle_since, strict=True):
+            if since is None or one.watermark == "none" or self._elapsed_ms - since < one.idle_after_ms:
+                continue
+            if self._told_idle[one.index]:
+                continue
+            if self.task.draining:
+                break
+            fell = self._told_idle[one.index] = True
+            self.task.idle(one.index)
+            self._send()
+        return fell
+
+    def _send(self) -> None:
+        outputs = self.task.take_outputs()
+        if outputs:
+            self._moved += len(outputs)
+            self.writer.append(outputs)

@@ -1,0 +1,421 @@
+"""The in-memory log keeps the promises of the interface, and breaks them only where a test says so."""
+
+from __future__ import annotations
+
+import time
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tailrace.core.errors import (
+    CommitUnknownError,
+    FencedError,
+    OffsetGoneError,
+    RecordTooLargeError,
+    TopicMismatchError,
+    UnknownTopicError,
+)
+from tailrace.core.partitioner import partition_of
+from tailrace.core.records import Output
+from tailrace.log import Fetch, Log, Reader, TopicPartition, TopicSettings, Writer
+from tailrace.testing.memory_log import MemoryLog, MemoryReader, MemoryWriter, Operation
+
+A0 = TopicPartition("a", 0)
+
+
+def made(**options) -> MemoryLog:
+    log = MemoryLog(**options)
+    log.create_topic("a", TopicSettings(1))
+    log.create_topic("b", TopicSettings(2))
+    return log
+
+
+def record(topic: str, value: bytes, key: bytes = b"k") -> Output:
+    return Output(topic, key, value, 7)
+
+
+def values(log: MemoryLog, topic: str) -> list[bytes | None]:
+    return [one.value for one in log.read(topic)]
+
+
+def test_it_is_a_log() -> None:
+    log: Log = made()
+    writer: Writer = log.writer("w")
+    reader: Reader = log.reader({})
+    assert isinstance(writer, MemoryWriter) and isinstance(reader, MemoryReader)
+
+
+class TestVisibility:
+    def test_what_is_appended_is_seen_with_the_commit_and_not_before(self) -> None:
+        log = made()
+        writer, reader = log.writer("w"), log.reader({A0: 0})
+        writer.append([record("a", b"1"), record("b", b"2")])
+        assert reader.fetch("a", 0, 10) == Fetch([], 0, unread=False, idle=False)
+        writer.commit()
+        assert [one.value for one in reader.fetch("a", 0, 10).records] == [b"1"]
+        assert values(log, "b") == [b"2"]
+
+    def test_an_aborted_transaction_leaves_a_gap_and_nothing_else(self) -> None:
+        log = made()
+        writer = log.writer("w")
+        writer.append([record("a", b"lost")])
+        writer.abort()
+        writer.append([record("a", b"kept")])
+        ends = writer.commit()
+        assert [(one.offset, one.value) for one in log.read("a")] == [(2, b"kept")]
+        assert ends == {A0: 3}
+        assert log.end_offset("a", 0) == 4
+
+    def test_without_markers_only_records_take_offsets(self) -> None:
+        log = made(markers=False)
+        writer = log.writer("w")
+        writer.append([record("a", b"1")])
+        assert writer.commit() == {A0: 1}
+        assert log.end_offset("a", 0) == 1
+
+    def test_an_open_transaction_hides_what_comes_after_it(self) -> None:
+        log = made()
+        first, second, reader = log.writer("1"), log.writer("2"), log.reader({A0: 0})
+        first.append([record("a", b"1")])
+        second.append([record("a", b"2")])
+        second.commit()
+        log.append("a", None, b"3", 0)
+        hidden = reader.fetch("a", 0, 10)
+        assert hidden == Fetch([], 0, unread=False, idle=False)
+        first.commit()
+        assert values(log, "a") == [b"1", b"2", b"3"]
+
+    def test_a_killed_workers_transaction_hides_until_its_id_is_taken_over_or_expires(self) -> None:
+        for end in ("take over", "expire", "crash"):
+            log = made()
+            log.writer("w").append([record("a", b"lost")])
+            log.append("a", None, b"after", 0)
+            assert values(log, "a") == []
+            if end == "take over":
+                log.writer("w")
+            elif end == "expire":
+                log.expire("w")
+            else:
+                log.crash()
+            assert values(log, "a") == [b"after"]
+
+    def test_the_uncommitted_end_counts_what_is_open(self) -> None:
+        log = made()
+        log.writer("w").append([record("a", b"1"), record("a", b"2")])
+        assert log.end_offset("a", 0) == 2
+
+    def test_offsets_become_visible_with_the_records(self) -> None:
+        log = made()
+        writer = log.writer("w")
+        writer.append([record("a", b"1")])
+        writer.commit({A0: 5}, "group")
+        writer.commit({A0: 9}, "other")
+        assert log.committed_offsets("group", [A0, TopicPartition("b", 0)]) == {A0: 5}
+        log.expire_offsets("group")
+        assert log.committed_offsets("group", [A0]) == {}
+        assert log.committed_offsets("other", [A0]) == {A0: 9}
+
+
+class TestFencing:
+    def test_who_was_taken_over_can_do_nothing_more(self) -> None:
+        log = made()
+        zombie = log.writer("w")
+        zombie.append([record("a", b"lost")])
+        owner = log.writer("w")
+        for act in (lambda: zombie.append([record("a", b"x")]), zombie.commit, zombie.abort):
+            with pytest.raises(FencedError):
+                act()
+        zombie.close()
+        owner.append([record("a", b"kept")])
+        owner.commit()
+        assert values(log, "a") == [b"kept"]
+
+    def test_other_ids_are_left_alone(self) -> None:
+        log = made()
+        one = log.writer("1")
+        one.append([record("a", b"1")])
+        log.writer("2")
+        one.commit()
+        assert values(log, "a") == [b"1"]
+
+
+class TestFaults:
+    @pytest.mark.parametrize("struck", ["commit", "committed"])
+    def test_an_unknown_outcome_did_or_did_not_take_effect_and_taking_over_settles_it(self, struck) -> None:
+        log = made()
+        writer = log.writer("w")
+        writer.append([record("a", b"1")])
+
+        def fail(operation: Operation) -> None:
+            if operation == struck:
+                raise CommitUnknownError("lost contact")
+
+        log.on_operation = fail
+        with pytest.raises(CommitUnknownError):
+            writer.commit({A0: 1}, "g")
+        log.on_operation = lambda operation: None
+        with pytest.raises(CommitUnknownError):
+            writer.append([record("a", b"2")])
+        log.writer("w")
+        took_effect = struck == "committed"
+        assert values(log, "a") == ([b"1"] if took_effect else [])
+        assert log.committed_offsets("g", [A0]) == ({A0: 1} if took_effect else {})
+
+    def test_every_operation_passes_the_hook_before_its_effect(self) -> None:
+        seen: list[Operation] = []
+        log = made(on_operation=seen.append)
+        writer = log.writer("w")
+        writer.append([record("a", b"1")])
+        writer.commit()
+        writer.abort()
+        log.reader({A0: 0}).fetch("a", 0, 1)
+        log.end_offset("a", 0)
+        writer.close()
+        assert seen == [
+            "create-topic", "create-topic", "take-over", "append", "commit", "committed", "abort", "fetch", "query",
+            "close-writer",
+        ]  # fmt: skip
+
+
+class TestReading:
+    def test_a_fetch_gives_at_most_what_is_asked_for_and_says_whether_there_is_more(self) -> None:
+        log = made()
+        for number in range(5):
+            log.append("a", None, b"%d" % number, 0)
+        reader = log.reader({A0: 1})
+        first = reader.fetch("a", 0, 2)
+        assert ([one.offset for one in first.records], first[1:]) == ([1, 2], (3, True, False))
+        second = reader.fetch("a", 0, 2)
+        assert ([one.offset for one in second.records], second[1:]) == ([3, 4], (5, False, True))
+
+    def test_the_position_moves_over_gaps_to_the_last_stable_offset(self) -> None:
+        log = made()
+        writer, reader = log.writer("w"), log.reader({A0: 0})
+        writer.append([record("a", b"1")])
+        writer.abort()
+        writer.append([record("a", b"2")])
+        assert reader.fetch("a", 0, 10) == Fetch([], 2, unread=False, idle=False)
+        writer.abort()
+        assert reader.fetch("a", 0, 10) == Fetch([], 4, unread=False, idle=True)
+
+    def test_a_position_that_the_log_does_not_hold_is_never_moved_in_silence(self) -> None:
+        log = made()
+        for _ in range(3):
+            log.append("a", None, b"v", 0)
+        log.delete_before("a", 0, 2)
+        assert log.start_offset("a", 0) == 2
+        for position in (0, 1, 4):
+            with pytest.raises(OffsetGoneError):
+                log.reader({A0: position}).fetch("a", 0, 1)
+        assert [one.offset for one in log.reader({A0: 2}).fetch("a", 0, 9).records] == [2]
+
+    def test_waiting_ends_when_there_is_something_or_the_time_is_over(self) -> None:
+        log = made()
+        reader = log.reader({A0: 0})
+        assert not reader.wait(0.01)
+        log.append("a", None, b"v", 0)
+        assert reader.wait(10)
+        reader.forget("a", 0)
+        assert not reader.wait(0)
+
+    def test_an_offset_is_found_by_its_time(self) -> None:
+        log = made()
+        for time_ms in (10, 30, 20):
+            log.append("a", None, b"v", time_ms)
+        assert [log.offset_at("a", 0, at) for at in (0, 11, 31)] == [0, 1, 3]
+
+
+class TestTopics:
+    def test_keys_go_where_murmur2_says(self) -> None:
+        log = made()
+        for number in range(50):
+            log.append("b", b"%d" % number, b"v", 0)
+        for partition in (0, 1):
+            keys = [one.key or b"" for one in log.read("b", partition)]
+            assert keys and all(partition_of(key, 2) == partition for key in keys)
+
+    def test_compaction_keeps_the_last_of_each_key(self) -> None:
+        log = made()
+        for key, value in ((b"1", b"x"), (b"2", b"x"), (b"1", b"y"), (b"2", None), (b"3", b"z")):
+            log.append("a", key, value, 0)
+        log.compact("a", drop_deletions=False)
+        assert [one.offset for one in log.read("a")] == [2, 3, 4]
+        log.compact("a", below=4)
+        assert [one.offset for one in log.read("a")] == [2, 4]
+        assert [one.offset for one in log.reader({A0: 0}).fetch("a", 0, 1).records] == [2]
+
+    def test_a_topic_is_created_once_and_never_by_itself(self) -> None:
+        log = made()
+        log.create_topic("a", TopicSettings(1))
+        with pytest.raises(TopicMismatchError):
+            log.create_topic("a", TopicSettings(2))
+        assert log.partitions("b") == 2
+        for ask in (
+            lambda: log.partitions("c"),
+            lambda: log.end_offset("a", 1),
+            lambda: log.append("c", b"", b"", 0),
+        ):
+            with pytest.raises(UnknownTopicError):
+                ask()
+
+    def test_a_batch_with_a_record_too_large_is_refused_whole(self) -> None:
+        log = made(max_record_bytes=10)
+        writer = log.writer("w")
+        with pytest.raises(RecordTooLargeError):
+            writer.append([record("a", b"small"), record("a", b"much too large")])
+        writer.commit()
+        assert log.end_offset("a", 0) == 0
+
+
+def test_it_takes_and_gives_hundreds_of_thousands_of_records_in_a_second() -> None:
+    log = made()
+    outputs = [Output("b", b"%d" % (number % 1000), b"value", number) for number in range(100_000)]
+    begun = time.perf_counter()
+    writer = log.writer("w")
+    writer.append(outputs)
+    writer.commit()
+    reader = log.reader({TopicPartition("b", 0): 0, TopicPartition("b", 1): 0})
+    read = 0
+    for partition in (0, 1):
+        fetched = reader.fetch("b", partition, 5_000)
+        while fetched.records:
+            read += len(fetched.records)
+            fetched = reader.fetch("b", partition, 5_000)
+    assert read == 100_000
+    assert time.perf_counter() - begun < 2
+
+
+IDS = st.sampled_from(["x", "y", "z"])
+PLACES = [TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("b", 1)]
+BATCHES = st.lists(st.tuples(st.sampled_from(PLACES), st.integers(0, 3)), min_size=1, max_size=5)
+
+
+class AgainstAModel(RuleBasedStateMachine):
+    """The log against the plainest thing that could be one: a list per partition, with a fate for every entry."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = MemoryLog()
+        self.log.create_topic("a", TopicSettings(1, compacted=True))
+        self.log.create_topic("b", TopicSettings(2))
+        self.entries: dict[TopicPartition, list[list]] = {place: [] for place in PLACES}
+        """Per partition [value or None for a marker, transaction or None, open|committed|aborted]."""
+        self.writers: list[tuple[MemoryWriter, str, list]] = []
+        self.holders: dict[str, MemoryWriter] = {}
+        self.offsets: dict[TopicPartition, int] = {}
+        self.readers = {place: self.log.reader({place: 0}) for place in PLACES}
+        self.read: dict[TopicPartition, list[tuple[int, bytes]]] = {place: [] for place in PLACES}
+        self.count = 0
+
+    def value(self) -> bytes:
+        self.count += 1
+        return b"%d" % self.count
+
+    def end(self, mine: list, fate: str) -> None:
+        """``mine`` holds the places a transaction has written, its entries marked by the list's identity."""
+        touched = [
+            place for place in PLACES if any(e[1] is mine and e[2] == "open" for e in self.entries[place])
+        ]
+        for place in touched:
+            for entry in self.entries[place]:
+                if entry[1] is mine and entry[2] == "open":
+                    entry[2] = fate
+            self.entries[place].append([None, None, "marker"])
+
+    def stable(self, place: TopicPartition) -> int:
+        entries = self.entries[place]
+        return next((at for at, entry in enumerate(entries) if entry[2] == "open"), len(entries))
+
+    def visible(self, place: TopicPartition) -> list[tuple[int, bytes]]:
+        entries = self.entries[place]
+        return [(at, entries[at][0]) for at in range(self.stable(place)) if entries[at][2] == "committed"]
+
+    @rule(transactional_id=IDS)
+    def take_over(self, transactional_id: str) -> None:
+        for writer, one, mine in self.writers:
+            if one == transactional_id and self.holders.get(one) is writer:
+                self.end(mine, "aborted")
+        writer = self.holders[transactional_id] = self.log.writer(transactional_id)
+        self.writers.append((writer, transactional_id, []))
+
+    @precondition(lambda self: self.writers)
+    @rule(data=st.data(), batch=BATCHES)
+    def append(self, data, batch) -> None:
+        writer, transactional_id, mine = data.draw(st.sampled_from(self.writers))
+        outputs = [(place, Output(place.topic, b"%d" % key, self.value(), 0)) for place, key in batch]
+        held = self.holders[transactional_id] is writer
+        for place, output in outputs:
+            if held:
+                writer.append([output], place.partition)
+                self.entries[place].append([output.value, mine, "open"])
+            else:
+                with pytest.raises(FencedError):
+                    writer.append([output], place.partition)
+
+    @precondition(lambda self: self.writers)
+    @rule(data=st.data(), commit=st.booleans(), strike=st.sampled_from([None, "commit", "committed"]))
+    def finish(self, data, commit, strike) -> None:
+        writer, transactional_id, mine = data.draw(st.sampled_from(self.writers))
+        offset = len(self.writers)
+        if self.holders[transactional_id] is not writer:
+            with pytest.raises(FencedError):
+                writer.commit() if commit else writer.abort()
+        elif not commit:
+            writer.abort()
+            self.end(mine, "aborted")
+        elif strike is None:
+            ends = writer.commit({A0: offset}, "g")
+            self.offsets[A0] = offset
+            for place, end in ends.items():
+                assert self.entries[place][end - 1][1] is mine
+            self.end(mine, "committed")
+        else:
+            self.unknown(writer, strike, offset)
+            if strike == "committed":
+                self.offsets[A0] = offset
+            self.end(mine, "committed" if strike == "committed" else "aborted")
+            # Looking is taking the id over.
+            self.holders[transactional_id] = self.log.writer(transactional_id)
+            self.writers.append((self.holders[transactional_id], transactional_id, []))
+
+    def unknown(self, writer: MemoryWriter, strike: str, offset: int) -> None:
+        def hook(operation: Operation) -> None:
+            if operation == strike:
+                raise CommitUnknownError("struck")
+
+        self.log.on_operation = hook
+        with pytest.raises(CommitUnknownError):
+            writer.commit({A0: offset}, "g")
+        self.log.on_operation = lambda operation: None
+
+    @rule(place=st.sampled_from(PLACES), key=st.integers(0, 3))
+    def append_from_outside(self, place, key) -> None:
+        value = self.value()
+        offset = self.log.append(place.topic, b"%d" % key, value, 0, partition=place.partition)
+        assert offset == len(self.entries[place])
+        self.entries[place].append([value, None, "committed"])
+
+    @rule(place=st.sampled_from(PLACES), most=st.integers(1, 4))
+    def fetch(self, place, most) -> None:
+        fetched = self.readers[place].fetch(*place, most)
+        assert len(fetched.records) <= most
+        self.read[place] += [(one.offset, one.value or b"") for one in fetched.records]
+        assert fetched.unread == any(offset >= fetched.next_offset for offset, _ in self.visible(place))
+        assert fetched.idle == (fetched.next_offset == len(self.entries[place]))
+        if not fetched.unread:
+            assert fetched.next_offset == self.stable(place)
+
+    @invariant()
+    def only_what_is_committed_is_visible_and_in_order(self) -> None:
+        for place in PLACES:
+            visible = self.visible(place)
+            assert [(one.offset, one.value) for one in self.log.read(*place)] == visible
+            assert self.read[place] == visible[: len(self.read[place])]
+            assert self.log.end_offset(*place) == len(self.entries[place])
+        assert self.log.committed_offsets("g", [A0]) == self.offsets
+
+
+TestAgainstAModel = AgainstAModel.TestCase
+TestAgainstAModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
