@@ -1,0 +1,63 @@
+"""Forwarder: readings pass while a control event holds their sensor's gate open, in whichever order the two arrive.
+
+    openings  ──┐
+                ├──►  Gate  ──►  forwarded       what was measured while the gate was open
+    readings  ──┘
+       └──────────────────────►  late-readings   what came after event time had passed it by
+
+A reading may come before the opening that lets it pass. So it waits until the watermark has reached its time: then
+every opening that could concern it is here, and what passes depends on event times alone. Readings leave in the order
+of their times.
+"""
+
+import tailrace as tr
+from schemas.sensors import Opening, Reading
+
+app = tr.App("forwarder")
+late_readings = app.topic("late-readings", Reading, key="sensor", key_type=str, event_time="at_ms")
+readings = app.topic(
+    "readings",
+    Reading,
+    key="sensor",
+    key_type=str,
+    event_time="at_ms",
+    out_of_order="1s",
+    late=late_readings,
+)
+# Openings are rare: after 5 s with none, the readings wait for them no longer.
+openings = app.topic(
+    "openings", Opening, key="sensor", key_type=str, event_time="at_ms", out_of_order="1s", idle_after="5s"
+)
+forwarded = app.topic("forwarded", Reading, key="sensor", key_type=str, event_time="at_ms")
+
+
+@app.actor
+class Gate(tr.Actor):
+    """A sensor's gate, and the readings that wait at it."""
+
+    known: list[Opening] = tr.field(default_factory=list)
+    waiting: tr.MapState[int, list[Reading]]  # by their time
+
+    @tr.process(openings)
+    def opened(self, opening: Opening, ctx: tr.Context[str]) -> None:
+        """Keep the opening, and forget those that can concern no reading any more."""
+        self.known = [one for one in self.known if one.at_ms + one.for_ms > ctx.watermark]
+        self.known.append(opening)
+
+    @tr.process(readings)
+    def measured(self, reading: Reading, ctx: tr.Context[str]) -> None:
+        """Let the reading wait for its time."""
+        waiting = self.waiting.get(reading.at_ms)
+        if waiting is None:
+            waiting = self.waiting[reading.at_ms] = []
+            ctx.set_timer(reading.at_ms)
+        waiting.append(reading)
+
+    @tr.on_timer
+    def judged(self, ctx: tr.Context[str]) -> None:
+        """Everything up to this time is here: let pass what was measured now, if the gate was open."""
+        now_ms = ctx.event_time
+        waiting = self.waiting.pop(now_ms)
+        if any(one.at_ms <= now_ms < one.at_ms + one.for_ms for one in self.known):
+            for reading in waiting:
+                ctx.emit(forwarded, reading)
