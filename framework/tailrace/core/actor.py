@@ -19,6 +19,7 @@ import msgspec
 from tailrace.core.annotations import Scope
 from tailrace.core.errors import DefinitionError
 from tailrace.core.fields import (
+    MUTABLE,
     CollectionAttribute,
     Field,
     FieldSpec,
@@ -158,7 +159,7 @@ def _check_body(name: str, bases: tuple[type, ...], body: dict[str, Any], option
     for attr, value in body.items():
         if isinstance(value, FieldSpec) and attr not in annotated:
             raise DefinitionError(f"{name}.{attr} has no type", mend=f"Write {attr}: type = tr.field(...).")
-        if isinstance(value, (list, dict, set, bytearray)) and attr not in annotated and not _dunder(attr):
+        if isinstance(value, MUTABLE) and attr not in annotated and not _dunder(attr):
             raise DefinitionError(
                 f"{name}.{attr} is a class attribute that all instances would share, not a durable field",
                 mend=f"Annotate it ({attr}: {type(value).__name__}[...] = ...), or make a constant of it: a tuple.",

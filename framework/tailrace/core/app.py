@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import UnionType
 from typing import Any, Literal, TypeVar, Unpack, overload
@@ -52,7 +53,7 @@ class App:
             raise DefinitionError(
                 f"the app {name!r} has on_error={on_error!r}", mend='Write on_error="stop" or "dead-letter".'
             )
-        if not isinstance(version, str) or not version:
+        if type(version) is not str or not version:
             raise DefinitionError(
                 f"the app {name!r} has version={version!r}",
                 mend='Give a string that is not empty, such as "1".',
@@ -176,8 +177,7 @@ class App:
 
         It chains stateless functions and actors where the key stays; where it changes, use a topic.
         """
-        if not isinstance(name, str) or not name:
-            raise DefinitionError(f"{name!r} cannot be the name of a stream", mend="Give it one.")
+        legal_name(name, "a stream")
         self._free(name, "stream")
         stream: Stream[E] = Stream(self.name, name, type)
         self.streams[name] = stream
@@ -195,41 +195,42 @@ class App:
     @overload
     def actor(self, cls: type[A], /) -> type[A]: ...
     @overload
-    def actor(self, *, name: str) -> Callable[[type[A]], type[A]]: ...
+    def actor(self, /, *, name: str) -> Callable[[type[A]], type[A]]: ...
     def actor(self, cls: Any = None, /, *, name: str | None = None) -> Any:
         """Make a class one of the app's actors.
 
         ``name`` is what its state and timers are kept under, by default the class's name. Give it when the class is
         renamed, and the state stays. Raises DefinitionError or DurableTypeError with the mend.
         """
+        if cls is not None:
+            return self._add_actor(cls, name)
+        return functools.partial(self._add_actor, name=name)
 
-        def add(cls: Any) -> Any:
-            if not isinstance(cls, ActorMeta):
+    def _add_actor(self, cls: Any, name: str | None) -> Any:
+        if not isinstance(cls, ActorMeta):
+            raise DefinitionError(
+                f"@app.actor was given {place_of(cls)}, which is no actor",
+                mend="Derive the class from tr.Actor.",
+            )
+        stable = legal_name(cls.__name__ if name is None else name, "an actor", limit=120)
+        self._free_handler(stable, cls.__name__)
+        for known, other in self.actors.items():
+            if other is cls:
                 raise DefinitionError(
-                    f"@app.actor was given {place_of(cls)}, which is no actor",
-                    mend="Derive the class from tr.Actor.",
+                    f"{cls.__name__} is already the actor {known!r} of this app", mend="Decorate it once."
                 )
-            stable = legal_name(cls.__name__ if name is None else name, "an actor", limit=120)
-            self._free_handler(stable, cls.__name__)
-            for known, other in self.actors.items():
-                if other is cls:
-                    raise DefinitionError(
-                        f"{cls.__name__} is already the actor {known!r} of this app", mend="Decorate it once."
-                    )
-            handlers = declaration_of(cls).handlers
-            if all(isinstance(one.roles[0], QueryRole) for one in handlers):
-                raise DefinitionError(
-                    f"{cls.__name__} handles nothing",
-                    mend="Give it a method with @tr.process(topic) or @tr.on_message.",
-                )
-            for handler in handlers:
-                self._check_own(handler.edges, handler.where)
-            resolve(cls, last_call=False)
-            self.actors[stable] = cls
-            self._plan = None
-            return cls
-
-        return add if cls is None else add(cls)
+        handlers = declaration_of(cls).handlers
+        if all(isinstance(one.roles[0], QueryRole) for one in handlers):
+            raise DefinitionError(
+                f"{cls.__name__} handles nothing",
+                mend="Give it a method with @tr.process(topic) or @tr.on_message.",
+            )
+        for handler in handlers:
+            self._check_own(handler.edges, handler.where)
+        resolve(cls, last_call=False)
+        self.actors[stable] = cls
+        self._plan = None
+        return cls
 
     @overload
     def process(

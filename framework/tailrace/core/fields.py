@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, TypeVar, cast, get_args, overload
+from typing import Any, ClassVar, Final, Literal, TypeVar, get_args, overload
 
 import msgspec
 
@@ -25,6 +25,9 @@ T = TypeVar("T")
 
 Kind = Literal["value", "map", "list"]
 _NOTHING: Final[Any] = object()
+MUTABLE: Final[tuple[type[Any], ...]] = (list, dict, set, bytearray)
+"""Builtin collections that instances must not share."""
+_TUPLE: Final[type[Any]] = tuple
 _DOMAINS = {"event": rows.EVENT_TIME, "processing": rows.PROCESSING_TIME}
 
 
@@ -225,9 +228,7 @@ def struct_default(where: str, default: Any) -> Any:
 
 
 def _safe(where: str, default: Any) -> Any:
-    if isinstance(default, (list, dict, set, bytearray)) and not default:
-        return default  # msgspec makes a new one for each instance
-    if _is_mutable(default):
+    if _is_mutable(default) and not _is_empty(default):
         raise DefinitionError(
             f"{where} has the default {default!r}, which all instances would share",
             mend=f"Write tr.field(default_factory=lambda: {default!r}).",
@@ -235,14 +236,19 @@ def _safe(where: str, default: Any) -> Any:
     return default
 
 
+def _is_empty(default: Any) -> bool:
+    """Whether it is an empty builtin collection: msgspec makes a new one for each instance."""
+    return isinstance(default, MUTABLE) and not default
+
+
 def _is_mutable(default: Any) -> bool:
-    if isinstance(default, tuple):
-        return any(_is_mutable(item) for item in cast("tuple[Any, ...]", default))
+    if isinstance(default, _TUPLE):
+        return any(_is_mutable(item) for item in default)
     if isinstance(default, msgspec.Struct):
         return not default.__struct_config__.frozen or any(
             _is_mutable(v) for v in msgspec.structs.astuple(default)
         )
-    return isinstance(default, (list, dict, set, bytearray))
+    return isinstance(default, MUTABLE)
 
 
 class CollectionAttribute:

@@ -190,7 +190,7 @@ def place_of(function: Any) -> str:
 def check_shape(function: Any, decorator: str, parameters: tuple[str, ...] | None) -> None:
     """Refuse what cannot be a handler by its form. ``parameters`` are those it has to take, None for any."""
     where = place_of(function)
-    if isinstance(function, (staticmethod, classmethod, property)) or not isinstance(function, FunctionType):
+    if not isinstance(function, FunctionType):
         inner = getattr(function, "__func__", None) or getattr(function, "fget", None) or function
         kind = type(function).__name__
         raise DefinitionError(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, Generic, Literal, TypedDict, get_origin
+from typing import Any, Final, Generic, Literal, TypedDict, cast, get_origin
 
 import msgspec
 from typing_extensions import TypeVar
@@ -19,6 +19,7 @@ from tailrace.core.annotations import Scope, members_of
 from tailrace.core.durations import duration, to_ms
 from tailrace.core.errors import DefinitionError, UsageError
 from tailrace.core.event_time import RECORD_TIME, TimeSource, WatermarkGenerator, time_reader
+from tailrace.core.key_paths import Path
 from tailrace.core.keys import KeyCodec, key_codec_for, key_getter, key_type_of
 from tailrace.core.plan import Late, OnError, TimeKind, WatermarkKind
 from tailrace.core.types import check_durable, is_immutable, spell
@@ -27,6 +28,7 @@ E = TypeVar("E")
 K = TypeVar("K", default=Any)
 
 YEAR_2200_MS: Final = 7_258_118_400_000
+_PATH: Final[tuple[type[Any], ...]] = (str, tuple)
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -177,8 +179,9 @@ def _key(where: str, type: Any, key: Any, key_type: Any) -> tuple[Any, Callable[
     try:
         if key is None:
             return key_codec_for(bytes).type, None
-        if isinstance(key, (str, tuple)):
-            found, key_of = key_type_of(type, key), key_getter(key)
+        if isinstance(key, _PATH):
+            path = cast("Path", key)
+            found, key_of = key_type_of(type, path), key_getter(path)
         elif callable(key):
             found, key_of = _returned(where, key), key
         else:
