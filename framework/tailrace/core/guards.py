@@ -45,7 +45,8 @@ _EXACT: dict[type[inspect.Type], type] = {
     inspect.TimeDeltaType: timedelta,
     inspect.UUIDType: UUID,
 }
-_CONSTRAINTS = ("ge", "gt", "le", "lt", "multiple_of", "pattern", "min_length", "max_length", "tz")
+LIMITS = ("ge", "gt", "le", "lt", "multiple_of", "pattern", "min_length", "max_length", "tz")
+"""What a type may demand beyond being what it is, by the names of msgspec's inspection."""
 
 
 class NoGuardError(Exception):
@@ -78,7 +79,7 @@ class Scope:
 
         ``first`` may bind the name (``(v := o.count)``); it is evaluated before any ``then``.
         """
-        if any(getattr(node, name, None) is not None for name in _CONSTRAINTS):
+        if any(getattr(node, name, None) is not None for name in LIMITS):
             raise NoGuardError
         exact = _EXACT.get(type(node))
         if exact is not None:
@@ -112,6 +113,31 @@ class Scope:
                 return self._struct(node, first, then)
             case _:
                 raise NoGuardError
+
+    def outline(self, node: inspect.Type, first: str, then: str) -> str:
+        """The guard of the outermost type only, for a value that is encoded anyway.
+
+        What it keeps out is written without complaint: a set, in an order of its own, where a list is declared; an
+        instance of another struct that has the same fields.
+        """
+        match node:
+            case inspect.Metadata():
+                return self.outline(node.type, first, then)
+            case inspect.UnionType():
+                parts = [self.outline(one, then if at else first, then) for at, one in enumerate(node.types)]
+                return " or ".join(f"({part})" for part in parts)
+            case inspect.ListType():
+                return f"type({first}) is list"
+            case inspect.DictType():
+                return f"type({first}) is dict"
+            case inspect.TupleType() | inspect.VarTupleType():
+                return f"type({first}) is tuple"
+            case inspect.NamedTupleType():
+                return f"type({first}) is {self.constant(node.cls)}"
+            case inspect.StructType():
+                return f"type({first}) is {self.constant(struct_class(node))}"
+            case _:
+                return self.guard(node, first, then)
 
     def _literal(self, values: Iterable[Any], first: str, then: str) -> str:
         parts: list[str] = []

@@ -13,9 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from tailrace.core.guards import struct_class
-
-LIMITS: Final = ("ge", "gt", "le", "lt", "multiple_of", "pattern", "min_length", "max_length", "tz")
+from tailrace.core.guards import LIMITS, struct_class
 
 _PLAIN: Final[dict[type[inspect.Type], str]] = {
     inspect.NoneType: "None",

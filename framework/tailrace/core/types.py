@@ -8,6 +8,7 @@ decoded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import Flag
@@ -25,6 +26,7 @@ CODEC_ERRORS: Final = (msgspec.MsgspecError, OverflowError, UnicodeEncodeError, 
 """What encoding or strictly decoding a value of the wrong type raises, for ``except`` clauses; see
 ``explain``."""
 
+_PATH = re.compile(r"`\$\.([^.`\[]+)")
 _A_STRUCT = "Make it a msgspec.Struct."
 _REFUSED: dict[type[inspect.Type], str] = {
     inspect.AnyType: "Say what it holds: a msgspec.Struct, or a union of the types that occur.",
@@ -174,14 +176,10 @@ def _spell_node(node: inspect.Type) -> str:
 def is_fixed_point(declared: Any) -> bool:
     """Whether a value of the type that passes its seal cannot be told from its decoded encoding, ever after.
 
-    True for all scalars and for tuples and frozen structs of them; such values need not be encoded to be
-    kept. The exceptions are in ``guards``.
+    True for all scalars and for tuples and frozen structs of them; such values need not be encoded to be kept. The
+    exceptions are in ``guards``.
     """
-    try:
-        Scope().guard(inspect.type_info(declared), "(v := value)", "v")
-    except NoGuardError:
-        return False
-    return True
+    return _guard_of(Scope(), declared, "v")[1]
 
 
 def is_immutable(declared: Any) -> bool:
@@ -215,18 +213,15 @@ def _immutable(node: inspect.Type, seen: set[type]) -> bool:
             return isinstance(node, (*_SCALARS, inspect.FloatType))
 
 
-def normaliser(declared: Any, *, owner: str = "", field: str = "") -> Callable[[Any], Any] | None:
-    """A function that returns a value as a restart would read it, or None for a type without fixed point.
+def normaliser(declared: Any, *, owner: str = "", field: str = "") -> Callable[[Any], Any]:
+    """A function that looks at one map value or list item and returns what to keep of it.
 
-    The function is for one map value or list item: it returns an already settled value itself, converts what
-    loses nothing (an int in a float, a datetime to UTC), and raises DurableValueError otherwise. With None,
-    the codec has to settle the value.
+    For a type with a fixed point that is the value as a restart would read it: the value itself if it is settled,
+    else what it converts to without loss (an int in a float, a datetime to UTC). For other types only the outermost
+    type is seen to, and the codec has to settle the value. Raises DurableValueError for a value of another type.
     """
     scope = Scope()
-    try:
-        guard = scope.guard(inspect.type_info(declared), "v", "v")
-    except NoGuardError:
-        return None
+    guard, _ = _guard_of(scope, declared, "v")
     scope.constants["mend"] = _Mend(owner, field, declared)
     return _compiled("check", f"def check(v):\n return v if {guard} else mend(None, v)\n", scope)
 
@@ -234,18 +229,14 @@ def normaliser(declared: Any, *, owner: str = "", field: str = "") -> Callable[[
 def make_sealer(fields: Sequence[tuple[str, Any]]) -> Callable[[Any], None]:
     """Compile the check of an instance's ``(attribute, type)`` fields, to be called when a handler returns.
 
-    Sets converted values in place (see ``normaliser``). Raises UnsetFieldError for a field that has no value
-    and DurableValueError for a value that is not of its type, both naming class, field and mend. Fields
-    without fixed point are only looked at for being set; the codec settles them. About 25 ns per field.
+    Sets converted values in place (see ``normaliser``). Raises UnsetFieldError for a field that has no value and
+    DurableValueError for a value that is not of its type, both naming class, field and mend. What is in a field
+    without fixed point is left to the codec. About 30 ns per plain field.
     """
     scope = Scope()
     lines: list[str] = []
     for attribute, declared in fields:
-        try:
-            guard = scope.guard(inspect.type_info(declared), f"(v := o.{attribute})", "v")
-        except NoGuardError:
-            lines.append(f"  o.{attribute}")
-            continue
+        guard, _ = _guard_of(scope, declared, f"(v := o.{attribute})")
         mend = scope.constant(_Mend("", attribute, declared))
         lines.append(f"  if not ({guard}): o.{attribute} = {mend}(o, v)")
     scope.constants["unset"] = _unset
@@ -253,6 +244,19 @@ def make_sealer(fields: Sequence[tuple[str, Any]]) -> Callable[[Any], None]:
     body = "\n".join(lines) or "  pass"
     source = f"def seal(o):\n try:\n{body}\n except AttributeError as error:\n  unset(o, names, error)\n"
     return _compiled("seal", source, scope)
+
+
+def _guard_of(scope: Scope, declared: Any, first: str) -> tuple[str, bool]:
+    """The expression that is true of a settled value, and whether it sees all of it."""
+    node = inspect.type_info(declared)
+    try:
+        return scope.guard(node, first, "v"), True
+    except NoGuardError:
+        pass
+    try:
+        return scope.outline(node, first, "v"), False
+    except NoGuardError:
+        return f"({first}, False)[1]", False
 
 
 def _compiled(name: str, source: str, scope: Scope) -> Callable[[Any], Any]:
@@ -266,13 +270,17 @@ def _compiled(name: str, source: str, scope: Scope) -> Callable[[Any], Any]:
 def _unset(instance: object, names: Sequence[str], error: AttributeError) -> None:
     for name in names:
         if not hasattr(instance, name):
-            raise UnsetFieldError(
-                "the field has no value",
-                owner=spell(type(instance)),
-                field=name,
-                mend="Give it a default, or set it in every handler that may be a key's first.",
-            ) from None
+            raise _unset_field(type(instance), name) from None
     raise error
+
+
+def _unset_field(owner: type, name: str) -> UnsetFieldError:
+    return UnsetFieldError(
+        "the field has no value",
+        owner=spell(owner),
+        field=name,
+        mend="Give it a default, or set it in every handler that may be a key's first.",
+    )
 
 
 class _Mend:
@@ -286,9 +294,11 @@ class _Mend:
 
     def __call__(self, instance: object, value: Any) -> Any:
         owner = spell(type(instance)) if instance is not None else self._owner
-        if isinstance(value, datetime) and value.tzinfo is not None:
-            value = value.astimezone(UTC)
+        if value.__class__ in (set, frozenset):
+            raise self._refused(owner, value, "the order of a set differs between processes")
         try:
+            if isinstance(value, datetime) and value.tzinfo is not None:
+                value = value.astimezone(UTC)
             settled = self._codec.settle(value)[1]
         except CODEC_ERRORS as error:
             raise self._refused(owner, value, str(error)) from error
@@ -308,8 +318,10 @@ class _Mend:
 
 def _is_another(settled: object, value: object) -> bool:
     """Whether storing changed what the value says, not only how it says it."""
-    if isinstance(value, tuple | list | msgspec.Struct):
-        return isinstance(value, msgspec.Struct) and type(settled) is not type(value)
+    if isinstance(value, msgspec.Struct) or isinstance(settled, msgspec.Struct):
+        return type(settled) is not type(value)
+    if isinstance(value, tuple | list | dict):
+        return False
     # A fold makes a local time unequal to every other, itself included.
     return not isinstance(value, datetime) and settled != value
 
@@ -326,26 +338,20 @@ def explain(error: Exception, owner: type, value: object = None) -> DurableValue
     hand: msgspec does not say which field it could not encode, so they are tried in turn.
     """
     field: str | None = None
-    text, _, path = str(error).partition(" - at `$.")
-    if path:
-        encoded = path.rstrip("`").split(".")[0].split("[")[0]
-        field = _attribute(owner, encoded)
+    path = _PATH.search(str(error))
+    if path is not None:
+        field = _attribute(owner, path.group(1))
     elif value is not None:
         for name in getattr(owner, "__struct_fields__", ()):
             if not hasattr(value, name):
-                return UnsetFieldError(
-                    "the field has no value",
-                    owner=spell(owner),
-                    field=name,
-                    mend="Give it a default, or set it in every handler that may be a key's first.",
-                )
+                return _unset_field(owner, name)
             try:
                 msgspec.msgpack.encode(getattr(value, name))
-            except (*CODEC_ERRORS, AttributeError):
+            except CODEC_ERRORS:
                 field = name
                 break
     return DurableValueError(
-        f"a value is not of its declared type: {text}" + (f" (in {path.rstrip('`')})" if path else ""),
+        f"a value is not of its declared type: {error}",
         owner=spell(owner),
         field=field,
         mend="Convert it before it is stored, or declare the type that the field holds.",

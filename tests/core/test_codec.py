@@ -1,0 +1,120 @@
+import base64
+import datetime as dt
+import json
+import math
+import os
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from tailrace.core.codec import ValueCodec
+from tests.core.durable import Cat, Dog, Frozen, Loose, durable_values, same
+
+
+@given(durable_values())
+def test_a_settled_value_is_a_fixed_point(typed: tuple[Any, Any]) -> None:
+    codec = ValueCodec[Any](typed[0])
+    data, settled = codec.settle(typed[1])
+    assert codec.encode(settled) == data
+    again = codec.decode(data)
+    assert same(again, settled)
+    assert codec.settle(again) == (data, again) or same(codec.settle(again)[1], again)
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "settled"),
+    [
+        (float, 1, 1.0),
+        (list[float], [1, 2.5], [1.0, 2.5]),
+        (dt.datetime, dt.datetime(2020, 7, 1, tzinfo=ZoneInfo("Europe/Paris")), dt.datetime(2020, 6, 30, 22, tzinfo=dt.UTC)),
+        (tuple[int, ...], [1, 2], (1, 2)),
+        (list[int], (1, 2), [1, 2]),
+        (float, math.inf, math.inf),
+        (float, math.nan, math.nan),
+        (float, -0.0, -0.0),
+        (int, 2**64 - 1, 2**64 - 1),
+        (int, -(2**63), -(2**63)),
+        (Decimal, Decimal("1.10"), Decimal("1.10")),
+        (dt.timedelta, dt.timedelta.max, dt.timedelta.max),
+        (dict[int, str], {3: "c", 1: "a"}, {3: "c", 1: "a"}),
+    ],
+)
+def test_settling_gives_what_a_restart_would_read(declared: Any, value: Any, settled: Any) -> None:
+    assert same(ValueCodec[Any](declared).settle(value)[1], settled)
+
+
+@pytest.mark.parametrize(
+    ("declared", "value"),
+    [
+        (int, True),
+        (int, 1.0),
+        (int, 2**64),
+        (int, -(2**63) - 1),
+        (float, True),
+        (str, "\ud800"),
+        (str, b"a"),
+        (bool, 1),
+        (list[int], [1, "2"]),
+        (dt.date, dt.datetime(2020, 1, 1)),
+        (Frozen, Loose),
+        (Cat | Dog, {"type": "Bird"}),
+        (list[int], {"a": 1}),
+    ],
+)
+def test_a_value_of_another_type_is_refused(declared: Any, value: Any) -> None:
+    with pytest.raises((msgspec.MsgspecError, OverflowError, UnicodeEncodeError, TypeError)):
+        ValueCodec[Any](declared).settle(value)
+
+
+def test_two_names_for_one_list_are_two_lists_after_a_restart() -> None:
+    shared: list[str] = []
+    settled = ValueCodec(tuple[list[str], list[str]]).settle((shared, shared))[1]
+    assert settled[0] is not settled[1]
+
+
+ROUND_TRIP = """
+import base64, datetime as dt, json, sys
+from tailrace.core.codec import ValueCodec
+from tests.core.test_codec import SAMPLES
+given = json.load(sys.stdin)
+print(json.dumps([
+    base64.b64encode(codec.encode(codec.decode(base64.b64decode(data)))).decode()
+    for codec, data in zip([ValueCodec(declared) for declared, _ in SAMPLES], given)
+]))
+"""
+SAMPLES: list[tuple[Any, Any]] = [
+    (dict[str, int], {name: number for number, name in enumerate("the quick brown fox jumps over".split())}),
+    (dict[Decimal, str], {Decimal("1.5"): "a", Decimal(7): "b"}),
+    (dt.datetime, dt.datetime(2020, 10, 25, 2, 30, fold=1)),
+    (dt.datetime, dt.datetime(2020, 10, 25, 2, 30, tzinfo=dt.UTC)),
+    (dt.time, dt.time(2, 30, tzinfo=dt.timezone(dt.timedelta(hours=2)))),
+    (list[float], [math.nan, -0.0, 1e308]),
+    (Frozen | None, Frozen("é", 5, 1.0)),
+]
+
+
+def test_the_bytes_are_the_same_under_another_hash_seed_and_time_zone() -> None:
+    written = [ValueCodec[Any](declared).settle(value)[0] for declared, value in SAMPLES]
+    root = Path(__file__).parents[2]
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": "12345",
+        "TZ": "Asia/Kathmandu",
+        "PYTHONPATH": os.pathsep.join([str(root), str(root / "framework")]),
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", ROUND_TRIP],
+        input=json.dumps([base64.b64encode(data).decode() for data in written]),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [base64.b64decode(text) for text in json.loads(ended.stdout)] == written
