@@ -235,7 +235,10 @@ def _array(declared: Any) -> KeyCodec:
         )
     kinds = tuple(form.type for form in forms)
     exact = tuple(kind if isinstance(kind, type) else type(get_args(kind)[0]) for kind in kinds)
-    literals = [(at, form.encode) for at, form in enumerate(forms) if get_origin(form.type) is Literal]
+    # JSON itself would write an int of any size, and any value where a Literal is declared.
+    strict = [
+        (at, one.encode) for at, one in enumerate(forms) if one.type is int or get_origin(one.type) is Literal
+    ]
     write = msgspec.json.Encoder().encode
     shape: Any = tuple.__class_getitem__(kinds)
     read = msgspec.json.Decoder[tuple[Any, ...]](shape).decode
@@ -245,11 +248,11 @@ def _array(declared: Any) -> KeyCodec:
             if key.__class__ is tuple and any(item is missing for item in key for missing in _MISSING):
                 _refuse(None, declared)
             _refuse(key, declared)
-        for at, check in literals:
+        for at, check in strict:
             check(key[at])
         try:
             return write(key)
-        except (OverflowError, UnicodeEncodeError) as error:
+        except UnicodeEncodeError as error:
             _refuse(key, declared, str(error))
 
     def decode(data: bytes) -> Any:

@@ -1,0 +1,345 @@
+import datetime as dt
+import enum
+import struct
+from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.core.errors import BadRecordError, CorruptStateError, DefinitionError, DurableValueError
+from tailrace.core.keys import key_codec_for, key_getter, key_type_of, map_key_codec_for
+from tests.core.durable import TEXT, Colour, Point, Size, Sort, Typed
+
+T = TypeVar("T")
+Tail = NewType("Tail", str)
+LONGS = st.one_of(st.integers(-300, 300), st.integers(-(2**63), 2**63 - 1))
+UTC_INSTANTS = st.datetimes(timezones=st.just(dt.UTC))
+
+SCALARS = [
+    Typed(str, TEXT),
+    Typed(bytes, st.binary(max_size=8)),
+    Typed(int, LONGS),
+    Typed(UUID, st.uuids()),
+    Typed(dt.date, st.dates()),
+    Typed(Colour, st.sampled_from(Colour)),
+    Typed(Size, st.sampled_from(Size)),
+    Typed(Sort, st.sampled_from(Sort)),
+    Typed(Literal["a", "b"], st.sampled_from(["a", "b"])),
+    Typed(Literal[1, 5], st.sampled_from([1, 5])),
+]
+
+
+@st.composite
+def keys(draw: st.DrawFn, *, of_a_map: bool) -> Typed:
+    scalars = [*SCALARS, Typed(bool, st.booleans()), Typed(dt.datetime, UTC_INSTANTS)] if of_a_map else SCALARS
+    kinds = st.sampled_from(scalars)
+    if draw(st.booleans()):
+        return draw(kinds)
+    parts = draw(st.lists(kinds.filter(lambda one: of_a_map or one.type is not bytes), min_size=1, max_size=3))
+    if of_a_map and draw(st.booleans()):
+        parts.append(Typed(tuple[str, int], st.tuples(TEXT, LONGS)))
+    declared = tuple.__class_getitem__(tuple(one.type for one in parts))
+    return Typed(declared, st.tuples(*(one.values for one in parts)))
+
+
+def ordering(key: Any) -> Any:
+    """What a key is compared by: an enum's member by its value."""
+    if isinstance(key, tuple):
+        return tuple(map(ordering, key))
+    return key.value if isinstance(key, enum.Enum) else key
+
+
+# --- an actor's key ---
+
+
+@pytest.mark.parametrize(
+    ("declared", "key", "written"),
+    [
+        (str, "N12é", "N12é".encode()),
+        (str, "", b""),
+        (bytes, b"\0a", b"\0a"),
+        (int, 5, struct.pack(">q", 5)),
+        (int, -1, b"\xff" * 8),
+        (int, -(2**63), b"\x80" + bytes(7)),
+        (UUID, UUID(int=5), b"00000000-0000-0000-0000-000000000005"),
+        (dt.date, dt.date(2020, 1, 2), b"2020-01-02"),
+        (Colour, Colour.RED, b"red"),
+        (Size, Size.LARGE, struct.pack(">q", 9)),
+        (Literal["a"], "a", b"a"),
+        (Tail, "N1", b"N1"),
+        (Annotated[str, msgspec.Meta(min_length=1)], "N1", b"N1"),
+        (str | None, "N1", b"N1"),
+        (tuple[str, int, Sort], ("é", 1, Sort.A), '["é",1,"a"]'.encode()),
+        (tuple[dt.date, UUID], (dt.date(2020, 1, 2), UUID(int=1)), b'["2020-01-02","%s"]' % str(UUID(int=1)).encode()),
+    ],
+)
+def test_a_key_has_the_bytes_that_other_clients_write(declared: Any, key: Any, written: bytes) -> None:
+    codec = key_codec_for(declared)
+    assert codec.encode(key) == written
+    assert codec.decode(written) == key
+
+
+@given(st.data(), keys(of_a_map=False))
+def test_a_key_is_read_back_as_it_was_and_no_two_share_bytes(data: st.DataObject, typed: Typed) -> None:
+    codec = key_codec_for(typed.type)
+    one, other = data.draw(typed.values), data.draw(typed.values)
+    assert codec.decode(codec.encode(one)) == one
+    assert type(codec.decode(codec.encode(one))) is type(one)
+    assert (codec.encode(one) == codec.encode(other)) == (one == other)
+
+
+@pytest.mark.parametrize("declared", [str, int, bytes, UUID, Colour, Literal["a"], tuple[str, int]])
+@pytest.mark.parametrize("missing", [None, msgspec.UNSET])
+def test_a_missing_key_is_called_missing(declared: Any, missing: Any) -> None:
+    with pytest.raises(BadRecordError) as caught:
+        key_codec_for(declared).encode(missing)
+    assert caught.value.reason == "missing-key"
+
+
+def test_a_key_of_several_fields_is_missing_if_one_of_them_is() -> None:
+    with pytest.raises(BadRecordError) as caught:
+        key_codec_for(tuple[str, int]).encode(("a", None))
+    assert caught.value.reason == "missing-key"
+
+
+class Text(str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    ("declared", "key"),
+    [
+        (str, 5),
+        (str, b"a"),
+        (str, Text("a")),
+        (str, Colour.RED),
+        (str, "\ud800"),
+        (bytes, "a"),
+        (bytes, bytearray(b"a")),
+        (int, True),
+        (int, 1.0),
+        (int, Size.SMALL),
+        (int, 2**63),
+        (int, -(2**63) - 1),
+        (UUID, str(UUID(int=1))),
+        (dt.date, dt.datetime(2020, 1, 1)),
+        (Colour, "red"),
+        (Size, 1),
+        (Literal["a"], "b"),
+        (tuple[str, int], ["a", 1]),
+        (tuple[str, int], ("a", 1, 2)),
+        (tuple[str, int], ("a", True)),
+        (tuple[str, int], ("a", [1])),
+        (tuple[str, int], ("\ud800", 1)),
+        (tuple[int, int], Point(1, 1)),
+    ],
+)
+def test_a_key_of_another_type_is_refused_by_name(declared: Any, key: Any) -> None:
+    with pytest.raises(BadRecordError) as caught:
+        key_codec_for(declared).encode(key)
+    assert caught.value.reason == "bad-key"
+    assert repr(key) in str(caught.value)
+    assert "Convert it" in caught.value.mend
+
+
+@pytest.mark.parametrize(
+    ("declared", "key", "part"),
+    [
+        (tuple[str, int], ("a", 2**63), 2**63),
+        (tuple[str, int], ("a", -(2**63) - 1), -(2**63) - 1),
+        (tuple[Literal["a"], int], ("b", 1), "b"),
+    ],
+)
+def test_each_part_of_a_key_is_as_strict_as_a_key_of_its_own(declared: Any, key: Any, part: Any) -> None:
+    with pytest.raises(BadRecordError, match="Convert it") as caught:
+        key_codec_for(declared).encode(key)
+    assert repr(part) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "data"),
+    [
+        (str, b"\xff"),
+        (int, b"5"),
+        (UUID, b"5"),
+        (UUID, str(UUID(int=10**37)).upper().encode()),
+        (dt.date, b"20200101"),
+        (Colour, b"green"),
+        (Size, bytes(8)),
+        (Literal["a"], b"b"),
+        (tuple[str, int], b'["a", 1]'),
+        (tuple[str, int], b'["a"]'),
+        (tuple[str, int], b'["a",1.0]'),
+        (tuple[str, int], b"nonsense"),
+    ],
+)
+def test_bytes_that_no_key_is_written_as_are_refused(declared: Any, data: bytes) -> None:
+    with pytest.raises(BadRecordError) as caught:
+        key_codec_for(declared).decode(data)
+    assert caught.value.reason == "bad-key"
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [float, bool, dt.datetime, None, Any, object, str | int, list[str], tuple[str, ...], tuple[()], tuple[bytes, int]]
+    + [tuple[str, tuple[str, int]], tuple[str, float], dict[str, int], enum.Flag("Perms", "READ"), Literal["a", 1]],
+)
+def test_a_type_without_one_byte_form_cannot_be_a_key(declared: Any) -> None:
+    with pytest.raises(DefinitionError, match="cannot be a key"):
+        key_codec_for(declared)
+
+
+# --- a map's keys ---
+
+
+@given(st.data(), keys(of_a_map=True))
+def test_map_keys_are_read_back_and_ordered_as_they_are(data: st.DataObject, typed: Typed) -> None:
+    codec = map_key_codec_for(typed.type)
+    some = data.draw(st.lists(typed.values, min_size=1, max_size=6))
+    for key in some:
+        written = codec.encode(key)
+        assert codec.decode(written) == key
+        assert type(codec.decode(written)) is type(key)
+        assert codec.size in (None, len(written))
+    by_bytes = [codec.decode(written) for written in sorted(map(codec.encode, some))]
+    assert list(map(ordering, by_bytes)) == sorted(map(ordering, some))
+
+
+@given(st.lists(st.binary(max_size=4).map(lambda data: data.replace(b"a", b"\0").replace(b"b", b"\xff")), min_size=2))
+def test_zeros_in_a_tuples_text_do_not_disturb_the_order(parts: list[bytes]) -> None:
+    codec = map_key_codec_for(tuple[bytes, bytes])
+    some = [(one, other) for one in parts[:5] for other in parts[:5]]
+    assert [codec.decode(data) for data in sorted(map(codec.encode, some))] == sorted(some)
+
+
+def test_an_instant_is_one_key_in_any_zone() -> None:
+    codec = map_key_codec_for(dt.datetime)
+    there = dt.datetime(2020, 7, 1, 2, tzinfo=ZoneInfo("Europe/Paris"))
+    here = dt.datetime(2020, 7, 1, 0, 0, tzinfo=dt.UTC)
+    assert codec.encode(there) == codec.encode(here)
+    assert codec.decode(codec.encode(there)).tzinfo is dt.UTC
+
+
+@pytest.mark.parametrize(
+    ("declared", "key"),
+    [
+        (str, 5),
+        (str, None),
+        (str, Text("a")),
+        (str, "\ud800"),
+        (int, True),
+        (int, 1.0),
+        (int, 2**63),
+        (bool, 1),
+        (dt.datetime, dt.datetime(2020, 1, 1)),
+        (dt.date, dt.datetime(2020, 1, 1)),
+        (Colour, "red"),
+        (Literal[1, 5], True),
+        (tuple[str, int], ("a",)),
+        (tuple[str, int], ["a", 1]),
+        (tuple[str, int], ("a", "b")),
+    ],
+)
+def test_a_map_key_of_another_type_is_refused(declared: Any, key: Any) -> None:
+    with pytest.raises(DurableValueError, match="Convert it"):
+        map_key_codec_for(declared).encode(key)
+
+
+@pytest.mark.parametrize(
+    ("declared", "data"),
+    [(str, b"\xff"), (int, b"5"), (bool, b"\2"), (dt.date, bytes(4)), (UUID, b"a"), (Colour, b"green")]
+    + [(tuple[str, int], b"a\0\0"), (tuple[str, int], b"a"), (tuple[str, int], b"a\0\xff"), (tuple[int], bytes(9))],
+)
+def test_bytes_that_no_map_key_is_written_as_are_corrupt(declared: Any, data: bytes) -> None:
+    with pytest.raises(CorruptStateError):
+        map_key_codec_for(declared).decode(data)
+
+
+@pytest.mark.parametrize("declared", [float, None, str | None, str | int, Any, tuple[str, ...], Literal["a", 1], Point])
+def test_a_type_without_order_in_bytes_cannot_be_a_map_key(declared: Any) -> None:
+    with pytest.raises(DefinitionError, match="cannot be the key of a map"):
+        map_key_codec_for(declared)
+
+
+# --- where the key is ---
+
+
+class Plane(msgspec.Struct, frozen=True):
+    tail: Tail
+
+
+class Departed(msgspec.Struct, tag=True):
+    plane: Plane
+    number: int
+    airline: str
+    gate: str
+
+
+class Box(msgspec.Struct, Generic[T]):
+    value: T
+
+
+class Arrived(msgspec.Struct, tag=True):
+    plane: Plane | None
+    number: int | None
+    airline: str | msgspec.UnsetType = msgspec.UNSET
+    gate: int = 0
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("airline", str),
+        ("number", int),
+        ("plane.tail", str),
+        (("airline", "number"), tuple[str, int]),
+        (("plane.tail", "number", "airline"), tuple[str, int, str]),
+    ],
+)
+def test_the_type_of_a_key_is_that_of_its_field_in_every_member(path: Any, found: Any) -> None:
+    assert key_type_of(Departed | Arrived, path) == found
+
+
+def test_the_type_of_a_key_may_come_from_a_generic_event() -> None:
+    assert key_type_of(Box[int], "value") is int
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("airlin", "did you mean 'airline'"),
+        ("gate", "no single type: str, int"),
+        ("number.digits", "is no msgspec.Struct"),
+        ("plane.wing", "Plane has no field 'wing'"),
+        (("airline",), "1 fields"),
+        ((), "0 fields"),
+    ],
+)
+def test_a_key_that_is_not_there_is_refused_at_definition(path: Any, said: str) -> None:
+    with pytest.raises(DefinitionError, match=said):
+        key_type_of(Departed | Arrived, path)
+
+
+@pytest.mark.parametrize("event_type", [dict[str, str], Any, bytes])
+def test_the_key_of_an_event_that_is_no_struct_needs_a_function(event_type: Any) -> None:
+    with pytest.raises(DefinitionError, match="function as key="):
+        key_type_of(event_type, "tail")
+
+
+def test_a_getter_takes_the_key_out() -> None:
+    event = Departed(Plane(Tail("N1")), 7, "LH", "A1")
+    assert key_getter("airline")(event) == "LH"
+    assert key_getter("plane.tail")(event) == "N1"
+    assert key_getter(("airline", "number"))(event) == ("LH", 7)
+    assert key_getter(("airline", "plane.tail"))(event) == ("LH", "N1")
+
+
+@pytest.mark.parametrize("path", ["plane.tail", ("number", "plane.tail")])
+def test_a_key_behind_something_missing_is_missing(path: Any) -> None:
+    with pytest.raises(BadRecordError) as caught:
+        key_getter(path)(Arrived(None, 1))
+    assert caught.value.reason == "missing-key"
