@@ -107,8 +107,8 @@ def _walk(node: inspect.Type, names: list[str], path: str, where: str, leaves: s
         return True
     if not isinstance(node, inspect.StructType):
         raise DefinitionError(
-            f"{where} takes its event time from {path!r}, but what holds {names[0]!r} is no struct",
-            mend="Name a field that holds the time.",
+            f"{where} takes its event time from {path!r}, but {names[0]!r} is looked for in a {_kind(node)}",
+            mend="Name a field of a struct.",
         )
     found = next((field for field in node.fields if field.name == names[0]), None)
     if found is None:
@@ -126,8 +126,11 @@ def _leaf(node: inspect.Type, path: str, where: str) -> Leaf:
         return "datetime"
     if isinstance(node, inspect.NoneType):
         return "none"
-    kind = type(node).__name__.removesuffix("Type").lower()
     raise DefinitionError(
-        f"{where} takes its event time from {path!r}, which is a {kind}",
+        f"{where} takes its event time from {path!r}, which is a {_kind(node)}",
         mend="Name an int of milliseconds since 1970 or a datetime, or give a function of the event that returns one.",
     )
+
+
+def _kind(node: inspect.Type) -> str:
+    return type(node).__name__.removesuffix("Type").lower()

@@ -213,7 +213,7 @@ def check_shape(function: Any, decorator: str, parameters: tuple[str, ...] | Non
     positional = [p for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(positional) != len(found) or len(found) != len(parameters):
         raise DefinitionError(
-            f"{where} takes ({', '.join(str(p) for p in found)}), but is called with ({', '.join(parameters)})",
+            f"{where} takes ({', '.join(p.name for p in found)}), but is called with ({', '.join(parameters)})",
             mend=f"Write def {function.__name__}({', '.join(parameters)}).",
         )
 

@@ -234,12 +234,18 @@ def _check_type(type: Any, where: str) -> None:
                 f"{where} is to hold {spell(member)}, which is no event type",
                 mend="Declare events as msgspec.Struct classes, several as a union of tagged ones.",
             )
+    structs = [get_origin(member) or member for member in members_of(type)]
+    if len(structs) > 1 and any(struct.__struct_config__.tag is None for struct in structs):
+        raise DefinitionError(
+            f"{where} holds {' | '.join(map(spell, structs))}, which cannot be told apart",
+            mend="Tag each of them: class A(msgspec.Struct, tag=True).",
+        )
     try:
         msgspec.json.Decoder[Any](type)
     except (TypeError, NameError) as error:
         raise DefinitionError(
             f"{where}: {spell(type)} cannot be decoded: {error}",
-            mend="Tag the structs of a union (class A(msgspec.Struct, tag=True)); define what fields name in a module.",
+            mend="Give its fields types that msgspec can decode, and define those in a module.",
         ) from error
 
 
@@ -256,7 +262,14 @@ def _key_encoder(key_of: Callable[[Any], Any] | None, codec: KeyCodec) -> Callab
     if key_of is None:
         return lambda _: None
     encode, read = codec.encode, key_of
-    return lambda event: encode(read(event))
+    if codec.type is not str:
+        return lambda event: encode(read(event))
+
+    def encode_text(event: Any) -> bytes:
+        key = read(event)
+        return key.encode() if type(key) is str else encode(key)
+
+    return encode_text
 
 
 def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> TopicSettings:

@@ -1,0 +1,340 @@
+# mypy: ignore-errors
+# pyright: basic, reportArgumentType=false, reportCallIssue=false, reportAttributeAccessIssue=false
+# pyright: reportGeneralTypeIssues=false, reportUntypedFunctionDecorator=false, reportAssignmentType=false
+# pyright: reportIncompatibleVariableOverride=false, reportIncompatibleMethodOverride=false
+# pyright: reportInvalidTypeForm=false, reportRedeclaration=false, reportUndefinedVariable=false
+# ruff: noqa: RUF012
+# Misuse is the subject here, and the checkers would refuse most of it.
+"""A misused app or topic fails when it is declared, and says what to do instead."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+import tailrace as tr
+from tests.core.misuse import Arrival, Deck, Departure, Misuse, Table, check
+
+TABLE = Table()
+said = TABLE.said
+
+
+@said(
+    "'my flights' cannot be the name of an app. Use letters, digits, '.', '_' and '-', at most 120 of them."
+)
+def app_name(d: Deck) -> None:
+    tr.App("my flights")
+
+
+@said("the app 'flights' has partitions=0. Give a number from 1 to 10000.")
+def no_partitions(d: Deck) -> None:
+    tr.App("flights", partitions=0)
+
+
+@said("the app 'flights' has on_error='ignore'. Write on_error=\"stop\" or \"dead-letter\".")
+def app_on_error(d: Deck) -> None:
+    tr.App("flights", on_error="ignore")
+
+
+@said("the app 'flights' has version=2. Give a string that is not empty, such as \"1\".")
+def app_version(d: Deck) -> None:
+    tr.App("flights", version=2)
+
+
+@said("@app.actor was given Aircraft, which is no actor. Derive the class from tr.Actor.")
+def actor_that_is_none(d: Deck) -> None:
+    @d.app.actor
+    class Aircraft: ...
+
+
+@said("Aircraft handles nothing. Give it a method with @tr.process(topic) or @tr.on_message.")
+def actor_without_handlers(d: Deck) -> None:
+    @d.app.actor
+    class Aircraft(tr.Actor):
+        legs: int = 0
+
+
+@said(
+    "Plane has the name 'Aircraft', as another actor or function of the app 'flights' does. Give one of "
+    "them another name=."
+)
+def two_actors_of_one_name(d: Deck) -> None:
+    @d.app.actor
+    class Aircraft(tr.Actor):
+        @tr.process(d.departures)
+        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+    @d.app.actor(name="Aircraft")
+    class Plane(tr.Actor):
+        @tr.process(d.departures)
+        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+
+@said("Aircraft is already the actor 'Aircraft' of this app. Decorate it once.")
+def one_actor_twice(d: Deck) -> None:
+    @d.app.actor(name="plane")
+    @d.app.actor
+    class Aircraft(tr.Actor):
+        @tr.process(d.departures)
+        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+
+@said(
+    "Aircraft.departed uses 'departures' of type Departure, which was declared in another app. Declare it"
+    " in the app 'ships' as well, and use that."
+)
+def topic_of_another_app(d: Deck) -> None:
+    other = tr.App("ships")
+
+    @other.actor
+    class Aircraft(tr.Actor):
+        @tr.process(d.departures)
+        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+
+@said(
+    "Aircraft.arrived takes 'plain', which has no key to find an instance by. Declare the topic with "
+    "key=, or take it with an @app.process function that emits it with one."
+)
+def actor_of_events_without_key(d: Deck) -> None:
+    @d.app.actor
+    class Aircraft(tr.Actor):
+        @tr.process(d.plain)
+        def arrived(self, event: Arrival, ctx: tr.Context[bytes]) -> None: ...
+
+    d.app.plan()
+
+
+@said(
+    "nothing says of which type the keys of Aircraft are. Declare the context of one of its handlers as "
+    "ctx: tr.Context[str], or whatever the key is."
+)
+def actor_whose_key_nobody_says(d: Deck) -> None:
+    @d.app.actor
+    class Aircraft(tr.Actor):
+        @tr.on_message
+        def pinged(self, message: Arrival, ctx: tr.Context) -> None: ...
+
+    d.app.plan()
+
+
+@said("clean takes (self, event, ctx), but is called with (event, ctx). Write def clean(event, ctx).")
+def function_with_self(d: Deck) -> None:
+    @d.app.process(d.departures)
+    def clean(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+
+@said(
+    "clean takes Arrival, but 'departures' holds Departure. Declare the event as Departure, or take "
+    "another topic."
+)
+def function_of_another_event(d: Deck) -> None:
+    @d.app.process(d.departures)
+    def clean(event: Arrival, ctx: tr.Context[str]) -> None: ...
+
+
+@said("@app.process on clean names no topic. Write @app.process(topic) with what it takes.")
+def function_without_topic(d: Deck) -> None:
+    @d.app.process
+    def clean(event: Departure, ctx: tr.Context[str]) -> None: ...
+
+
+@said(
+    "clean has the name 'clean', as another actor or function of the app 'flights' does. Give one of them"
+    " another name=."
+)
+def function_named_like_an_actor(d: Deck) -> None:
+    @d.app.actor(name="clean")
+    class Aircraft(tr.Actor):
+        @tr.process(d.departures)
+        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+    @d.app.process(d.departures)
+    def clean(event: Departure, ctx: tr.Context[str]) -> None: ...
+
+
+# --- topics ---
+
+
+@said(
+    "'late departures' cannot be the name of a topic. Use letters, digits, '.', '_' and '-', at most 249 "
+    "of them."
+)
+def topic_name(d: Deck) -> None:
+    d.app.topic("late departures", Departure, key="tail")
+
+
+@said(
+    "the topic 'departures' is declared twice, and differently. Declare it once, and import it where it "
+    "is used."
+)
+def topic_declared_twice(d: Deck) -> None:
+    d.app.topic("departures", Departure, key="tail", out_of_order="30m")
+
+
+@said("the topic 'stream' has the name of another topic or stream. Choose another name.")
+def topic_named_like_a_stream(d: Deck) -> None:
+    d.app.topic("stream", Departure, key="tail")
+
+
+@said("the topic 'flights.changelog' has the name of an internal topic of its app. Rename it.")
+def topic_named_like_the_changelog(d: Deck) -> None:
+    d.app.topic("flights.changelog", Departure, key="tail")
+    d.app.plan()
+
+
+@said(
+    "the topic 'counts' is to hold int, which is no event type. Declare events as msgspec.Struct classes,"
+    " several as a union of tagged ones."
+)
+def topic_of_no_struct(d: Deck) -> None:
+    d.app.topic("counts", int, key="tail")
+
+
+@said(
+    "the topic 'both' holds Departure | Arrival, which cannot be told apart. Tag each of them: class "
+    "A(msgspec.Struct, tag=True)."
+)
+def union_without_tags(d: Deck) -> None:
+    d.app.topic("both", Departure | Arrival, key="tail")
+
+
+@said(
+    "the topic 'more': the key 'tial' of Departure: Departure has no field 'tial' (did you mean 'tail'?)."
+    " Its fields are: tail, at, gate, delay."
+)
+def key_that_is_no_field(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tial")
+
+
+@said("the topic 'more': float cannot be a key. Use an int, a str or a Decimal's text.")
+def key_that_cannot_be_one(d: Deck) -> None:
+    d.app.topic("more", Departure, key="delay")
+
+
+@said(
+    "the topic 'more': its key is a function that does not say what it returns. Annotate its return type,"
+    " or add key_type=str (or whatever it is)."
+)
+def key_function_that_does_not_say(d: Deck) -> None:
+    d.app.topic("more", Departure, key=lambda e: e.tail)
+
+
+@said("the topic 'more': key_type is int, but the key 'tail' is str. Write key_type=str, or leave it out.")
+def key_type_that_contradicts(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", key_type=int)
+
+
+@said("the topic 'more': 1 is no key. Name a field, a tuple of fields, or give a function of the event.")
+def key_that_is_a_number(d: Deck) -> None:
+    d.app.topic("more", Departure, key=1)
+
+
+@said(
+    "the topic 'more' takes its event time from 'when', but Departure has no field 'when'. It has tail, "
+    "at, gate, delay."
+)
+def event_time_that_is_no_field(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", event_time="when")
+
+
+@said(
+    "the topic 'more' takes its event time from 'gate', which is a str. Name an int of milliseconds since"
+    " 1970 or a datetime, or give a function of the event that returns one."
+)
+def event_time_that_is_text(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", event_time="gate")
+
+
+@said(
+    "the topic 'more' takes its event time from 'at.ms', but 'ms' is looked for in a int. Name a field of"
+    " a struct."
+)
+def event_time_inside_a_number(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", event_time="at.ms")
+
+
+@said(
+    "the topic 'more' has event_time=None. Name a field, give a function of the event, or tr.RECORD_TIME "
+    "or tr.ARRIVAL_TIME."
+)
+def event_time_that_is_nothing(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", event_time=None)
+
+
+@said(
+    "the topic 'more' has a wrong out_of_order: 'a bit' is not a duration. Write for example \"500ms\", "
+    '"1s", "30m", "1h30m", "7d", a timedelta, or an int of milliseconds.'
+)
+def disorder_that_is_no_duration(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", out_of_order="a bit")
+
+
+@said(
+    "the topic 'more' has late='ignore'. Write late=\"handle\", late=\"drop\", or another topic of the same "
+    "type."
+)
+def unknown_late(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", late="ignore")
+
+
+@said(
+    "the topic 'more' sends its late events to 'arrivals', which holds Arrival. Declare a topic of "
+    "Departure for them."
+)
+def late_topic_of_another_type(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", late=d.arrivals)
+
+
+@said(
+    "the topic 'more' has watermark=<class 'tailrace.core.event_time.WatermarkGenerator'>. Write True, "
+    'False, "upstream", a function (event, event_time_ms) -> int | None, or an instance of a '
+    "tr.WatermarkGenerator."
+)
+def watermark_class(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", watermark=tr.WatermarkGenerator)
+
+
+@said("set[int] cannot be stored: it contains set (owner 'Slow', field 'seen'). ...")
+def watermark_with_fields_that_cannot_be_stored(d: Deck) -> None:
+    class Slow(tr.WatermarkGenerator):
+        seen: set[int] = set()
+
+    d.app.topic("more", Departure, key="tail", watermark=Slow())
+
+
+@said("the topic 'more' has on_error='ignore'. Write one of None, 'stop', 'dead-letter'.")
+def topic_on_error(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", on_error="ignore")
+
+
+@said("the topic 'more' has format='avro'. Write one of 'json', 'msgpack'.")
+def topic_format(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", format="avro")
+
+
+@said(
+    "the topic 'more' has no option 'lateness'. There are event_time, out_of_order, late, watermark, "
+    "idle_after, on_error, repartition, format, time_range."
+)
+def topic_option(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", lateness="30m")
+
+
+@said(
+    "the topic 'more' has a wrong time_range: the datetime datetime.datetime(2020, 1, 1, 0, 0) has no "
+    "time zone. Give it one, for example datetime(..., tzinfo=UTC) or datetime.now(UTC)."
+)
+def time_range_without_zone(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", time_range=(datetime(2020, 1, 1), datetime(2021, 1, 1)))  # noqa: DTZ001
+
+
+@said("the topic 'more' is to be repartitioned without a key. Add key=.")
+def repartition_without_key(d: Deck) -> None:
+    d.app.topic("more", Departure, repartition=True)
+
+
+@pytest.mark.parametrize(("misuse", "message"), TABLE.rows)
+def test_a_misuse_says_what_was_done_and_what_to_do(misuse: Misuse, message: str) -> None:
+    check(misuse, message)
