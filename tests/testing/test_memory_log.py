@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -44,7 +45,8 @@ def test_it_is_a_log() -> None:
     log: Log = made()
     writer: Writer = log.writer("w")
     reader: Reader = log.reader({})
-    assert isinstance(writer, MemoryWriter) and isinstance(reader, MemoryReader)
+    assert isinstance(writer, MemoryWriter)
+    assert isinstance(reader, MemoryReader)
 
 
 class TestVisibility:
@@ -234,7 +236,8 @@ class TestTopics:
             log.append("b", b"%d" % number, b"v", 0)
         for partition in (0, 1):
             keys = [one.key or b"" for one in log.read("b", partition)]
-            assert keys and all(partition_of(key, 2) == partition for key in keys)
+            assert keys
+            assert all(partition_of(key, 2) == partition for key in keys)
 
     def test_compaction_keeps_the_last_of_each_key(self) -> None:
         log = made()
@@ -300,9 +303,9 @@ class AgainstAModel(RuleBasedStateMachine):
         self.log = MemoryLog()
         self.log.create_topic("a", TopicSettings(1, compacted=True))
         self.log.create_topic("b", TopicSettings(2))
-        self.entries: dict[TopicPartition, list[list]] = {place: [] for place in PLACES}
+        self.entries: dict[TopicPartition, list[list[Any]]] = {place: [] for place in PLACES}
         """Per partition [value or None for a marker, transaction or None, open|committed|aborted]."""
-        self.writers: list[tuple[MemoryWriter, str, list]] = []
+        self.writers: list[tuple[MemoryWriter, str, list[Any]]] = []
         self.holders: dict[str, MemoryWriter] = {}
         self.offsets: dict[TopicPartition, int] = {}
         self.readers = {place: self.log.reader({place: 0}) for place in PLACES}
@@ -313,7 +316,7 @@ class AgainstAModel(RuleBasedStateMachine):
         self.count += 1
         return b"%d" % self.count
 
-    def end(self, mine: list, fate: str) -> None:
+    def end(self, mine: list[Any], fate: str) -> None:
         """``mine`` holds the places a transaction has written, its entries marked by the list's identity."""
         touched = [
             place for place in PLACES if any(e[1] is mine and e[2] == "open" for e in self.entries[place])
@@ -399,7 +402,7 @@ class AgainstAModel(RuleBasedStateMachine):
 
     @rule(place=st.sampled_from(PLACES), most=st.integers(1, 4))
     def fetch(self, place, most) -> None:
-        fetched = self.readers[place].fetch(*place, most)
+        fetched = self.readers[place].fetch(place.topic, place.partition, most)
         assert len(fetched.records) <= most
         self.read[place] += [(one.offset, one.value or b"") for one in fetched.records]
         assert fetched.unread == any(offset >= fetched.next_offset for offset, _ in self.visible(place))

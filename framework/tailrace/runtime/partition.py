@@ -19,7 +19,7 @@ passes through untouched, as the process's own end would.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 
@@ -149,7 +149,7 @@ class Partition:
                 partition has failed.
         """
         slices = self._running("commit")
-        if not slices.task.dirty:
+        if not slices.dirty:
             return
         self.lifecycle.on(Event.COMMIT_BEGUN)
         with self._ending():
@@ -225,7 +225,7 @@ class Partition:
         return self._slices
 
     @contextmanager
-    def _ending(self) -> Iterator[None]:
+    def _ending(self) -> Generator[None, None, None]:
         """What fails in here ends the partition."""
         try:
             yield

@@ -49,8 +49,8 @@ _BATCH = 20_000
 _EMPTYING = -1
 """Changelog position of a store that is being emptied: it holds a part of nothing."""
 _WAIT_S = 0.1
-_EVERYTHING = (b"", b"\xff")
-"""Start and stop of a scan of all rows: no row begins with FF."""
+_EVERYTHING = (b"\x01", b"\xff")
+"""Start and stop of a scan of all rows: they begin with a letter."""
 
 Clock: TypeAlias = Callable[[], int]
 """Gives the present instant in milliseconds since the epoch."""

@@ -61,6 +61,7 @@ class Slices:
         "_asked",
         "_clocked",
         "_committed_at",
+        "_drained",
         "_elapsed_ms",
         "_empty_since",
         "_idle_since",
@@ -95,6 +96,7 @@ class Slices:
         self._elapsed_ms = 0
         self._committed_at = 0
         self._moved = 0
+        self._drained = False
         self._empty_since: list[int | None] = [None] * count
         self._idle_since: list[int | None] = [None] * count
         self._told_idle = [False] * count
@@ -116,6 +118,7 @@ class Slices:
         worked = task.draining
         if worked:
             task.drain()
+            self._drained = True
             self._send()
         if not task.draining and now_ms >= task.clock_due_ms:
             worked = True
@@ -137,10 +140,15 @@ class Slices:
             self._send()
         return worked or task.draining
 
+    @property
+    def dirty(self) -> bool:
+        """Whether there is something to commit. The end of a drain is, though it is no cause of its own."""
+        return self.task.dirty or self._drained
+
     def commit_is_due(self) -> bool:
         """Whether there is something to commit, and it is time or there is much of it."""
         settings, task = self._settings, self.task
-        return task.dirty and (
+        return self.dirty and (
             self._elapsed_ms - self._committed_at >= settings.commit_interval_ms
             or self._moved >= settings.commit_records
             or task.dirty_count >= settings.commit_entries
@@ -164,6 +172,7 @@ class Slices:
         self.task.committed()
         self._committed_at = self._elapsed_ms
         self._moved = 0
+        self._drained = False
 
     def rest_ms(self, now_ms: int) -> int | None:
         """For how long nothing becomes due by itself; None if nothing will."""
@@ -172,7 +181,7 @@ class Slices:
             return 0
         elapsed = self._elapsed_ms + max(0, now_ms - self.now_ms)
         due = [task.clock_due_ms - now_ms] if task.clock_due_ms < FOREVER else []
-        if task.dirty:
+        if self.dirty:
             due.append(self._committed_at + settings.commit_interval_ms - elapsed)
         for one, idle, empty in zip(task.plan.inputs, self._idle_since, self._empty_since, strict=True):
             if idle is not None:

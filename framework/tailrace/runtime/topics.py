@@ -29,7 +29,7 @@ def prepare_topics(log: Log, plan: Plan, *, create_declared: bool = False) -> No
     own = internal_topics(plan)
     for name, settings in own.items():
         log.create_topic(name, settings)
-    known = log.topics() if create_declared else {}
+    known = log.topics()
     inputs = [one.name for one in plan.inputs if one.name not in own]
     for name in (*inputs, *(name for name in plan.outputs if name not in own)):
         if create_declared and name not in known:

@@ -1,0 +1,277 @@
+"""Restoring brings a store to the last commit, whatever it held, and refuses what does not belong together."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core import tape
+from tailrace.core.errors import (
+    CorruptStateError,
+    ForeignStateError,
+    LogUnavailableError,
+    NewerFormatError,
+    OffsetGoneError,
+    OffsetsDisagreeError,
+    StateAheadOfLogError,
+)
+from tailrace.core.records import Output
+from tailrace.log import TopicPartition, TopicSettings
+from tailrace.runtime.lifecycle import State
+from tailrace.runtime.restore import FORMAT, Restore, StoreCut, decode_store_cut
+from tests.runtime.world import Kill, World, run_dry
+
+DAY_MS = 86_400_000
+
+
+def sales(first: int, last: int) -> list[tuple[str, int, int]]:
+    return [(f"s{number % 5}", 50 * number, number) for number in range(first, last)]
+
+
+def worked(world: World, first: int, last: int) -> None:
+    """One owner takes some sales, commit by commit, and leaves."""
+    partition = world.running()
+    world.sell(*sales(first, last))
+    run_dry(partition, 4)
+    partition.revoke()
+
+
+def made() -> World:
+    world = World(commit_interval_ms=0)
+    worked(world, 0, 20)
+    return world
+
+
+class TestState:
+    def test_a_store_filled_from_the_changelog_equals_the_one_that_was_written_commit_by_commit(self) -> None:
+        world = made()
+        expected = world.rows()
+        assert any(row[:1] == b"i" for row, _ in expected)
+        world.new_store()
+        world.running()
+        assert world.rows() == expected
+
+    def test_a_store_that_lagged_is_brought_to_the_end_from_where_it_stood(self) -> None:
+        world = made()
+        lagging = world.store
+        world.new_store()
+        worked(world, 20, 40)
+        expected = world.rows()
+        world.store = lagging
+        whole = world.log.read("shop.changelog")
+        world.log.delete_before("shop.changelog", 0, decode_store_cut(lagging.cut or b"").changelog_position)
+        world.running()
+        assert world.rows() == expected
+        assert 0 < world.log.start_offset("shop.changelog", 0) < whole[-1].offset
+
+    def test_a_store_that_stands_at_the_end_is_not_written(self) -> None:
+        world = made()
+        world.operations.clear()
+        world.running()
+        assert "store" not in world.operations
+
+    def test_a_compacted_changelog_restores_the_same_rows(self) -> None:
+        world = made()
+        expected = world.rows()
+        world.log.compact("shop.changelog")
+        world.new_store()
+        partition = world.running()
+        assert world.rows() == expected
+        worked_on = len(world.said())
+        run_dry(partition)
+        assert len(world.said()) == worked_on
+
+    def test_the_task_goes_on_as_if_it_had_never_been_away(self) -> None:
+        results = []
+        for away in (False, True):
+            world = made()
+            if away:
+                world.new_store()
+            worked(world, 20, 40)
+            results.append((world.outputs(), world.rows()))
+        assert results[0] == results[1]
+
+
+class TestOldState:
+    def away(self, hours: float) -> World:
+        """A store that was away while a key was deleted, and the deletion compacted from the changelog."""
+        world = World(commit_interval_ms=0)
+        worked(world, 0, 20)
+        stale = world.store
+        world.new_store()
+        # Returns end the idleness of their input and let the watermark pass every timer: keys over 20 are cleared.
+        world.sell(("s9", 1_000_000, 1), topic="returns")
+        worked(world, 20_000, 20_005)
+        world.log.compact("shop.changelog")
+        world.now_ms += int(hours * 3_600_000)
+        self.expected = world.rows()
+        world.store = stale
+        return world
+
+    def test_a_store_away_for_half_the_time_that_deletions_are_kept_is_filled_anew(self) -> None:
+        world = self.away(13)
+        before = dict(world.rows())
+        assert before.keys() - dict(self.expected).keys()
+        world.running()
+        assert world.rows() == self.expected
+
+    def test_a_store_away_for_less_is_only_brought_to_the_end(self) -> None:
+        world = self.away(11)
+        world.operations.clear()
+        world.running()
+        assert world.operations.count("store") == 2
+
+    def test_who_is_killed_while_emptying_or_filling_is_no_obstacle_to_the_next(self) -> None:
+        world = self.away(13)
+        world.operations.clear()
+        world.running()
+        count = len(world.operations)
+        for number in range(1, count + 1):
+            world = self.away(13)
+            with world.striking(number, Kill()):
+                with pytest.raises(Kill):
+                    world.running()
+                world.running()
+            assert world.rows() == self.expected, number
+
+    def test_time_alone_empties_nothing_where_nothing_was_missed(self) -> None:
+        world = made()
+        world.now_ms += 10 * DAY_MS
+        world.operations.clear()
+        world.running()
+        assert "store" not in world.operations
+
+
+class TestOffsets:
+    def test_a_new_task_begins_with_the_oldest_record_that_is_kept(self) -> None:
+        world = World()
+        world.sell(*sales(0, 10))
+        world.log.delete_before("sales", 0, 4)
+        partition = world.running()
+        assert partition.task.positions == {"sales": 4, "returns": 0}
+        run_dry(partition)
+        partition.commit()
+        assert world.committed()["sales"] == 10
+
+    def test_expired_offsets_change_nothing_as_the_changelog_is_the_authority(self) -> None:
+        world = made()
+        world.log.expire_offsets("shop")
+        assert world.running().task.positions["sales"] == 20
+
+    def test_offsets_that_were_reset_are_refused_and_both_are_named(self) -> None:
+        world = made()
+        world.log.writer("tool").commit({TopicPartition("sales", 0): 3}, "shop")
+        partition = world.assigned()
+        with pytest.raises(OffsetsDisagreeError, match=r"(?s)sales.*offset 3.*offset 20"):
+            partition.restore()
+        assert partition.state is State.FAILED
+
+    def test_a_group_with_offsets_and_no_changelog_is_refused(self) -> None:
+        world = World()
+        world.log.writer("tool").commit({TopicPartition("sales", 0): 3}, "shop")
+        with pytest.raises(OffsetsDisagreeError, match="no commit at all"):
+            world.running()
+
+    def test_an_input_that_is_new_begins_at_its_start_or_where_its_group_stood(self) -> None:
+        app = tr.App("shop", partitions=1)
+
+        class Word(msgspec.Struct):
+            text: str
+
+        words = app.topic("words", Word, key="text", event_time=tr.RECORD_TIME)
+
+        @app.process(words)
+        def ignore(event: Word, ctx: tr.Context[str]) -> None: ...
+
+        for stood in (None, 2):
+            world = made()
+            world.log.create_topic("words", TopicSettings(1))
+            for _ in range(3):
+                world.log.append("words", b"w", b'{"text":"w"}', 0)
+            world.log.delete_before("words", 0, 1)
+            if stood is not None:
+                world.log.writer("tool").commit({TopicPartition("words", 0): stood}, "shop")
+            world.plan = app.plan()
+            assert world.running().task.positions == {"words": stood or 1}
+
+    def test_an_input_that_lost_what_was_not_read_is_an_error_that_names_it(self) -> None:
+        world = made()
+        world.sell(*sales(20, 30))
+        world.log.delete_before("sales", 0, 25)
+        partition = world.running()
+        with pytest.raises(OffsetGoneError) as raised:
+            partition.poll()
+        assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("sales", 0, 20)
+        assert partition.state is State.FAILED
+
+
+class TestRefusals:
+    def test_state_ahead_of_the_log_is_refused_and_left_as_it_is(self) -> None:
+        world, other = made(), World()
+        other.store = world.store
+        before = world.rows()
+        with pytest.raises(StateAheadOfLogError):
+            other.running()
+        assert world.rows() == before
+
+    def test_state_of_another_app_or_partition_is_refused_before_anything_is_written(self) -> None:
+        world = made()
+        cut = tape.decode_cut(decode_store_cut(world.store.cut or b"").core or b"")
+        for change in ({"app": "other"}, {"partition": 1}):
+            foreign = StoreCut(FORMAT, 0, 0, tape.encode(msgspec.structs.replace(cut, **change)))
+            world.new_store()
+            world.store.write({b"srow": b"value"}, foreign.encode())
+            with pytest.raises(ForeignStateError):
+                world.running()
+            assert world.rows() == [(b"srow", b"value")]
+
+    @pytest.mark.parametrize(
+        "cut", [b"", b"junk", msgspec.msgpack.encode([1, "x"]), msgspec.msgpack.encode([])]
+    )
+    def test_a_cut_that_cannot_be_read_is_corrupt(self, cut) -> None:
+        with pytest.raises(CorruptStateError):
+            decode_store_cut(cut)
+
+    def test_a_cut_of_a_newer_version_is_refused_whatever_else_it_holds(self) -> None:
+        with pytest.raises(NewerFormatError):
+            decode_store_cut(msgspec.msgpack.encode([FORMAT + 1, {"new": "shape"}]))
+
+    def test_a_changelog_with_records_of_others_is_refused(self) -> None:
+        world = World()
+        world.log.append_all([Output("shop.changelog", None, b"junk", 0)], 0)
+        with pytest.raises(CorruptStateError, match="offset 0"):
+            world.running()
+
+    def test_a_changelog_that_gives_nothing_is_an_error_after_a_while(self) -> None:
+        world = World(restore_patience_s=0.2)
+        world.log.writer("intruder").append([Output("shop.changelog", b"k", b"v", 0)], 0)
+        with pytest.raises(LogUnavailableError, match=r"shop\.changelog"):
+            world.running()
+
+
+class TestOrder:
+    def test_the_id_is_taken_over_before_the_end_is_asked_for(self) -> None:
+        world = made()
+        world.operations.clear()
+        world.running()
+        assert world.operations[:2] == ["take-over", "query"]
+
+    def test_what_an_earlier_owner_left_open_is_neither_waited_for_nor_seen(self) -> None:
+        world = made()
+        zombie = world.running()
+        world.sell(*sales(20, 30))
+        zombie._running("stage").slice(world.now_ms, 5)
+        zombie._running("stage").stage()
+        world.new_store()
+        partition = world.running()
+        assert partition.task.positions["sales"] == 20
+
+    def test_it_says_how_much_it_applied(self) -> None:
+        world = made()
+        world.new_store()
+        restore = Restore(world.plan, 0, world.log, world.log.reader({}), world.store, lambda: world.now_ms)
+        found = restore.run()
+        assert found.records_applied == len(world.log.read("shop.changelog"))
+        assert found.changelog_position == world.log.end_offset("shop.changelog", 0)
+        assert found.positions == {}
