@@ -291,6 +291,10 @@ class StateUnavailableError(StateFolderError):
     """The state folder cannot be written or read now: full, read-only, gone. Nothing committed is lost."""
 
 
+class StateInUseError(StateUnavailableError):
+    """Another process, or another store of this one, holds the state folder. One task has one owner at a time."""
+
+
 # --- The log or another process stands in the way: retry, restart or look there ---
 
 

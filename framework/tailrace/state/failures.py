@@ -1,0 +1,82 @@
+"""What RocksDB and the operating system say when something is wrong, and which of our errors that is.
+
+rocksdict raises bare `Exception`s with RocksDB's status as text: its kind ("Corruption", "IO error"), then what the C
+library said. The C library's words come first here: a file that is said to be corrupt because it could not be opened for
+lack of permission is not corrupt. What is not recognised is taken for an outage, which asks nobody to throw state away.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from rocksdict import DbClosedError
+
+from tailrace.core.errors import CorruptStateError, StateFolderError, StateInUseError, StateUnavailableError
+
+REBUILD = "Move the folder away and start again: the state is then rebuilt from the changelog."
+RESUME = "Nothing committed is lost: the state goes on from its last cut when it is opened again."
+
+_OUTAGES = (
+    (errno.ENOSPC, "the disk is full", "Make room and restart."),
+    (errno.EDQUOT, "the disk quota is used up", "Raise the quota and restart."),
+    (
+        errno.EFBIG,
+        "a file has reached the size that the process or the file system allows",
+        "Raise it and restart.",
+    ),
+    (errno.EROFS, "the file system is read-only", "Mount it for writing and restart."),
+    (errno.EACCES, "permission to the state folder is denied", "Make this user its owner and restart."),
+    (errno.EPERM, "the operating system forbids writing the state folder", "Allow it and restart."),
+    (errno.EMFILE, "the process has too many open files", "Raise its limit (ulimit -n) and restart."),
+    (errno.ENFILE, "the machine has too many open files", "Raise its limit and restart."),
+    (errno.EIO, "the disk fails", "Look at the kernel's log, mend or replace the disk, and restart."),
+)
+
+_DAMAGE = (
+    "Corruption",
+    "No such file or directory",
+    "does not exist",
+    "Not implemented",
+    "checksum",
+    "truncated",
+)
+_HELD = ("lock hold by current process", "While lock file")
+
+
+def as_state_error(error: Exception, path: Path, doing: str) -> Exception:
+    """The error of ours that ``error`` stands for; ``error`` itself where it is no failure of the store.
+
+    ``doing`` completes the sentence "... while ...": "opening the state".
+    """
+    if isinstance(error, StateFolderError):
+        return error
+    if isinstance(error, DbClosedError):
+        return StateUnavailableError(f"the store was closed before {doing}", path=str(path))
+    if not isinstance(error, OSError) and type(error) is not Exception:
+        return error  # a wrong argument: the caller's mistake
+    said = str(error)
+    for number, what, mend in _OUTAGES:
+        if getattr(error, "errno", None) == number or os.strerror(number) in said:
+            return StateUnavailableError(
+                f"{what}, while {doing}: {said}", path=str(path), mend=f"{mend} {RESUME}"
+            )
+    if any(sign in said for sign in _HELD):
+        return in_use(path)
+    if not isinstance(error, OSError) and any(sign in said for sign in _DAMAGE):
+        return CorruptStateError(
+            f"the state is damaged, found while {doing}: {said}", path=str(path), mend=REBUILD
+        )
+    return StateUnavailableError(
+        f"the state folder failed while {doing}: {said}", path=str(path), mend=RESUME
+    )
+
+
+def in_use(path: Path) -> StateInUseError:
+    """The error for a folder that another store holds."""
+    return StateInUseError(
+        "the state folder is in use by another store, in this process or another",
+        path=str(path),
+        mend="Stop the other owner, or wait until it has ended; a folder serves one store at a time.",
+    )

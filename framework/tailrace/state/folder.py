@@ -1,0 +1,214 @@
+"""A state folder: whose it is, which format it has, and who holds it now.
+
+::
+
+    <folder>/tailrace-state.json    the label: format, app, partition, lineage, who created it, checksum
+    <folder>/lock                   locked by the process that has the folder open; the lock dies with the process
+    <folder>/rocksdb/               the database
+
+A folder is looked at before anything in it is touched, and is refused, as it was found, unless it is absent, empty, or
+labelled with the same app and partition and a format that we know. The label is written twice: incomplete before the
+database is made, complete after. What an interrupted start leaves behind is thus known to be ours and to hold no rows
+yet, and is made anew; a complete label without a database is damage.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import zlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from tailrace.core.errors import CorruptStateError, ForeignStateError, NewerFormatError
+from tailrace.state.failures import REBUILD, as_state_error, in_use
+
+FORMAT = 1
+"""Version of the folder's layout, of its label and of how the database keeps rows and cut."""
+
+LABEL = "tailrace-state.json"
+LOCK = "lock"
+DATABASE = "rocksdb"
+
+_LABEL_IN_THE_MAKING = f"{LABEL}.new"
+_BEFORE_A_LABEL = frozenset({LOCK, _LABEL_IN_THE_MAKING})
+
+
+@dataclass(frozen=True, slots=True)
+class StateIdentity:
+    """Whose state it is. ``lineage`` tells apart two histories of one app; it is compared where both sides know it."""
+
+    app: str
+    partition: int
+    lineage: str | None = None
+
+
+class _Label(msgspec.Struct, kw_only=True, frozen=True):
+    format: int
+    app: str
+    partition: int
+    lineage: str | None
+    created_by: str
+    complete: bool
+    checksum: int = 0
+
+    def to_bytes(self) -> bytes:
+        """JSON that a person can read, with the checksum of its other fields."""
+        plain = msgspec.structs.replace(self, checksum=0)
+        sealed = msgspec.structs.replace(plain, checksum=zlib.crc32(msgspec.json.encode(plain)))
+        return msgspec.json.format(msgspec.json.encode(sealed)) + b"\n"
+
+
+class _AnyLabel(msgspec.Struct):
+    """What the labels of all formats share."""
+
+    format: int
+    created_by: str = "a newer version"
+
+
+class StateFolder:
+    """A folder that this process holds, from construction until ``release``.
+
+    Raises ForeignStateError, NewerFormatError, CorruptStateError, StateInUseError or StateUnavailableError; the
+    folder is then as it was.
+    """
+
+    def __init__(self, path: Path, identity: StateIdentity) -> None:
+        self.path = path
+        self.database = path / DATABASE
+        self._identity = identity
+        with self._failures("opening the state folder"):
+            self._look()  # refuse before a lock is left in a folder that is not ours
+            self._lock: int | None = self._hold()
+            try:
+                label = self._look()
+                self.is_new = label is None or not label.complete
+                if self.is_new:
+                    self._write_label(complete=False)
+                    if self.database.exists():
+                        shutil.rmtree(self.database)
+                elif not (self.database / "CURRENT").is_file():
+                    raise CorruptStateError(
+                        "the database is missing or has lost its CURRENT", path=str(path), mend=REBUILD
+                    )
+            except BaseException:
+                self.release()
+                raise
+
+    def complete(self) -> None:
+        """Say that the database exists; from here on its absence is damage."""
+        if self.is_new:
+            with self._failures("creating the state folder"):
+                self._write_label(complete=True)
+            self.is_new = False
+
+    def release(self) -> None:
+        """Let another store have the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _look(self) -> _Label | None:
+        """The label, if it is one we may work with; None for a folder that is absent, or has nothing in it."""
+        try:
+            names = {entry.name for entry in self.path.iterdir()}
+        except FileNotFoundError:
+            return None
+        except NotADirectoryError:
+            raise self._foreign("the path of the state folder leads to a file") from None
+        if LABEL not in names:
+            if strangers := sorted(names - _BEFORE_A_LABEL):
+                raise self._foreign(f"the folder holds something else: {', '.join(strangers[:3])}")
+            return None
+        return self._read_label()
+
+    def _read_label(self) -> _Label:
+        data = (self.path / LABEL).read_bytes()
+        try:
+            any_label = msgspec.json.decode(data, type=_AnyLabel)
+            if any_label.format > FORMAT:
+                raise NewerFormatError(
+                    f"the state has format {any_label.format}; this version knows formats up to {FORMAT}",
+                    path=str(self.path),
+                    mend=f"Run the version that wrote it ({any_label.created_by}), or give this one an empty folder.",
+                )
+            label = msgspec.json.decode(data, type=_Label)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise CorruptStateError(
+                f"the label {LABEL} cannot be read: {error}", path=str(self.path), mend=REBUILD
+            ) from error
+        if label.to_bytes() != data:
+            raise CorruptStateError(
+                f"the label {LABEL} does not match its checksum", path=str(self.path), mend=REBUILD
+            )
+        ours = self._identity
+        if (label.app, label.partition) != (ours.app, ours.partition):
+            raise self._foreign(
+                f"the folder holds the state of app {label.app!r}, partition {label.partition}, "
+                f"not of app {ours.app!r}, partition {ours.partition}"
+            )
+        if None not in (label.lineage, ours.lineage) and label.lineage != ours.lineage:
+            raise self._foreign(
+                f"the folder holds another history of this app: its lineage is {label.lineage!r}, not {ours.lineage!r}"
+            )
+        return label
+
+    def _foreign(self, what: str) -> ForeignStateError:
+        mend = "Give this task a folder of its own, or move what is there away; nothing in it was touched."
+        return ForeignStateError(what, path=str(self.path), mend=mend)
+
+    def _hold(self) -> int:
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise in_use(self.path) from None
+        except BaseException:
+            os.close(lock)
+            raise
+        return lock
+
+    def _write_label(self, *, complete: bool) -> None:
+        """Replace the label as a whole: after a crash it is the old one or the new one."""
+        ours = self._identity
+        label = _Label(
+            format=FORMAT,
+            app=ours.app,
+            partition=ours.partition,
+            lineage=ours.lineage,
+            created_by=_created_by(),
+            complete=complete,
+        )
+        making = self.path / _LABEL_IN_THE_MAKING
+        with making.open("wb") as file:
+            file.write(label.to_bytes())
+            file.flush()
+            os.fsync(file.fileno())
+        making.replace(self.path / LABEL)
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    @contextmanager
+    def _failures(self, doing: str) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise as_state_error(error, self.path, doing) from error
+
+
+def _created_by() -> str:
+    try:
+        return f"tailrace {version('tailrace')}, rocksdict {version('rocksdict')}"
+    except PackageNotFoundError:
+        return "tailrace from its source tree"

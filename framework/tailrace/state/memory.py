@@ -1,0 +1,103 @@
+"""A store that lives and dies with its process: for tests, and for state that is small and cheap to restore."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from weakref import WeakSet
+
+from sortedcontainers import SortedList
+
+RESERVED = b""
+"""No row may have this key: a store on disk keeps its cut there."""
+
+
+class MemoryStore:
+    """Rows in a dict, and their order in a sorted list that is brought up to date by the scans that need it.
+
+    Reads and writes cost what a dict costs. A scan pays for the rows that came or went since the last one, and then
+    for the rows it reads. It shows the rows as they were when it was asked for, whatever is written meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[bytes, bytes] = {}
+        self._cut: bytes | None = None
+        self._order: SortedList[bytes] = SortedList()
+        self._moved: set[bytes] = set()  # rows that are in `_rows` or in `_order`, not in both
+        self._scans: WeakSet[_Scan] = WeakSet()
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self._rows)
+
+    @property
+    def cut(self) -> bytes | None:
+        """The cut of the last batch written, or None for a store that never held one."""
+        return self._cut
+
+    def get(self, row: bytes, /) -> bytes | None:
+        """The value stored under ``row``, or None."""
+        return self._rows.get(row)
+
+    def get_many(self, rows: Sequence[bytes], /) -> list[bytes | None]:
+        """The values of several rows, in the order asked for."""
+        return list(map(self._rows.get, rows))
+
+    def scan(self, start: bytes, stop: bytes, /) -> Iterator[tuple[bytes, bytes]]:
+        """The rows with ``start <= row < stop`` as of now, ascending by key bytes."""
+        return self._scan(start, stop)
+
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """All rows as of now, ascending by key bytes."""
+        return self._scan(None, None)
+
+    def write(self, rows: Mapping[bytes, bytes | None], cut: bytes, /) -> None:
+        """Apply a batch and its cut. None deletes a row; a row's key is not empty."""
+        if RESERVED in rows:
+            raise ValueError("a row's key must not be empty: a store keeps its cut there")
+        for scan in list(self._scans):
+            scan.read_ahead()
+        stored, moved = self._rows, self._moved
+        for row, value in rows.items():
+            if (row in stored) is (value is None):
+                if row in moved:
+                    moved.remove(row)
+                else:
+                    moved.add(row)
+            if value is None:
+                stored.pop(row, None)
+            else:
+                stored[row] = value
+        self._cut = cut
+
+    def close(self) -> None:
+        """Does nothing: the rows stay for whoever holds the store, so that a test can start a task on them again."""
+
+    def _scan(self, start: bytes | None, stop: bytes | None) -> _Scan:
+        if self._moved:
+            came = self._moved & self._rows.keys()
+            for row in self._moved - came:
+                self._order.remove(row)
+            self._order.update(came)
+            self._moved.clear()
+        scan = _Scan(self._rows, self._order.irange(start, stop, (True, False)))
+        self._scans.add(scan)
+        return scan
+
+
+class _Scan:
+    """An iterator over rows that can be made independent of the store it reads from."""
+
+    __slots__ = ("__weakref__", "_rest")
+
+    def __init__(self, rows: Mapping[bytes, bytes], order: Iterator[bytes]) -> None:
+        self._rest: Iterator[tuple[bytes, bytes]] = ((row, rows[row]) for row in order)
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        return self
+
+    def __next__(self) -> tuple[bytes, bytes]:
+        return next(self._rest)
+
+    def read_ahead(self) -> None:
+        """Fetch what is left, before a write changes it."""
+        self._rest = iter(list(self._rest))

@@ -1,0 +1,155 @@
+"""What every store promises: the model is a dict, its sorted items, and the cut of the last batch."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.core.storage import Store
+from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory, open_store
+
+OURS = StateIdentity("flights", 0)
+
+# Few keys, close to one another and to the ends of the key space, so that batches and scans meet.
+row_keys = st.binary(min_size=1, max_size=3) | st.sampled_from(
+    [b"\0", b"\0\0", b"\xff", b"\xff\xff", b"a", b"a\0"]
+)
+batches = st.dictionaries(row_keys, st.none() | st.binary(max_size=4), max_size=20)
+bounds = st.tuples(st.binary(max_size=3), st.binary(max_size=3))
+
+
+@pytest.fixture(params=["memory", "rocks"])
+def store(request, tmp_path: Path) -> Iterator[Store]:
+    with contextlib.closing(
+        open_store(None if request.param == "memory" else tmp_path / "state", OURS)
+    ) as store:
+        yield store
+
+
+class Model:
+    def __init__(self) -> None:
+        self.rows: dict[bytes, bytes] = {}
+        self.cut: bytes | None = None
+
+    def write(self, batch, cut: bytes) -> None:
+        for row, value in batch.items():
+            if value is None:
+                self.rows.pop(row, None)
+            else:
+                self.rows[row] = value
+        self.cut = cut
+
+    def scan(self, start: bytes, stop: bytes):
+        return [(row, value) for row, value in sorted(self.rows.items()) if start <= row < stop]
+
+
+def assert_same(model: Model, store: Store, scans, asked) -> None:
+    assert store.cut == model.cut
+    for start, stop in scans:
+        assert list(store.scan(start, stop)) == model.scan(start, stop)
+    assert store.get_many(asked) == [model.rows.get(row) for row in asked]
+    for row in asked:
+        assert store.get(row) == model.rows.get(row)
+
+
+steps = st.lists(
+    st.tuples(
+        batches,
+        st.binary(max_size=5),
+        st.lists(bounds, max_size=3),
+        st.lists(row_keys, max_size=5),
+        st.booleans(),
+    ),
+    max_size=6,
+)
+
+
+@given(steps)
+@settings(max_examples=max(10, settings().max_examples))
+def test_both_stores_equal_a_dict_under_any_batches_scans_and_reopenings(steps) -> None:
+    model, memory = Model(), MemoryStore()
+    with tempfile.TemporaryDirectory() as folder:
+        rocks = RocksStore(Path(folder), OURS, StateMemory(4 << 20))
+        try:
+            for batch, cut, scans, asked, reopens in steps:
+                for each in (model, memory, rocks):
+                    each.write(batch, cut)
+                if reopens:
+                    rocks.close()
+                    rocks = RocksStore(Path(folder), OURS, StateMemory(4 << 20))
+                for each in (memory, rocks):
+                    assert_same(model, each, [*scans, (b"", b"\xff\xff\xff\xff")], [*asked, *batch])
+                assert list(memory.rows()) == list(rocks.rows()) == sorted(model.rows.items())
+                assert len(memory) == len(model.rows)
+        finally:
+            rocks.close()
+
+
+def test_a_new_store_is_empty_and_has_no_cut(store: Store) -> None:
+    assert store.cut is None
+    assert store.get(b"a") is None
+    assert store.get_many([]) == []
+    assert list(store.scan(b"", b"\xff")) == []
+
+
+def test_every_store_keeps_the_interface_of_the_core(store: Store) -> None:
+    assert isinstance(store, Store)
+
+
+def test_an_empty_cut_is_not_the_absence_of_one(store: Store) -> None:
+    store.write({}, b"")
+    assert store.cut == b""
+
+
+def test_an_empty_value_is_not_the_absence_of_one(store: Store) -> None:
+    store.write({b"a": b""}, b"1")
+    assert store.get(b"a") == b""
+    assert store.get_many((b"a", b"b", b"a")) == [b"", None, b""]
+
+
+def test_the_cut_is_never_seen_as_a_row(store: Store) -> None:
+    store.write({b"\0": b"least"}, b"cut")
+    assert store.get(b"") is None
+    assert store.get_many([b"", b"\0"]) == [None, b"least"]
+    assert list(store.scan(b"", b"\xff")) == [(b"\0", b"least")]
+
+
+def test_a_row_without_a_key_is_refused_and_nothing_of_its_batch_remains(store: Store) -> None:
+    with pytest.raises(ValueError, match="must not be empty"):
+        store.write({b"a": b"1", b"": b"2"}, b"1")
+    assert store.get(b"a") is None
+    assert store.cut is None
+
+
+def test_a_scan_shows_the_rows_as_they_were_when_it_was_asked_for(store: Store) -> None:
+    before = {b"%05d" % n: b"old" for n in range(5000)}
+    store.write(before, b"1")
+    unread, begun = store.scan(b"", b"\xff"), store.scan(b"", b"\xff")
+    first = next(begun)
+    store.write({row: (None if n % 2 else b"new") for n, row in enumerate(before)} | {b"zz": b"new"}, b"2")
+    assert [first, *begun] == list(unread) == sorted(before.items())
+
+
+def test_a_scan_between_crossed_bounds_is_empty(store: Store) -> None:
+    store.write({b"a": b"1", b"b": b"2"}, b"1")
+    assert list(store.scan(b"b", b"a")) == []
+    assert list(store.scan(b"a", b"a")) == []
+    assert list(store.scan(b"", b"")) == []
+
+
+def test_a_scan_keeps_its_bound_alive(store: Store) -> None:
+    store.write({b"%05d" % n: b"" for n in range(3000)}, b"1")
+    for stop in range(2000, 2100):
+        scan = store.scan(b"", b"%05d" % stop)
+        next(scan)
+        garbage = [b"%05d" % (9000 + n) for n in range(50)]  # takes the place of a bound that was let go
+        assert len(garbage) + sum(1 for _ in scan) == 50 + stop - 1
+
+
+def test_a_store_may_be_closed_twice(store: Store) -> None:
+    store.close()
+    store.close()
