@@ -98,12 +98,9 @@ def topic_of_another_app(d: Deck) -> None:
     "key=, or take it with an @app.process function that emits it with one."
 )
 def actor_of_events_without_key(d: Deck) -> None:
-    @d.app.actor
     class Aircraft(tr.Actor):
         @tr.process(d.plain)
         def arrived(self, event: Arrival, ctx: tr.Context[bytes]) -> None: ...
-
-    d.app.plan()
 
 
 @said(

@@ -31,6 +31,7 @@ from tailrace.core.fields import (
     struct_default,
 )
 from tailrace.core.handlers import Handler, MessageRole, QueryRole, TimerRole, agree, roles_of
+from tailrace.core.topic import Topic
 from tailrace.core.types import spell
 
 _REFUSED_METHODS = {
@@ -269,7 +270,17 @@ def _read_handlers(cls: type[Any], scope: Scope) -> tuple[Handler, ...]:
             found[attr] = known.get(attr) or Handler(
                 where, attr, value, roles, scope.for_function(value, vars(owner))
             )
+            _check_keys(found[attr])
     return tuple(found[attr] for attr in sorted(found))
+
+
+def _check_keys(handler: Handler) -> None:
+    for edge in handler.edges:
+        if isinstance(edge, Topic) and edge.key_of is None:
+            raise DefinitionError(
+                f"{handler.where} takes {edge.name!r}, which has no key to find an instance by",
+                mend="Declare the topic with key=, or take it with an @app.process function that emits it with one.",
+            )
 
 
 def _check_handlers(cls: type[Any], handlers: tuple[Handler, ...]) -> None:

@@ -100,9 +100,13 @@ class App:
         name: str,
         type: type[E],
         *,
-        key: str | tuple[str, ...] | None = None,
+        key: str | tuple[str, ...],
         **options: Unpack[TopicOptions[E]],
     ) -> Topic[E, Any]: ...
+    @overload
+    def topic(
+        self, name: str, type: type[E], *, key: None = None, **options: Unpack[TopicOptions[E]]
+    ) -> Topic[E, bytes | None]: ...
     @overload
     def topic(
         self,

@@ -189,7 +189,7 @@ def _actor(app: App, index: int, name: str, takers: Takers) -> ActorPlan:
         new=_maker(cls, required),
         encode=codec.encode,
         decode=codec.decode,
-        key_codec=key_codec_for(_key_type(cls, declaration.handlers)),
+        key_codec=key_codec_for(_key_type(cls)),
         seal=make_sealer([(one.attr, one.annotation) for one in values]) if values else None,
         fixed=all(is_fixed_point(one.annotation) for one in values),
         event_timers=MappingProxyType(event_timers),
@@ -235,14 +235,7 @@ def _message_names(handler: Handler) -> list[tuple[type[Any], str]]:
     return [(type_, role.name or type_.__name__) for type_ in handler.message_types]
 
 
-def _key_type(cls: ActorMeta, handlers: tuple[Handler, ...]) -> Any:
-    for handler in handlers:
-        for edge in handler.edges:
-            if isinstance(edge, Topic) and edge.key_of is None:
-                raise DefinitionError(
-                    f"{handler.where} takes {edge.name!r}, which has no key to find an instance by",
-                    mend="Declare the topic with key=, or take it with an @app.process function that emits it with one.",
-                )
+def _key_type(cls: ActorMeta) -> Any:
     key_type = key_type_of_actor(cls)
     if key_type is Any:
         raise DefinitionError(

@@ -178,7 +178,7 @@ def _key(where: str, type: Any, key: Any, key_type: Any) -> tuple[Any, Callable[
     """The type of a topic's keys, and the function that takes the key out of an event."""
     try:
         if key is None:
-            return key_codec_for(bytes).type, None
+            return bytes | None, None
         if isinstance(key, _PATH):
             path = cast("Path", key)
             found, key_of = key_type_of(type, path), key_getter(path)

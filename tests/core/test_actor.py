@@ -1,0 +1,285 @@
+# ruff: noqa: RUF012  # an actor's empty list is copied for each instance
+from __future__ import annotations
+
+import gc
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core.actor import declaration_of
+from tailrace.core.explain import explain_attribute_error
+
+
+class Departure(msgspec.Struct, frozen=True):
+    tail: str
+    at: int
+
+
+app = tr.App("flights")
+departures = app.topic("departures", Departure, key="tail")
+
+
+class Aircraft(tr.Actor):
+    LIMIT: ClassVar[int] = 3
+    airborne: Departure | None = None
+    tail: str
+    legs: int = tr.field(default=0, name="n")
+    places: list[str] = []
+    minutes_late: tr.MapState[str, int]
+    notes: tr.ListState[str]
+
+    @tr.process(departures)
+    def departed(self, event: Departure, ctx: tr.Context[str]) -> None:
+        self.legs += 1
+
+    def double(self) -> int:
+        return self.legs * 2
+
+
+def test_an_actor_is_encoded_as_a_map_of_its_plain_fields_by_stored_name() -> None:
+    encoded = msgspec.msgpack.decode(msgspec.msgpack.encode(made(Aircraft, tail="N1", legs=2)))
+    assert encoded == {"airborne": None, "tail": "N1", "n": 2, "places": []}
+
+
+def test_what_the_task_keeps_in_an_instance_is_not_encoded() -> None:
+    bare, bound = new(), new()
+    bound._tr_key, bound._tr_mark, bound._tr_parts = "N1", 7, object()
+    assert msgspec.msgpack.encode(bare) == msgspec.msgpack.encode(bound)
+
+
+def test_an_empty_mutable_default_is_a_new_one_for_each_instance() -> None:
+    one, other = new(), new()
+    one.places.append("JFK")
+    assert other.places == []
+
+
+def test_instances_are_not_tracked_by_the_garbage_collector() -> None:
+    assert not gc.is_tracked(new())
+
+
+def test_plain_methods_and_class_variables_stay_what_they_are() -> None:
+    one = new()
+    one.legs = 4
+    assert (one.double(), Aircraft.LIMIT) == (8, 3)
+
+
+def test_fields_are_known_in_the_order_of_declaration() -> None:
+    fields = declaration_of(Aircraft).fields
+    assert [(one.attr, one.name, one.kind, one.required) for one in fields] == [
+        ("airborne", "airborne", "value", False),
+        ("tail", "tail", "value", True),
+        ("legs", "n", "value", False),
+        ("places", "places", "value", False),
+        ("minutes_late", "minutes_late", "map", False),
+        ("notes", "notes", "list", False),
+    ]
+
+
+def test_collections_are_found_through_the_parts_of_the_instance() -> None:
+    one = new()
+    one._tr_parts = FakeParts()
+    assert (one.minutes_late, one.notes) == ("map 0", "list 0")
+
+
+def test_collections_of_an_instance_without_parts_are_refused_with_the_mend() -> None:
+    with pytest.raises(tr.UsageError, match=r"Aircraft.minutes_late .* with the harness"):
+        new().minutes_late
+    with pytest.raises(tr.UsageError, match=r"Aircraft.notes .* with the harness"):
+        new().notes
+
+
+def test_a_collection_cannot_be_assigned_to() -> None:
+    with pytest.raises(tr.UsageError, match=r"Aircraft.minutes_late was assigned to"):
+        new().minutes_late = {}
+
+
+# --- inheritance ---
+
+
+class Vehicle(tr.Actor):
+    owner: str = "nobody"
+    odometer: tr.MapState[str, int]
+    trips: int = tr.field(default=0, ttl="1h")
+
+    @tr.on_timer("service")
+    def service(self, ctx: tr.Context[str]) -> None: ...
+
+
+class Counting:
+    __slots__ = ()
+
+    @tr.on_timer("count")
+    def count(self, ctx: tr.Context[str]) -> None: ...
+
+
+class Truck(Counting, Vehicle):
+    load: int = tr.field(default=0, ttl="2h")
+    stops: tr.MapState[str, int]
+    owner: str = "us"
+
+    @tr.process(departures)
+    def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+
+def test_an_actor_inherits_fields_collections_and_handlers() -> None:
+    truck = made(Truck)
+    truck._tr_parts = FakeParts()
+    assert (truck.owner, truck.odometer, truck.stops) == ("us", "map 0", "map 1")
+    assert [one.method for one in declaration_of(Truck).handlers] == ["count", "departed", "service"]
+
+
+def test_a_base_keeps_its_own_fields_and_defaults() -> None:
+    vehicle = made(Vehicle)
+    assert vehicle.owner == "nobody"
+    assert [one.attr for one in declaration_of(Vehicle).fields] == ["owner", "odometer", "trips"]
+
+
+def test_assigning_a_field_with_a_time_to_live_is_reported_by_its_number_in_that_class() -> None:
+    truck = made(Truck)
+    truck._tr_parts = parts = FakeParts()
+    truck.load, truck.trips, truck.owner = 5, 6, "them"
+    assert (truck.load, truck.trips) == (5, 6)
+    assert parts.written == [1, 0]
+
+
+def test_a_field_with_a_time_to_live_is_stored_as_any_other() -> None:
+    truck = made(Truck)
+    truck.trips = 3
+    encoded = msgspec.msgpack.encode(truck)
+    assert msgspec.msgpack.decode(encoded) == {"owner": "us", "trips": 3, "load": 0}
+    assert msgspec.msgpack.Decoder(Truck).decode(encoded).trips == 3
+
+
+def test_an_overridden_handler_replaces_the_one_of_the_base() -> None:
+    class Quiet(Truck):
+        @tr.process(departures)
+        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+    (handler,) = [one for one in declaration_of(Quiet).handlers if one.method == "departed"]
+    assert handler.where == "Quiet.departed"
+
+
+# --- annotations ---
+
+
+def test_annotations_may_name_what_is_local_to_the_function_around() -> None:
+    class Gate(msgspec.Struct):
+        name: str
+
+    class Local(tr.Actor):
+        gate: Gate | None = None
+        gates: tr.MapState[str, Gate]
+
+    decoded = msgspec.msgpack.Decoder(Local).decode(b"\x81\xa4gate\x81\xa4name\xa2A1")
+    assert decoded.gate == Gate("A1")
+    assert [one.annotation for one in declaration_of(Local).fields] == [Gate | None, tr.MapState[str, Gate]]
+
+
+class Early(tr.Actor):
+    later: Later | None = None
+    laters: tr.MapState[str, Later]
+
+    @tr.process(departures)
+    def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+
+class EarlyToo(Early):
+    more: int = 0
+
+
+class Later(msgspec.Struct):
+    name: str
+
+
+def test_annotations_may_name_what_is_defined_further_down() -> None:
+    assert not declaration_of(EarlyToo).resolved
+    late = tr.App("late")
+    topic = late.topic("departures", Departure, key="tail")
+
+    @late.actor
+    class Mine(EarlyToo):
+        @tr.process(topic)
+        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+    (plan,) = late.plan().actors
+    assert plan.decode(b"\x81\xa5later\x81\xa4name\xa2A1").later == Later("A1")
+    assert plan.maps[0].decode(b"\x81\xa4name\xa2A1") == Later("A1")
+
+
+# --- attributes that are not there ---
+
+
+class Wrong(tr.Actor):
+    legs: int = 0
+    tail: str
+    limit = 3
+
+    def assign(self) -> None:
+        self.leg = 1
+
+    def read(self) -> None:
+        self.log  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+
+    def read_unset(self) -> None:
+        self.tail
+
+    def assign_constant(self) -> None:
+        self.limit = 4
+
+    def someone_elses(self) -> None:
+        "".nothing  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    ("method", "explained"),
+    [
+        (
+            "assign",
+            "Wrong has no durable field 'leg'. Did you mean 'legs'? Declare it in the class: leg: type = default.",
+        ),
+        ("read", "Wrong has no durable field 'log'. Declare it in the class: log: type = default."),
+        (
+            "read_unset",
+            (
+                "Wrong.tail was read before it had a value. "
+                "Give the field a default, or set it in every handler that may be a key's first."
+            ),
+        ),
+        (
+            "assign_constant",
+            "Wrong.limit is no durable field. Annotate it in the class: limit: type = default.",
+        ),
+        ("someone_elses", None),
+    ],
+)
+def test_an_attribute_error_is_explained_with_the_mend(method: str, explained: str | None) -> None:
+    one = Wrong(tail="N1")
+    del one.tail
+    with pytest.raises(AttributeError) as caught:
+        getattr(one, method)()
+    assert explain_attribute_error(caught.value) == explained
+
+
+class FakeParts:
+    def __init__(self) -> None:
+        self.written: list[int] = []
+
+    def map(self, index: int) -> str:
+        return f"map {index}"
+
+    def list(self, index: int) -> str:
+        return f"list {index}"
+
+    def ttl_written(self, index: int) -> None:
+        self.written.append(index)
+
+
+def made(cls: Any, **fields: Any) -> Any:
+    """An instance, as only the framework makes them: a type checker would ask for the collections as well."""
+    return cls(**fields)
+
+
+def new() -> Any:
+    return made(Aircraft, tail="N1")
