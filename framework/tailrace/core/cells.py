@@ -61,6 +61,7 @@ class Table:
         "dirty",
         "encode",
         "encode_key",
+        "fields",
         "images",
         "live",
         "moved",
@@ -77,6 +78,7 @@ class Table:
         self.plan = plan
         self.state = cells.state
         self.prefix = rows.actor_prefix(plan.name)
+        self.fields: tuple[str, ...] = getattr(plan.cls, "__struct_fields__")  # noqa: B009  # no type checker knows it
         self.encode = plan.encode
         self.decode = plan.decode
         self.encode_key = plan.key_codec.encode
@@ -186,8 +188,7 @@ class Table:
             return False
         blank = self.plan.new()
         return all(
-            getattr(instance, field, MISSING) == getattr(blank, field, MISSING)
-            for field in type(instance).__struct_fields__
+            getattr(instance, field, MISSING) == getattr(blank, field, MISSING) for field in self.fields
         )
 
     def verify(self) -> None:
@@ -246,7 +247,7 @@ class Table:
     def clear(self, instance: Any) -> None:
         """Forget all that a key has: fields, timers, entries."""
         blank = self.plan.new()
-        for field in type(instance).__struct_fields__:
+        for field in self.fields:
             if field in self.plan.required:
                 if hasattr(instance, field):
                     delattr(instance, field)

@@ -52,7 +52,7 @@ class Entries:
         self._pending: dict[bytes, bytes | None] = {}
         self._touched: dict[bytes, None] = {}
         self._written: set[bytes] = set()
-        self._sizes = 0  # counts structural changes, to stop an iteration that no longer makes sense
+        self._sizes: int = 0  # counts structural changes, to stop an iteration that no longer makes sense
 
     # --- reading and writing one entry ---
 
@@ -343,7 +343,7 @@ class ListState(Entries, Generic[V]):
             bounds = (0, 0) if stored is None else self._plan.decode_bounds(stored[1:])
             self._parts.table.cells.undo.append((self._live, _BOUNDS, MISSING))
             self._live[_BOUNDS] = bounds
-        return bounds  # type: ignore[no-any-return]  # written by _set_bounds only
+        return bounds
 
     def _set_bounds(self, start: int, stop: int) -> None:
         cells = self._parts.table.cells

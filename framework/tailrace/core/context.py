@@ -20,7 +20,7 @@ from typing_extensions import TypeVar
 from tailrace.core import rows
 from tailrace.core.durations import to_ms
 from tailrace.core.errors import TimerLoopError, UsageError
-from tailrace.core.records import Output
+from tailrace.core.records import RawOutput
 
 if TYPE_CHECKING:
     from tailrace.core.actor import Actor
@@ -115,7 +115,7 @@ class Context(Generic[K]):
         self._plan = plan
         self._lineage = lineage
         self._timer_cap = timer_cap
-        self._outputs: list[Output] = []
+        self._outputs: list[RawOutput] = []
         self._noted: list[Measurement] = []
         self._chained: deque[tuple[Stream[Any], Any]] = deque()
         self.metrics = Metrics(self._noted)
@@ -139,15 +139,16 @@ class Context(Generic[K]):
         worked out by the topic; its timestamp is ``event_time``. The event is encoded at once, so it may be changed
         afterwards. Raises UsageError for an event of another type than the topic's.
         """
-        if type(event) not in to.types:
+        edge: Any = to  # which of the two it is, is asked once, and not of its class
+        if type(event) not in edge.types:
             raise UsageError(
                 f"{self._place()} emits {type(event).__name__} to {to.name!r}, which holds {to.type_name}",
                 mend="Emit an event of the declared type, or declare a topic for this one.",
             )
-        if to.is_stream:
-            self._chained.append((to, event))  # type: ignore[arg-type]  # a stream says so itself
+        if edge.is_stream:
+            self._chained.append((edge, event))
         else:
-            self._outputs.append(Output(to.name, to.encode_key(event), to.encode(event), self.event_time))
+            self._outputs.append((edge.name, edge.encode_key(event), edge.encode(event), self.event_time, ()))
 
     def send(self, actor: type[Actor], key: Any, message: Any) -> None:
         """Send a message to an instance of another actor, or of the same.
@@ -156,16 +157,14 @@ class Context(Generic[K]):
         event time. Raises UsageError if the actor does not take such a message, or the key is not of its type.
         """
         plan = self._plan.actor_of(actor)
-        name = plan.message_names.get(type(message))
+        name = plan.message_names.get(message.__class__)
         if name is None or self._plan.inbox_topic is None:
             raise UsageError(
                 f"{self._place()} sends {type(message).__name__} to {plan.name}, which does not take it",
                 mend=f"Give {actor.__name__} a method with @tr.on_message whose message is of that type.",
             )
         value = rows.encode_envelope((plan.name, name, plan.messages[name].encode(message)))
-        self._outputs.append(
-            Output(self._plan.inbox_topic, plan.key_codec.encode(key), value, self.event_time)
-        )
+        self._outputs.append((self._plan.inbox_topic, plan.key_codec.encode(key), value, self.event_time, ()))
 
     # --- timers ---
 
@@ -219,8 +218,8 @@ class Context(Generic[K]):
 
     def _cancel(self, domain: int, timer: str | int | datetime) -> None:
         table = self._own("cancel a timer")
-        parts = table.parts(self._instance)
-        table.move_timer(parts, self._timer_id(domain, timer if type(timer) is str else to_ms(timer)), None)  # type: ignore[arg-type]
+        name = timer if isinstance(timer, str) else to_ms(timer)
+        table.move_timer(table.parts(self._instance), self._timer_id(domain, name), None)
 
     def _timer_id(self, domain: int, timer: str | int, *, setting: bool = False) -> tuple[int, bytes]:
         if isinstance(timer, int):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -41,9 +42,10 @@ class InputHeads:
             ]
         return self._routes
 
-    def bound(self, delivery: Delivery, tables: Sequence[Table]) -> tuple[BoundRoute]:
+    def bound(self, delivery: Delivery, tables: Sequence[Table]) -> Sequence[BoundRoute]:
         """Who takes a message."""
-        return ((delivery.route, tables[delivery.route.target.index]),)
+        route: Route = delivery.route
+        return ((route, None if route.target is None else tables[route.target.index]),)
 
     def decode(self, records: Sequence[InputRecord]) -> list[Head]:
         """Heads of records as the log gave them."""
@@ -72,15 +74,14 @@ class InputHeads:
         key_of, time_of, low, high = plan.key_of, plan.time_of, plan.time_min_ms, plan.time_max_ms
         if key_of is None or time_of is None:
             return [self._head(offset, 0, event, None) for offset, event in enumerate(events, first_offset)]
-        heads: list[Head] = []
-        for offset, event in enumerate(events, first_offset):
-            time_ms = time_of(event)
-            key = key_of(event)
-            if time_ms is None or key is None or not low <= time_ms <= high:
-                heads.append(self._head(offset, 0, event, None))
-            else:
-                heads.append((offset, time_ms, key, event, None))
-        return heads
+        events = list(events)
+        times: list[Any] = list(map(time_of, events))
+        keys = list(map(key_of, events))
+        offsets = range(first_offset, first_offset + len(events))
+        sound = events and None not in keys and None not in times and low <= min(times) and max(times) <= high
+        if not sound:
+            return [self._head(offset, 0, event, None) for offset, event in zip(offsets, events, strict=True)]
+        return list(zip(offsets, times, keys, events, repeat(None)))
 
     def _head(self, offset: int, timestamp_ms: int, event: Any, record: InputRecord | None) -> Head:
         plan = self._plan

@@ -39,6 +39,10 @@ class Output(NamedTuple):
     headers: Headers = ()
 
 
+RawOutput: TypeAlias = tuple[str, bytes | None, bytes | None, int, Headers]
+"""An output that is not numbered yet: topic, key, value, timestamp_ms, headers."""
+
+
 class Refused(NamedTuple):
     """Why a record cannot be handed to a handler: a short ``reason`` code and the ``detail`` for a person."""
 

@@ -7,6 +7,7 @@ other ways out: a unit leaves all of its traces or none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tailrace.core import tape
@@ -14,8 +15,9 @@ from tailrace.core.cells import Cells, Table
 from tailrace.core.context import Context
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, UsageError
 from tailrace.core.failure import dead_letter_headers, handler_error, is_handlers_fault
+from tailrace.core.heads import BoundRoute
 from tailrace.core.plan import ActorPlan, Plan, Route
-from tailrace.core.records import Headers, InputRecord, Output, Refused
+from tailrace.core.records import Headers, InputRecord, RawOutput, Refused
 
 _DELIVERIES = 1_000
 """Deliveries to streams that one unit may cause: more must be a circle."""
@@ -47,6 +49,22 @@ class Units:
         self.replaying = False
         self.skips: dict[tuple[int, int], Headers] = {}
         """In a replay: the units that failed in the first run, with the headers of their dead letters."""
+
+    def record(
+        self,
+        number: int,
+        offset: int,
+        record: InputRecord | None,
+        to: Sequence[BoundRoute],
+        key: Any,
+        event: Any,
+    ) -> None:
+        """Run the handlers of a record, unless it is to be skipped."""
+        if self.skips and (number, offset) in self.skips:
+            self.skip(number, offset, record)
+        else:
+            for route, table in to:
+                self.invoke(route, table, key, event)
 
     def invoke(self, route: Route, table: Table | None, key: Any, event: Any) -> None:
         """Run one handler of an event, and seal what it touched."""
@@ -150,14 +168,9 @@ class Units:
         headers = self.skips[number, at] if headers is None else headers
         self.tape.skips.append(tape.Skip(number, at, list(headers)))
         self.totals.failed += 1
-        letter = Output(self.plan.dead_letters_topic, None, None, self.context.event_time, headers)
+        letter: RawOutput = (self.plan.dead_letters_topic, None, None, self.context.event_time, headers)
         if record is not None:
-            letter = letter._replace(
-                key=record.key,
-                value=record.value,
-                timestamp_ms=record.timestamp_ms,
-                headers=record.headers + headers,
-            )
+            letter = (letter[0], record.key, record.value, record.timestamp_ms, record.headers + headers)
         self.context._outputs.append(letter)
 
     def refuse(self, number: int, refused: Refused, record: InputRecord | None) -> None:
@@ -179,5 +192,5 @@ class Units:
         self.totals.refused += 1
         headers = record.headers + dead_letter_headers(error, None)
         self.context._outputs.append(
-            Output(self.plan.dead_letters_topic, record.key, record.value, record.timestamp_ms, headers)
+            (self.plan.dead_letters_topic, record.key, record.value, record.timestamp_ms, headers)
         )
