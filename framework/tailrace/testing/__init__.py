@@ -2,3 +2,62 @@
 
 Drives the same task and the same commit as a live worker, so that what a test shows is what a service does.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tailrace.testing.emitted import DeadLetter, Emitted, Out
+    from tailrace.testing.faults import (
+        COMMIT,
+        CRASH,
+        END,
+        REBALANCE,
+        RELOAD,
+        At,
+        Clock,
+        Fault,
+        Idle,
+        Item,
+        Watermark,
+    )
+    from tailrace.testing.harness import Harness
+    from tailrace.testing.memory_log import MemoryLog
+    from tailrace.testing.replaying import ReplayReport
+
+__all__ = [
+    "COMMIT",
+    "CRASH",
+    "END",
+    "REBALANCE",
+    "RELOAD",
+    "At",
+    "Clock",
+    "DeadLetter",
+    "Emitted",
+    "Fault",
+    "Harness",
+    "Idle",
+    "Item",
+    "MemoryLog",
+    "Out",
+    "ReplayReport",
+    "Watermark",
+]
+
+_MODULES = {
+    "emitted": ("DeadLetter", "Emitted", "Out"),
+    "harness": ("Harness",),
+    "memory_log": ("MemoryLog",),
+    "replaying": ("ReplayReport",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    # Late, because pytest imports this package with the plugin in every run, also where nothing of it is used.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF.get(name, 'faults')}"), name)

@@ -1,0 +1,121 @@
+"""What comes out of a service under test: outputs as they become visible, and dead letters.
+
+Read back from the log, where a consumer would find them: what is here has been committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from tailrace.core.plan import Plan
+from tailrace.core.records import Headers, InputRecord
+from tailrace.core.task import ORIGIN_HEADER
+from tailrace.core.topic import Topic
+from tailrace.log.interface import Log, TopicPartition
+
+E = TypeVar("E")
+
+_ALL = 1 << 60
+_first: Callable[[tuple[Any, Any]], Any] = itemgetter(0)
+
+
+class Out(msgspec.Struct, frozen=True, gc=False):
+    """One event that was emitted. ``key`` is None where the topic has none; ``headers`` are those of its record."""
+
+    topic: str
+    key: Any
+    event: Any
+    timestamp_ms: int
+    headers: Headers
+
+
+class Emitted(list[Out]):
+    """Emitted events: by commit, then by the partition that emitted them, then in the order of emission."""
+
+    __slots__ = ()
+
+    def to(self, topic: Topic[E, Any]) -> list[E]:
+        """The events that went to one topic."""
+        name = topic.name
+        return [out.event for out in self if out.topic == name]
+
+
+class DeadLetter(NamedTuple):
+    """A record, or a timer's firing, that could not be handled.
+
+    ``reason`` is a short code (``"handler-failed"``, ``"undecodable"``, ...), ``error`` the text of the exception.
+    ``topic``, ``key`` and ``value`` are those of the record, all None for a timer. What else is known (offset, handler,
+    actor, timer, traceback) stands in ``headers``, under names that begin with ``tailrace-``.
+    """
+
+    topic: str | None
+    reason: str
+    error: str
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, bytes]
+
+
+Origin = tuple[int, int]
+"""Where an output comes from: the partition that emitted it, and its running number there."""
+
+
+def origin_of(record: InputRecord, app: bytes) -> Origin | None:
+    """What the header of an output says; None for a record that no task of ``app`` has written."""
+    headers = record.headers
+    if not headers or headers[-1][0] != ORIGIN_HEADER:
+        return None
+    name, partition, number = headers[-1][1].rsplit(b"/", 2)
+    return (int(partition), int(number)) if name == app else None
+
+
+class Outbox:
+    """Reads what becomes visible in the topics of an app, from the log's beginning on."""
+
+    def __init__(self, plan: Plan, log: Log) -> None:
+        self._app = plan.app.encode()
+        self._topics = plan.topics
+        self._places = [
+            TopicPartition(name, number) for name in plan.outputs for number in range(log.partitions(name))
+        ]
+        self._reader = log.reader(dict.fromkeys(self._places, 0))
+
+    def take(self) -> list[Out]:
+        """What has become visible since the last call."""
+        found: list[tuple[Origin, Out]] = []
+        for name, number in self._places:
+            records = self._reader.fetch(name, number, _ALL).records
+            if records:
+                self._decode(self._topics[name], records, found)
+        found.sort(key=_first)
+        return [out for _, out in found]
+
+    def _decode(
+        self, topic: Topic[Any, Any], records: list[InputRecord], into: list[tuple[Origin, Out]]
+    ) -> None:
+        app, name, decode = self._app, topic.name, topic.decode
+        read_key = None if topic.key_of is None else topic.key_codec.decode
+        for record in records:
+            origin = origin_of(record, app)
+            if origin is not None:
+                _, timestamp_ms, key, value, headers = record
+                key = read_key(key) if read_key is not None and key is not None else None
+                into.append((origin, Out(name, key, decode(value or b""), timestamp_ms, headers)))
+
+
+def dead_letter(record: InputRecord) -> DeadLetter:
+    """A record of the dead-letter topic, read."""
+    headers = dict(record.headers)
+    topic = headers.get("tailrace-topic")
+    return DeadLetter(
+        None if topic is None else topic.decode(),
+        headers.get("tailrace-reason", b"").decode(),
+        headers.get("tailrace-error", b"").decode(),
+        record.key,
+        record.value,
+        headers,
+    )

@@ -1,0 +1,258 @@
+"""A whole service in one thread: every partition of an app over an in-memory log, driven as a worker drives it.
+
+What a worker would be told from outside (an upstream watermark, an input fallen idle) is a *signal* here. It belongs to
+the position it was given at. Who starts again after a crash is told it again, at that position, as a live reader
+finds again what its producers have published.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal, NamedTuple
+
+from tailrace.core.plan import Plan
+from tailrace.core.storage import Store
+from tailrace.core.task import CommitBatch, Task, TaskSettings
+from tailrace.runtime.lifecycle import State
+from tailrace.runtime.partition import Partition
+from tailrace.runtime.restore import Clock
+from tailrace.runtime.slices import PartitionSettings
+from tailrace.state import StateIdentity, StateMemory, open_store
+from tailrace.testing.emitted import Out, Outbox
+from tailrace.testing.memory_log import MemoryLog
+
+StateKind = Literal["memory", "rocksdb"]
+
+_NEVER = 1 << 60
+
+LINEAGE = b"harness"
+"""The seed of all randomness: the same in every run, so that tests can be repeated."""
+
+
+class _Signal(NamedTuple):
+    """Said of an input when a task had come to ``position`` in it. Without a watermark: it fell idle."""
+
+    input: int
+    position: int
+    watermark_ms: int | None
+
+
+class Service:
+    """The partitions of an app. It is down until ``start``, and again after ``stop`` and ``kill``."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        log: MemoryLog,
+        clock: Clock,
+        *,
+        state: StateKind,
+        settings: TaskSettings,
+        slice_size: int,
+        commit_every: int | None,
+    ) -> None:
+        """``commit_every`` is a number of records; None leaves commits to the caller altogether."""
+        self.plan = plan
+        self.stores: list[Store] = []
+        """Committed state, by partition; they hold it while the service is up."""
+        self.partitions: list[Partition] = []
+        self.visible: list[Out] = []
+        """All that was emitted and committed."""
+        self.metrics: dict[str, float | list[float]] = {}
+        self._log = log
+        self._clock = clock
+        self._settings = PartitionSettings(
+            commit_interval_ms=_NEVER,
+            commit_entries=_NEVER,
+            commit_records=_NEVER,
+            deletions_kept_ms=_NEVER,
+            task=settings,
+        )
+        self._slice_size = slice_size
+        self._commit_every = commit_every
+        self._taken_before = [0] * plan.partitions
+        self._outbox = Outbox(plan, log)
+        self._folders = TemporaryDirectory(prefix="tailrace-") if state == "rocksdb" else None
+        self._memory = StateMemory() if state == "rocksdb" else None
+        self._generation = 0
+        self._signals: list[list[_Signal]] = [[] for _ in range(plan.partitions)]
+        """Given since the last commit."""
+        self._to_repeat: list[deque[_Signal]] = [deque() for _ in range(plan.partitions)]
+
+    @property
+    def up(self) -> bool:
+        """Whether it has been started."""
+        return bool(self.partitions)
+
+    def task(self, number: int) -> Task:
+        """The live task of a partition."""
+        return self.partitions[number].task
+
+    # --- up and down
+
+    def start(self) -> None:
+        """Restore every partition. All take their ids over before any reads on, so nothing left open is in the way."""
+        if not self.stores:
+            self.stores = [self._open(number) for number in range(self.plan.partitions)]
+        self.partitions = [
+            Partition(
+                self.plan,
+                number,
+                self._log,
+                store,
+                self._clock,
+                lineage=LINEAGE,
+                settings=self._settings,
+                on_committed=partial(self._committed, number),
+            )
+            for number, store in enumerate(self.stores)
+        ]
+        for one in self.partitions:
+            one.restore()
+
+    def stop(self, *, keep_state: bool) -> None:
+        """Commit, and hand every partition back in good order; without its state, who comes next has to restore it."""
+        for one in self.partitions:
+            one.revoke()
+        self._look()
+        self._down(keep_state=keep_state)
+
+    def kill(self) -> None:
+        """Die without a word: open transactions stay open, and memory is gone. A folder stays as it is."""
+        for store in self.stores:
+            store.close()
+        for given, repeat in zip(self._signals, self._to_repeat, strict=True):
+            repeat.extendleft(reversed(given))
+            given.clear()
+        self._down(keep_state=self._folders is not None)
+
+    def close(self) -> None:
+        """Die, and remove the folders."""
+        self.kill()
+        if self._folders is not None:
+            self._folders.cleanup()
+
+    def _down(self, *, keep_state: bool) -> None:
+        self.partitions = []
+        self.stores = []
+        if not keep_state:
+            self._generation += 1
+
+    def _open(self, number: int) -> Store:
+        folder = None
+        if self._folders is not None:
+            folder = Path(self._folders.name) / str(self._generation) / str(number)
+        return open_store(folder, StateIdentity(self.plan.app, number), self._memory)
+
+    # --- work
+
+    def take_all(self) -> None:
+        """Take what can be read, partition after partition."""
+        most, every = self._slice_size, self._commit_every
+        for number in range(len(self.partitions)):
+            while self._poll(number, most if every is None else min(most, every - self._taken())):
+                if every is not None and self._taken() >= every:
+                    self.commit()
+
+    def commit(self) -> bool:
+        """Commit every partition that has something to commit; whether there was one."""
+        committed = False
+        for one in self.partitions:
+            if one.state is State.RUNNING and one.task.dirty:
+                one.commit()
+                committed = True
+        if committed:
+            self._look()
+        return committed
+
+    def commit_until_quiet(self) -> None:
+        """Take and commit until no message is on its way."""
+        self.take_all()
+        while self.commit():
+            self.take_all()
+
+    def end(self) -> None:
+        """End all inputs, deliver what is on its way, and let the watermark rise to the latest timer."""
+        self.commit_until_quiet()
+        self.read_clock()
+        for one in self.partitions:
+            one.end_inputs()
+        self.commit_until_quiet()
+        for one in self.partitions:
+            one.finish()
+        self.commit_until_quiet()
+
+    def raise_watermark(self, number: int, to_ms: int) -> None:
+        """Tell every task that all of an input has come up to ``to_ms``."""
+        for partition in range(self.plan.partitions):
+            self._signal(partition, number, to_ms)
+
+    def fall_idle(self, number: int) -> None:
+        """Tell every task that there is nothing to read on an input."""
+        for partition in range(self.plan.partitions):
+            self._signal(partition, number, None)
+
+    def read_clock(self) -> None:
+        """Bring the clock's reading to every task, so that what comes next is told the time."""
+        for one in self.partitions:
+            one.task.clock(self._clock())
+            _drain(one.task)
+
+    def _poll(self, number: int, most: int) -> bool:
+        """Let a partition take a slice of at most ``most`` records; whether there was anything to do."""
+        partition, repeat = self.partitions[number], self._to_repeat[number]
+        if not repeat or partition.state is not State.RUNNING:
+            return partition.poll(most)
+        task, signal = partition.task, repeat[0]
+        at = task.positions[self.plan.inputs[signal.input].name]
+        if at < signal.position and partition.poll(1):
+            return True
+        repeat.popleft()
+        self._apply(number, signal)
+        return True
+
+    def _taken(self) -> int:
+        """Records taken since the last commit."""
+        return sum(_records_of(one.task) for one in self.partitions) - sum(self._taken_before)
+
+    def _signal(self, partition: int, number: int, watermark_ms: int | None) -> None:
+        at = self.task(partition).positions[self.plan.inputs[number].name]
+        self._apply(partition, _Signal(number, at, watermark_ms))
+
+    def _apply(self, partition: int, signal: _Signal) -> None:
+        task = self.task(partition)
+        _drain(task)
+        if signal.watermark_ms is None:
+            task.idle(signal.input)
+        else:
+            task.upstream(signal.input, signal.watermark_ms)
+        _drain(task)
+        self._signals[partition].append(signal)
+
+    def _committed(self, partition: int, batch: CommitBatch) -> None:
+        self._signals[partition].clear()
+        self._taken_before[partition] = _records_of(self.task(partition))
+        for kind, name, value in batch.measurements:
+            found = self.metrics.get(name)
+            if kind == "observe":
+                self.metrics[name] = [*found, value] if isinstance(found, list) else [value]
+            elif kind == "gauge" or found is None or isinstance(found, list):
+                self.metrics[name] = value
+            else:
+                self.metrics[name] = found + value
+
+    def _look(self) -> None:
+        """Read what the last commits have made visible."""
+        self.visible += self._outbox.take()
+
+
+def _records_of(task: Task) -> int:
+    return task.totals.records + task.totals.refused
+
+
+def _drain(task: Task) -> None:
+    while not task.drain():
+        pass

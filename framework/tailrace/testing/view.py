@@ -1,0 +1,95 @@
+"""What a test can look at: what a service has emitted, and the state it has committed.
+
+Everything here is read from the log and the stores, where a consumer or a restart would find it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, TypeVar
+
+from tailrace.core import rows
+from tailrace.core.actor import Actor
+from tailrace.core.partitioner import partition_of
+from tailrace.core.plan import Plan
+from tailrace.core.query import Reader
+from tailrace.core.topic import Topic
+from tailrace.testing.emitted import DeadLetter, Emitted, dead_letter
+from tailrace.testing.memory_log import MemoryLog
+from tailrace.testing.service import Service
+
+E = TypeVar("E")
+A = TypeVar("A", bound=Actor)
+
+
+class View(ABC):
+    """Looks at a service. Looking at state starts a service that is down, but lets nothing happen in it."""
+
+    def __init__(self, plan: Plan, log: MemoryLog, service: Service) -> None:
+        self.plan = plan
+        self.log = log
+        """The log, for what is not offered here."""
+        self._service = service
+
+    @abstractmethod
+    def recover(self) -> None:
+        """Start the service, if it is down."""
+
+    def emitted(self, topic: Topic[E, Any]) -> list[E]:
+        """All events emitted to a topic so far, as far as they are committed."""
+        return Emitted(self._service.visible).to(topic)
+
+    def state(self, actor: type[A], key: Any) -> A | None:
+        """The committed instance of a key, or None if it has none. A copy, whose map and list states can be read."""
+        instance: A | None = self._reader(actor, key).instance(actor, key)
+        return instance
+
+    def keys(self, actor: type[Actor]) -> list[Any]:
+        """The keys that have an instance, in the order of their bytes."""
+        self.recover()
+        plan = self.plan.actor_of(actor)
+        prefix = rows.actor_prefix(plan.name)
+        found = (
+            rows.read_state_row(row)
+            for store in self._service.stores
+            for row, _ in store.scan(prefix, rows.prefix_end(prefix))
+        )
+        return [plan.key_codec.decode(key) for key in sorted(row.key for row in found if not row.rest)]
+
+    def timers(self, actor: type[Actor], key: Any) -> dict[tuple[str, str | int], int]:
+        """The pending timers of a key, committed: ("event" or "processing", name, or time if unnamed) -> due time."""
+        return self._reader(actor, key).timers(actor, key)
+
+    def query(self, actor: type[Actor], key: Any, name: str, *arguments: Any) -> Any:
+        """Ask the committed instance of a key. Raises QueryError as a live service does."""
+        return self._reader(actor, key).query(actor, key, name, *arguments)
+
+    def watermark(self, partition: int = 0) -> int:
+        """The watermark of one partition's task."""
+        self.recover()
+        return self._service.task(partition).watermark
+
+    @property
+    def late(self) -> int:
+        """How many late events there have been."""
+        self.recover()
+        return sum(one.task.totals.late for one in self._service.partitions)
+
+    @property
+    def metrics(self) -> dict[str, float | list[float]]:
+        """The user's metrics, committed: the sum of a count, the last value of a gauge, all that were observed."""
+        return {
+            name: list(value) if isinstance(value, list) else value
+            for name, value in self._service.metrics.items()
+        }
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """The committed dead letters, by the partition of their key."""
+        return [dead_letter(record) for record in self.log.read(self.plan.dead_letters_topic)]
+
+    def _reader(self, actor: type[Actor], key: Any) -> Reader:
+        """Reads the store of the partition that a key belongs to."""
+        self.recover()
+        plan = self.plan.actor_of(actor)
+        number = partition_of(plan.key_codec.encode(key), self.plan.partitions)
+        return Reader(self.plan, number, self._service.stores[number])
