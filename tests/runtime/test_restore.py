@@ -135,6 +135,11 @@ class TestOldState:
                 world.running()
             assert world.rows() == self.expected, number
 
+    def test_a_store_brought_to_the_end_is_fresh_again(self) -> None:
+        world = self.away(11)
+        world.running().close()
+        assert decode_store_cut(world.store.cut or b"").at_end_ms == world.now_ms
+
     def test_time_alone_empties_nothing_where_nothing_was_missed(self) -> None:
         world = made()
         world.now_ms += 10 * DAY_MS

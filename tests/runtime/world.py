@@ -40,7 +40,10 @@ class Said(msgspec.Struct):
 
 
 def counting_app(**options: Any) -> tr.App:
-    """Two inputs; an actor with a value, a map, timers of both kinds. A negative amount makes its handler fail."""
+    """Two inputs; an actor with a value, a map, timers of both kinds. A negative amount makes its handler fail.
+
+    As long as nothing is returned and nothing has fallen idle, no event-time timer fires.
+    """
     app = tr.App("shop", partitions=1, **options)
     sales = app.topic("sales", Sale, key="shop", event_time="at", out_of_order="10ms", idle_after="5s")
     returns = app.topic("returns", Sale, key="shop", event_time="at", idle_after="5s")
@@ -78,6 +81,34 @@ def counting_app(**options: Any) -> tr.App:
             ctx.emit(said, Said(ctx.key, f"later {self.total}"))
 
     return app
+
+
+def one_input_app() -> tr.App:
+    """One input, so that the watermark moves with every record and timers fire between them."""
+    app = tr.App("shop", partitions=1)
+    sales = app.topic("sales", Sale, key="shop", event_time="at", out_of_order="10ms")
+    said = app.topic("said", Said, key="shop")
+
+    @app.actor
+    class Shop(tr.Actor):
+        total: int = 0
+
+        @tr.process(sales)
+        def sold(self, event: Sale, ctx: tr.Context[str]) -> None:
+            self.total += event.amount
+            for after_ms in (20, 20 + event.amount, 100):
+                ctx.set_timer(event.at + after_ms)
+            ctx.emit(said, Said(event.shop, f"sold {self.total} {ctx.watermark}"))
+
+        @tr.on_timer
+        def later(self, ctx: tr.Context[str]) -> None:
+            self.total += 100
+            ctx.emit(said, Said(ctx.key, f"later {self.total} {ctx.event_time}"))
+
+    return app
+
+
+APPS = {"one input": one_input_app, "two inputs": counting_app}
 
 
 class CountingStore(MemoryStore):

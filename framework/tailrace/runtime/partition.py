@@ -99,6 +99,7 @@ class Partition:
                 self._clock,
                 self.settings.deletions_kept_ms,
                 self.settings.restore_patience_s,
+                self.settings.restore_batch,
             ).run()
             self._writer = found.writer
             task = Task(

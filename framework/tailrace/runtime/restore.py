@@ -45,7 +45,6 @@ from tailrace.log.interface import Log, Reader, TopicPartition, Writer
 FORMAT = 1
 """The newest format of a store's cut that this code reads; it writes this one."""
 
-_BATCH = 20_000
 _EMPTYING = -1
 """Changelog position of a store that is being emptied: it holds a part of nothing."""
 _WAIT_S = 0.1
@@ -112,7 +111,8 @@ class Restore:
     """How one task is restored: ``run`` does it.
 
     ``deletions_kept_ms`` is how long the log's compaction keeps deletions (Kafka: ``delete.retention.ms``). Half of
-    it is trusted. ``patience_s``: for how long the changelog may give nothing before that is an error.
+    it is trusted. ``patience_s``: for how long the changelog may give nothing before that is an error. ``batch``: records
+    of the changelog read and applied at once.
     """
 
     plan: Plan
@@ -123,6 +123,7 @@ class Restore:
     clock: Clock
     deletions_kept_ms: int = 86_400_000
     patience_s: float = 60.0
+    batch: int = 20_000
 
     @property
     def transactional_id(self) -> str:
@@ -186,7 +187,7 @@ class Restore:
         position, core, complete_ms = held.changelog_position, held.core, held.at_end_ms
         try:
             while position < end:
-                records, next_offset, _, _ = reader.fetch(topic, partition, _BATCH)
+                records, next_offset, _, _ = reader.fetch(topic, partition, self.batch)
                 if not records and next_offset == position:
                     waited_s = self._wait(waited_s, position, end)
                     continue
@@ -245,7 +246,7 @@ class Restore:
         """Empty the store, batch by batch; one that is killed on the way is emptied further when it is found."""
         emptying = StoreCut(FORMAT, _EMPTYING, now_ms, None).encode()
         start, stop = _EVERYTHING
-        while batch := [row for row, _ in islice(self.store.scan(start, stop), _BATCH)]:
+        while batch := [row for row, _ in islice(self.store.scan(start, stop), self.batch)]:
             self.store.write(dict.fromkeys(batch), emptying)
         empty = StoreCut(FORMAT, self.log.start_offset(*self.changelog), now_ms, None)
         self.store.write({}, empty.encode())

@@ -45,6 +45,8 @@ class PartitionSettings:
     """How long compaction keeps deletions in the changelog."""
     restore_patience_s: float = 60.0
     """For how long the changelog may give nothing while it is being restored from."""
+    restore_batch: int = 20_000
+    """How many records of the changelog are applied to the store at once."""
     task: TaskSettings = field(default_factory=TaskSettings)
 
 
