@@ -24,8 +24,8 @@ from tailrace.core.records import RawOutput
 
 if TYPE_CHECKING:
     from tailrace.core.actor import Actor
-    from tailrace.core.cells import Table
     from tailrace.core.plan import Plan, Route
+    from tailrace.core.tables import Table
     from tailrace.core.topic import Stream, Topic
 
 K = TypeVar("K", default=Any)

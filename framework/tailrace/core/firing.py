@@ -9,9 +9,9 @@ has to be remembered.
 from __future__ import annotations
 
 from tailrace.core import rows
-from tailrace.core.cells import Table
 from tailrace.core.errors import UsageError
 from tailrace.core.plan import Route
+from tailrace.core.tables import Table
 from tailrace.core.timers import FOREVER, Entry, TimerQueue
 from tailrace.core.units import TIMER, Units
 from tailrace.core.watermarks import NOTHING, Watermarks

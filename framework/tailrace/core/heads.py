@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.cells import Table
 from tailrace.core.durations import to_datetime
 from tailrace.core.errors import BadRecordError, TailraceError
 from tailrace.core.plan import InputPlan, Plan, Route
 from tailrace.core.records import Delivery, Head, InputRecord, Refused
+from tailrace.core.tables import Table
 
 BoundRoute = tuple[Route, Table | None]
 """A route, and the table of its actor in this task; None for a stateless function."""

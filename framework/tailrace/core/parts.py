@@ -9,7 +9,7 @@ from tailrace.core import rows
 from tailrace.core.collections import Entries, ListState, MapState
 
 if TYPE_CHECKING:
-    from tailrace.core.cells import Table
+    from tailrace.core.tables import Table
 
 TimerId = tuple[int, bytes]
 """Time domain and timer name in bytes."""

@@ -27,7 +27,6 @@ cannot be seen from a handler.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -35,17 +34,20 @@ import msgspec
 
 from tailrace.core import rows, tape
 from tailrace.core.cells import Cells
-from tailrace.core.context import Context, Measurement
+from tailrace.core.context import Context
 from tailrace.core.errors import CorruptStateError, UsageError
 from tailrace.core.evolution import schema_rows
 from tailrace.core.firing import Firing
 from tailrace.core.heads import BoundRoute, InputHeads
 from tailrace.core.plan import InputPlan, Plan
 from tailrace.core.records import Head, Headers, InputRecord, Output, Refused
+from tailrace.core.settings import CommitBatch, TaskSettings
 from tailrace.core.storage import StateReader
 from tailrace.core.timers import TimerQueue
 from tailrace.core.units import Units
 from tailrace.core.watermarks import NOTHING, Watermarks
+
+__all__ = ["ORIGIN_HEADER", "CommitBatch", "Task", "TaskSettings"]
 
 ORIGIN_HEADER: Final = "tailrace-origin"
 """Header of every output: app, task and running number."""
@@ -56,42 +58,6 @@ _NO_INSTANCES: Final[dict[Any, Any]] = {}
 
 def _nobody(*_: Any) -> Any:
     """Stands for what an input without a direct route never calls."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSettings:
-    """How a task goes about its work. None of it changes any result, except the timer cap."""
-
-    cache_bytes: int = 256 << 20
-    """About how much memory clean live instances may take."""
-    timers_in_memory: int = 200_000
-    """Timers kept in memory per time domain; the others are read from the store when their time comes."""
-    firing_budget: int = 10_000
-    """Timers fired before a call returns to its driver."""
-    timer_loop_cap: int = 1_000
-    """How often in a row a timer handler may set a timer at or before the time just fired."""
-    timezones: str = ""
-    """The version of the time zone data here, for the tape."""
-    reload: bool = False
-    """Decode every touched instance anew after each handler: a live object must be what its encoding says."""
-    checked: bool = False
-    """Look for state changed outside its own handlers, at each touch and each commit. For tests: it costs time."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommitBatch:
-    """What has to be made durable together.
-
-    ``rows`` go to the changelog and the store, ``index_rows`` (derived from them) to the store only. ``cut`` stands at
-    the end of both, ``tape`` is the record of the causes.
-    """
-
-    rows: dict[bytes, bytes | None]
-    index_rows: dict[bytes, bytes | None]
-    cut: bytes
-    tape: bytes
-    positions: dict[str, int]
-    measurements: list[Measurement]
 
 
 class Task:

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tailrace.core import tape
-from tailrace.core.cells import Cells, Table
+from tailrace.core.cells import Cells
 from tailrace.core.context import Context
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, UsageError
 from tailrace.core.failure import dead_letter_headers, handler_error, is_handlers_fault
 from tailrace.core.heads import BoundRoute
 from tailrace.core.plan import ActorPlan, Plan, Route
 from tailrace.core.records import Headers, InputRecord, RawOutput, Refused
+from tailrace.core.tables import Table
 
 _DELIVERIES = 1_000
 """Deliveries to streams that one unit may cause: more must be a circle."""
