@@ -1,0 +1,150 @@
+"""What users write, and what both type checkers have to accept in their strict modes."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+import tailrace as tr
+
+
+class Departure(msgspec.Struct, frozen=True):
+    tail: str
+    at: int
+    scheduled: datetime | None = None
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    tail: str
+
+
+class Overdue(msgspec.Struct, frozen=True):
+    tail: str
+
+
+class Circle(msgspec.Struct, frozen=True, tag=True):
+    colour: str
+
+
+class Square(msgspec.Struct, frozen=True, tag=True):
+    colour: str
+
+
+class Ping(msgspec.Struct, frozen=True):
+    n: int
+
+
+class Every100(tr.WatermarkGenerator):
+    seen: int = 0
+
+    def on_event(self, event: Departure, event_time_ms: int, /) -> int | None:
+        self.seen += 1
+        return event_time_ms if self.seen % 100 == 0 else None
+
+
+def tail_of(event: Departure) -> str:
+    return event.tail
+
+
+app = tr.App("flights", partitions=4, on_error="dead-letter", version="2")
+late = app.topic("late", Departure, key="tail")
+departures = app.topic("departures", Departure, key="tail", event_time="at", out_of_order="30m", late=late)
+keyed = app.topic("keyed", Departure, key=tail_of, event_time=lambda e: e.at, idle_after=timedelta(seconds=5))
+arrivals = app.topic("arrivals", Arrival, key="tail", key_type=str, event_time=tr.ARRIVAL_TIME)
+marked = app.topic(
+    "marked", Departure, key=lambda e: e.tail, key_type=str, watermark=lambda e, t: t if e.at else None
+)
+slow = app.topic("slow", Departure, key=("tail", "at"), watermark=Every100(), time_range=(0, 10**13))
+overdue = app.topic("overdue", Overdue, key="tail", format="msgpack")
+sink = app.topic("sink", Overdue)
+shapes: tr.Topic[Circle | Square, str] = app.topic("shapes", Circle | Square, key="colour")
+cleaned = app.stream("cleaned", Departure)
+
+
+class Vehicle(tr.Actor):
+    odometer: int = 0
+    owner: str
+
+
+@app.actor
+class Aircraft(Vehicle):
+    airborne: Departure | None = None
+    captain: str
+    legs: int = tr.field(default=0, name="n")
+    stops: list[str] = []  # noqa: RUF012  # an actor's empty list is copied for each instance
+    crew: list[str] = tr.field(default_factory=list[str], ttl="8h")
+    minutes_late: tr.MapState[str, int]
+    visits: tr.MapState[tuple[str, int], Departure] = tr.field(ttl=timedelta(hours=1), ttl_time="processing")
+    log: tr.ListState[str]
+
+    @tr.process(departures)
+    def departed(self, event: Departure, ctx: tr.Context) -> None:
+        self.airborne = event
+        self.minutes_late[event.tail] = self.minutes_late.get(event.tail, 0) + 1
+        self.log.append(event.tail)
+        ctx.set_timer(event.at + 1000, name="overdue")
+        ctx.emit(cleaned, event)
+
+    @tr.process(keyed, arrivals)
+    def moved(self, event: Departure | Arrival, ctx: tr.Context[str]) -> None:
+        tail: str = ctx.key
+        ctx.emit(overdue, Overdue(tail))
+        ctx.emit(sink, Overdue(tail))
+        ctx.send(Aircraft, tail, Ping(1))
+
+    @tr.process(marked)
+    def any_struct(self, event: msgspec.Struct, ctx: tr.Context[str]) -> None: ...
+
+    @tr.process(cleaned)
+    def clean(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+    @tr.on_timer("overdue")
+    def still_up(self, ctx: tr.Context[str]) -> None:
+        if self.airborne is not None:
+            ctx.emit(overdue, Overdue(tail=ctx.key))
+
+    @tr.on_timer
+    def unnamed(self, ctx: tr.Context[str]) -> None: ...
+
+    @tr.on_processing_timer("poll")
+    def poll(self, ctx: tr.Context) -> None: ...
+
+    @tr.on_message
+    def pinged(self, message: Ping, ctx: tr.Context[str]) -> None: ...
+
+    @tr.on_message(name="pong")
+    def ponged(self, message: Arrival, ctx: tr.Context[str]) -> None: ...
+
+    @tr.query
+    def status(self, verbose: bool = False) -> str:
+        return self.captain if verbose else ""
+
+
+@app.actor(name="shapes")
+class Shapes(tr.Actor):
+    n: int = 0
+
+    @tr.process(shapes)
+    def seen(self, event: Circle | Square, ctx: tr.Context[str]) -> None:
+        ctx.emit(shapes, Circle(event.colour))
+
+
+@app.process(departures)
+def late_ones(event: Departure, ctx: tr.Context[str]) -> None:
+    ctx.emit(cleaned, event)
+
+
+@app.process(departures, arrivals, keyed, cleaned, name="all")
+def everything(event: Departure | Arrival, ctx: tr.Context[str]) -> None:
+    ctx.metrics.count("seen")
+
+
+@app.process(sink)
+def unkeyed(event: Overdue, ctx: tr.Context[bytes | None]) -> None:
+    ctx.emit(overdue, event)
+
+
+def direct(aircraft: Aircraft, event: Departure, ctx: tr.Context[str]) -> str:
+    aircraft.departed(event, ctx)
+    return aircraft.status(verbose=True)

@@ -1,0 +1,130 @@
+"""Wrong handlers and wrong calls. Each line marked as an error, and no other, has to be one for both type checkers."""
+
+from __future__ import annotations
+
+import msgspec
+
+import tailrace as tr
+
+
+class Departure(msgspec.Struct, frozen=True):
+    tail: str
+    at: int
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    tail: str
+
+
+class Ping(msgspec.Struct, frozen=True):
+    n: int
+
+
+app = tr.App("flights")
+departures = app.topic("departures", Departure, key="tail", key_type=str)
+arrivals = app.topic("arrivals", Arrival, key=lambda e: e.tail)
+numbers = app.topic("numbers", Departure, key="at", key_type=int)
+both: tr.Topic[Departure | Arrival, str] = app.topic("both", Departure | Arrival, key="tail")
+cleaned = app.stream("cleaned", Departure)
+
+app.topic("a", Departure, key=lambda e: e.tial)  # error
+app.topic("b", Departure, key="tail", event_time=lambda e: e.when)  # error
+app.topic("c", Departure, key="tail", late="ignore")  # error
+app.topic("d", Departure, key="tail", late=arrivals)  # error
+app.topic("e", Departure, key="tail", lateness="30m")  # error
+tr.App("other", on_error="ignore")  # error
+
+
+class Aircraft(tr.Actor):
+    legs: int = "none"  # error
+    stops: int = tr.field(default="none")  # error
+    minutes_late: tr.MapState[str, int]
+
+    @tr.process(departures)  # error
+    def wrong_event(self, event: Arrival, ctx: tr.Context[str]) -> None: ...
+
+    @tr.process(departures)  # error
+    def wrong_key(self, event: Departure, ctx: tr.Context[int]) -> None: ...
+
+    @tr.process(departures, arrivals)  # error
+    def one_of_two(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+    @tr.process(departures, arrivals, both)  # error
+    def two_of_three(self, event: Arrival, ctx: tr.Context[str]) -> None: ...
+
+    @tr.process(both)  # error
+    def one_of_union(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+    @tr.process(departures, numbers)  # error
+    def two_keys(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+    @tr.process(cleaned)  # error
+    def wrong_stream(self, event: Arrival, ctx: tr.Context[str]) -> None: ...
+
+    @tr.process(departures)  # error
+    def no_context(self, event: Departure) -> None: ...
+
+    @tr.process(departures)  # error
+    def swapped(self, ctx: tr.Context[str], event: Departure) -> None: ...
+
+    @tr.process(departures)  # error
+    def returning(self, event: Departure, ctx: tr.Context[str]) -> int:
+        return 1
+
+    @tr.process(departures)  # error
+    async def asynchronous(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+    @tr.process("departures")  # error
+    def by_name(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+    @tr.on_timer("overdue")  # error
+    def with_event(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+    @tr.on_timer  # error
+    def without_context(self) -> None: ...
+
+    @tr.on_processing_timer("poll")  # error
+    async def asynchronous_timer(self, ctx: tr.Context[str]) -> None: ...
+
+    @tr.on_message  # error
+    def message_alone(self, message: Ping) -> None: ...
+
+    @tr.on_message(name="ping")  # error
+    def message_returning(self, message: Ping, ctx: tr.Context[str]) -> int:
+        return message.n
+
+    @tr.process(departures)
+    def calls(self, event: Departure, ctx: tr.Context[str]) -> None:
+        ctx.emit(arrivals, event)  # error
+        ctx.emit(cleaned, Arrival(event.tail))  # error
+        ctx.emit(both, Ping(1))  # error
+        number: int = ctx.key  # error
+        ctx.set_timer("soon")  # error
+        self.minutes_late[1] = 2  # error
+        self.minutes_late["JFK"] = "late"  # error
+        self.legs = "none"  # error
+        self.leg += number  # error
+        ctx.send(Departure, "N1", Ping(1))  # error
+
+
+@app.process(departures)  # error
+def wrong_event(event: Arrival, ctx: tr.Context[str]) -> None: ...
+
+
+@app.process(departures, arrivals)  # error
+def wrong_key(event: Departure | Arrival, ctx: tr.Context[int]) -> None: ...
+
+
+@app.process(departures)  # error
+async def asynchronous(event: Departure, ctx: tr.Context[str]) -> None: ...
+
+
+class NoActor:
+    legs: int = 0
+
+
+app.actor(NoActor)  # error
+
+
+def direct(aircraft: Aircraft, event: Arrival, ctx: tr.Context[str]) -> None:
+    aircraft.calls(event, ctx)  # error
