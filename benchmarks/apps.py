@@ -1,0 +1,118 @@
+"""The measured apps. Each counts and sums the events of a key, and emits one event for each.
+
+They differ in what else they do: move a timer, change an entry of a map, read two topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import msgspec
+
+import tailrace as tr
+
+MINUTE_MS = 60_000
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    key: str
+    at: int
+    value: int
+
+
+class Total(msgspec.Struct, frozen=True, gc=False):
+    key: str
+    count: int
+    total: int
+
+
+counting = tr.App("counting", partitions=1)
+counted = counting.topic("events", Event, key="key", event_time="at", out_of_order="1s")
+totals = counting.topic("totals", Total, key="key")
+
+
+@counting.actor
+class Counter(tr.Actor):
+    count: int = 0
+    total: int = 0
+
+    @tr.process(counted)
+    def on_event(self, event: Event, ctx: tr.Context[str]) -> None:
+        self.count += 1
+        self.total += event.value
+        ctx.emit(totals, Total(event.key, self.count, self.total))
+
+
+timing = tr.App("timing", partitions=1)
+timed = timing.topic("events", Event, key="key", event_time="at", out_of_order="1s")
+timed_totals = timing.topic("totals", Total, key="key")
+
+
+@timing.actor
+class Watched(tr.Actor):
+    count: int = 0
+    total: int = 0
+    silent: int = 0
+
+    @tr.process(timed)
+    def on_event(self, event: Event, ctx: tr.Context[str]) -> None:
+        self.count += 1
+        self.total += event.value
+        ctx.set_timer(event.at + MINUTE_MS, name="silence")
+        ctx.emit(timed_totals, Total(event.key, self.count, self.total))
+
+    @tr.on_timer("silence")
+    def on_silence(self, ctx: tr.Context[str]) -> None:
+        del ctx
+        self.silent += 1
+
+
+mapping = tr.App("mapping", partitions=1)
+mapped = mapping.topic("events", Event, key="key", event_time="at", out_of_order="1s")
+mapped_totals = mapping.topic("totals", Total, key="key")
+
+
+@mapping.actor
+class Histogram(tr.Actor):
+    count: int = 0
+    total: int = 0
+    of_decade: tr.MapState[int, int]
+
+    @tr.process(mapped)
+    def on_event(self, event: Event, ctx: tr.Context[str]) -> None:
+        self.count += 1
+        self.total += event.value
+        decade = event.value // 10
+        self.of_decade[decade] = self.of_decade.get(decade, 0) + 1
+        ctx.emit(mapped_totals, Total(event.key, self.count, self.total))
+
+
+joining = tr.App("joining", partitions=1)
+left = joining.topic("left", Event, key="key", event_time="at", out_of_order="1s")
+right = joining.topic("right", Event, key="key", event_time="at", out_of_order="1s")
+joined_totals = joining.topic("totals", Total, key="key")
+
+
+@joining.actor
+class Joined(tr.Actor):
+    count: int = 0
+    total: int = 0
+
+    @tr.process(left, right)
+    def on_event(self, event: Event, ctx: tr.Context[str]) -> None:
+        self.count += 1
+        self.total += event.value
+        ctx.emit(joined_totals, Total(event.key, self.count, self.total))
+
+
+def keys(count: int) -> list[str]:
+    """The keys that events are drawn from."""
+    return [f"key-{number}" for number in range(count)]
+
+
+def events(count: int, names: Sequence[str], *, per_ms: float = 10, seed: int = 1) -> Iterator[Event]:
+    """Events of random keys, so many to a millisecond of event time, up to half a second out of order."""
+    draw, of = Random(seed).random, len(names)
+    for number in range(count):
+        yield Event(names[int(draw() * of)], int(number / per_ms) + int(draw() * 500), int(draw() * 100))

@@ -1,0 +1,78 @@
+"""Drives a task without a log: slices of decoded events in, outputs dropped, commits into a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+import tailrace as tr
+from benchmarks.measure import clock
+from tailrace.core.merge import Merge
+from tailrace.core.records import Head
+from tailrace.core.storage import Store
+from tailrace.core.task import Task, TaskSettings
+from tailrace.state import MemoryStore
+
+SLICE = 10_000
+"""Events that are read at once."""
+
+
+class Drive:
+    """One task on a store. ``tape_bytes`` is the tape of all commits so far."""
+
+    def __init__(self, app: tr.App, store: Store | None = None, settings: TaskSettings | None = None) -> None:
+        self.store = MemoryStore() if store is None else store
+        self.task = Task(app.plan(), 0, self.store, self.store.cut, lineage=b"bench", settings=settings)
+        self.tape_bytes = 0
+        self.commits = 0
+        self.commit_s = 0.0
+        self._offsets = [0] * len(self.task.plan.inputs)
+
+    def feed(self, events: Iterable[Any], number: int = 0) -> None:
+        """Take events of one input, in slices."""
+        rest = iter(events)
+        while slice_ := list(islice(rest, SLICE)):
+            self.run(number, self.heads(slice_, number))
+
+    def heads(self, events: Sequence[Any], number: int = 0) -> list[Head]:
+        """The next events of an input, as the task takes them."""
+        first = self._offsets[number]
+        self._offsets[number] += len(events)
+        return self.task.heads(number, events, first)
+
+    def run(self, number: int, heads: Sequence[Head]) -> None:
+        """Take heads of one input, and drop the outputs."""
+        task, taken = self.task, 0
+        while taken < len(heads):
+            taken = task.run(number, heads, taken)
+            while task.draining:
+                task.drain()
+        task.discard_outputs()
+
+    def merge(self, inputs: Sequence[Sequence[Any]]) -> None:
+        """Take the events of several inputs in the order that the merge gives them."""
+        merge = Merge(self.task.plan.inputs)
+        at = [0] * len(inputs)
+        for number, events in enumerate(inputs):
+            merge.unread(number, bool(events))
+        while True:
+            for number, events in enumerate(inputs):
+                if not merge.buffered(number) and at[number] < len(events):
+                    merge.offer(number, self.heads(events[at[number] : at[number] + SLICE], number))
+                    at[number] += SLICE
+                    merge.unread(number, at[number] < len(events))
+            found = merge.next_run()
+            if found is None:
+                break
+            self.run(*found)
+
+    def commit(self) -> None:
+        """Write what has changed to the store."""
+        start = clock()
+        batch = self.task.commit_batch()
+        self.store.write({**batch.rows, **batch.index_rows}, batch.cut)
+        self.task.committed()
+        self.commits += 1
+        self.commit_s += clock() - start
+        self.tape_bytes += len(batch.tape)

@@ -1,0 +1,129 @@
+"""Runs the cases, each in a process of its own, and prints target beside measured.
+
+python -m benchmarks.run                     everything, some minutes
+python -m benchmarks.run core timer          some cases
+python -m benchmarks.run --quick             everything on little data: shows that it runs, measures nothing
+python -m benchmarks.run --write-docs        also put the table into docs/performance.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import table
+from benchmarks.measure import FULL, QUICK, WALL, Row
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "performance.md"
+
+
+class Report(msgspec.Struct):
+    """What the JSON file holds."""
+
+    at: str
+    python: str
+    processor: str
+    cores: int
+    clock: str
+    quick: bool
+    rows: list[Row]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns 0 if every case ran, whatever it measured."""
+    parser = argparse.ArgumentParser(prog="benchmarks.run", description="Measure Tailrace.")
+    parser.add_argument("cases", nargs="*", help="names of cases; all by default")
+    parser.add_argument("--quick", action="store_true", help="little data: does it run?")
+    parser.add_argument("--repeats", type=int, help="pairs, or runs, of each case")
+    parser.add_argument("--out", type=Path, default=ROOT / "out", help="folder of the JSON file")
+    parser.add_argument("--write-docs", action="store_true", help="put the table into docs/performance.md")
+    parser.add_argument("--here", action="store_true", help="in this process, rows as JSON: for the profiler")
+    options = parser.parse_args(arguments)
+    names: list[str] = options.cases or _names()
+    if options.here:
+        found = _measure(names, quick=options.quick, repeats=options.repeats)
+        sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
+        return 0
+    rows: list[Row] = []
+    failed: list[str] = []
+    for name in names:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        measured = _in_a_process(name, _arguments_of(options))
+        if measured is None:
+            failed.append(name)
+        else:
+            rows += measured
+    text = table.markdown(rows)
+    print(text, end="")
+    _write(options.out, rows, quick=options.quick)
+    if options.write_docs:
+        PAGE.write_text(table.replaced(PAGE.read_text("utf-8"), text), "utf-8")
+    for name in failed:
+        print(f"the case {name!r} failed", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _names() -> list[str]:
+    from benchmarks.cases import CASES  # noqa: PLC0415  # the process that only prints need not import the framework
+
+    return list(CASES)
+
+
+def _arguments_of(options: argparse.Namespace) -> list[str]:
+    """What the process of a case has to be told."""
+    told = ["--quick"] if options.quick else []
+    return told if options.repeats is None else [*told, "--repeats", str(options.repeats)]
+
+
+def _measure(names: Sequence[str], *, quick: bool, repeats: int | None) -> list[Row]:
+    from benchmarks.cases import CASES  # noqa: PLC0415  # as above
+
+    scale = QUICK if quick else FULL
+    if repeats is not None:
+        scale = msgspec.structs.replace(scale, repeats=repeats)
+    rows = [row for name in names for row in CASES[name](scale)]
+    # On little data nothing is met or missed.
+    return [msgspec.structs.replace(row, met=None) for row in rows] if quick else rows
+
+
+def _in_a_process(name: str, told: Sequence[str]) -> list[Row] | None:
+    command = [sys.executable, "-m", "benchmarks.run", name, "--here", *told]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=False)
+    return msgspec.json.decode(done.stdout, type=list[Row]) if done.returncode == 0 else None
+
+
+def _write(folder: Path, rows: list[Row], *, quick: bool) -> None:
+    report = Report(
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        python=platform.python_version(),
+        processor=_processor(),
+        cores=os.cpu_count() or 1,
+        clock="wall" if WALL else "processor",
+        quick=quick,
+        rows=rows,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    name = "benchmarks-quick.json" if quick else "benchmarks.json"
+    (folder / name).write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""The table, for the terminal and for docs/performance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.measure import Row
+
+HEADINGS = ("case", "target", "measured", "ratio", "beside", "")
+BEGIN = "<!-- measured: begin -->"
+END = "<!-- measured: end -->"
+
+
+def number(value: float) -> str:
+    """A figure with as many digits as it is worth."""
+    if value >= 1000:
+        digits = len(str(int(value))) - 3
+        return f"{round(value, -digits):,.0f}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A line of the table, cell by cell; the last says whether the target was met."""
+    beside = "" if row.compared is None else f"{row.compared_with}: {number(row.compared)} {row.unit}"
+    return (
+        row.case,
+        row.target,
+        f"{number(row.measured)} {row.unit}",
+        "" if row.ratio is None else f"{row.ratio:.0%}",
+        "; ".join(filter(None, (beside, row.note))),
+        {True: "met", False: "missed", None: ""}[row.met],
+    )
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The table in Markdown, its columns aligned so that it can be read in the source as well."""
+    lines = [HEADINGS, *(cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    out = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in lines]
+    out.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(out) + "\n"
+
+
+def replaced(page: str, table: str) -> str:
+    """A page with what stands between its marks replaced. Raises ValueError if it has no marks."""
+    before, found, rest = page.partition(BEGIN)
+    _, closed, after = rest.partition(END)
+    if not found or not closed:
+        raise ValueError(f"the page has no {BEGIN} ... {END}")
+    return f"{before}{BEGIN}\n{table}{END}{after}"
