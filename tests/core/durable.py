@@ -4,7 +4,8 @@ import datetime as dt
 import enum
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple, Optional, Union
+from types import NoneType
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -58,14 +59,17 @@ class Typed(NamedTuple):
     values: st.SearchStrategy[Any]
 
 
+naive = dt.datetime
+"""For instants that are meant to have no zone."""
+
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 INTS = st.one_of(st.integers(-3, 3), st.integers(-(2**63), 2**64 - 1))
-ZONES = st.sampled_from([None, dt.UTC, ZoneInfo("Europe/Paris"), dt.timezone(dt.timedelta(hours=-5))])
-INSTANTS = st.datetimes(dt.datetime(1, 1, 3), dt.datetime(9999, 12, 29), timezones=ZONES)
+ZONES: Any = st.sampled_from([None, dt.UTC, ZoneInfo("Europe/Paris"), dt.timezone(dt.timedelta(hours=-5))])
+INSTANTS = st.datetimes(naive(1, 1, 3), naive(9999, 12, 29), timezones=ZONES)
 MOMENTS = st.one_of(INSTANTS, INSTANTS.map(lambda at: at.replace(fold=1)))
 
 SCALARS = [
-    Typed(None, st.none()),
+    Typed(NoneType, st.none()),
     Typed(bool, st.booleans()),
     Typed(int, INTS),
     Typed(float, st.floats()),
@@ -92,24 +96,26 @@ KEYS = [typed for typed in SCALARS if typed.type in (str, int, bytes, dt.date, U
 
 
 def _lists(of: Typed) -> Typed:
-    return Typed(list[of.type], st.lists(of.values, max_size=3))
+    return Typed(list.__class_getitem__(of.type), st.lists(of.values, max_size=3))
 
 
 def _tuples(of: Typed) -> Typed:
-    return Typed(tuple[of.type, ...], st.lists(of.values, max_size=3).map(tuple))
+    return Typed(tuple.__class_getitem__((of.type, ...)), st.lists(of.values, max_size=3).map(tuple))
 
 
 def _pairs(of: Typed) -> Typed:
-    return Typed(tuple[int, of.type], st.tuples(INTS, of.values))
+    return Typed(tuple.__class_getitem__((int, of.type)), st.tuples(INTS, of.values))
 
 
 def _dicts(of: Typed) -> Typed:
     key = KEYS[len(str(of.type)) % len(KEYS)]
-    return Typed(dict[key.type, of.type], st.dictionaries(key.values, of.values, max_size=3))
+    return Typed(
+        dict.__class_getitem__((key.type, of.type)), st.dictionaries(key.values, of.values, max_size=3)
+    )
 
 
 def _optional(of: Typed) -> Typed:
-    return Typed(Optional[of.type], st.one_of(st.none(), of.values))
+    return Typed(of.type | None, st.one_of(st.none(), of.values))
 
 
 def _structs(of: Typed, *, frozen: bool) -> Typed:
@@ -131,12 +137,12 @@ WRAPPERS: list[Callable[[Typed], Typed]] = [
 @st.composite
 def durable_types(draw: st.DrawFn) -> Typed:
     """A type, up to three deep, with its values."""
-    typed = draw(st.sampled_from(SCALARS + STRUCTS))
+    typed: Typed = draw(st.sampled_from(SCALARS + STRUCTS))
     for wrap in draw(st.lists(st.sampled_from(WRAPPERS), max_size=2)):
         typed = wrap(typed)
     if draw(st.booleans()) and typed.type in (int, float, Frozen):
         other = draw(st.sampled_from([one for one in SCALARS if one.type in (str, bytes, UUID)]))
-        typed = Typed(Union[typed.type, other.type], st.one_of(typed.values, other.values))
+        typed = Typed(typed.type | other.type, st.one_of(typed.values, other.values))
     return typed
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 
 from tailrace.core.codec import ValueCodec
-from tests.core.durable import Cat, Dog, Frozen, Loose, durable_values, same
+from tests.core.durable import Cat, Dog, Frozen, Loose, durable_values, naive, same
 
 
 @given(durable_values())
@@ -25,7 +25,7 @@ def test_a_settled_value_is_a_fixed_point(typed: tuple[Any, Any]) -> None:
     assert codec.encode(settled) == data
     again = codec.decode(data)
     assert same(again, settled)
-    assert codec.settle(again) == (data, again) or same(codec.settle(again)[1], again)
+    assert same(codec.settle(again)[1], again)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,11 @@ def test_a_settled_value_is_a_fixed_point(typed: tuple[Any, Any]) -> None:
     [
         (float, 1, 1.0),
         (list[float], [1, 2.5], [1.0, 2.5]),
-        (dt.datetime, dt.datetime(2020, 7, 1, tzinfo=ZoneInfo("Europe/Paris")), dt.datetime(2020, 6, 30, 22, tzinfo=dt.UTC)),
+        (
+            dt.datetime,
+            dt.datetime(2020, 7, 1, tzinfo=ZoneInfo("Europe/Paris")),
+            dt.datetime(2020, 6, 30, 22, tzinfo=dt.UTC),
+        ),
         (tuple[int, ...], [1, 2], (1, 2)),
         (list[int], (1, 2), [1, 2]),
         (float, math.inf, math.inf),
@@ -47,7 +51,10 @@ def test_a_settled_value_is_a_fixed_point(typed: tuple[Any, Any]) -> None:
     ],
 )
 def test_settling_gives_what_a_restart_would_read(declared: Any, value: Any, settled: Any) -> None:
-    assert same(ValueCodec[Any](declared).settle(value)[1], settled)
+    codec = ValueCodec[Any](declared)
+    data, found = codec.settle(value)
+    assert same(found, settled)
+    assert data == codec.encode(settled)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +69,7 @@ def test_settling_gives_what_a_restart_would_read(declared: Any, value: Any, set
         (str, b"a"),
         (bool, 1),
         (list[int], [1, "2"]),
-        (dt.date, dt.datetime(2020, 1, 1)),
+        (dt.date, naive(2020, 1, 1)),
         (Frozen, Loose),
         (Cat | Dog, {"type": "Bird"}),
         (list[int], {"a": 1}),
@@ -75,7 +82,7 @@ def test_a_value_of_another_type_is_refused(declared: Any, value: Any) -> None:
 
 def test_two_names_for_one_list_are_two_lists_after_a_restart() -> None:
     shared: list[str] = []
-    settled = ValueCodec(tuple[list[str], list[str]]).settle((shared, shared))[1]
+    settled = ValueCodec[Any](tuple[list[str], list[str]]).settle((shared, shared))[1]
     assert settled[0] is not settled[1]
 
 
@@ -90,9 +97,9 @@ print(json.dumps([
 ]))
 """
 SAMPLES: list[tuple[Any, Any]] = [
-    (dict[str, int], {name: number for number, name in enumerate("the quick brown fox jumps over".split())}),
+    (dict[str, int], {name: at for at, name in enumerate(["the", "quick", "brown", "fox"])}),
     (dict[Decimal, str], {Decimal("1.5"): "a", Decimal(7): "b"}),
-    (dt.datetime, dt.datetime(2020, 10, 25, 2, 30, fold=1)),
+    (dt.datetime, naive(2020, 10, 25, 2, 30, fold=1)),
     (dt.datetime, dt.datetime(2020, 10, 25, 2, 30, tzinfo=dt.UTC)),
     (dt.time, dt.time(2, 30, tzinfo=dt.timezone(dt.timedelta(hours=2)))),
     (list[float], [math.nan, -0.0, 1e308]),

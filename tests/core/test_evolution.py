@@ -1,0 +1,149 @@
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core import rows
+from tailrace.core.errors import IncompatibleStateError
+from tailrace.core.evolution import compatibility, evolve, schema_rows
+from tailrace.core.plan import Plan
+from tailrace.core.schema import ActorSchema, decode_schemas
+
+
+class Event(msgspec.Struct):
+    tail: str
+    number: int
+
+
+def plan_of(
+    annotations: dict[str, Any], *, name: str = "Aircraft", key: str = "tail", **defaults: Any
+) -> Plan:
+    """The plan of an app with one actor that has these fields."""
+    app = tr.App("flights")
+    events = app.topic("events", Event, key=key)
+    key_type = {"tail": str, "number": int}[key]
+
+    def seen(self: Any, event: Event, ctx: Any) -> None: ...
+
+    seen.__annotations__["ctx"] = tr.Context[key_type]  # type: ignore[valid-type]  # a different one in each app
+    body = {
+        "__annotations__": annotations,
+        "seen": tr.process(events)(seen),
+        "__module__": __name__,
+        **defaults,
+    }
+    app.actor(name=name)(cast(Any, type(tr.Actor))("Aircraft", (tr.Actor,), body))
+    return app.plan()
+
+
+def schema_of(annotations: dict[str, Any], **options: Any) -> ActorSchema:
+    return plan_of(annotations, **options).actors[0].schema
+
+
+def stored_by(plan: Plan, before: bytes | None = None) -> bytes:
+    written, _ = schema_rows(plan, before)
+    row = written.get(rows.SCHEMA_ROW, before)
+    assert row is not None
+    return row
+
+
+def test_a_first_start_stores_the_schema_and_a_second_has_nothing_to_do() -> None:
+    plan = plan_of({"legs": int}, legs=0)
+    row = stored_by(plan)
+    assert decode_schemas(row) == {"Aircraft": plan.actors[0].schema}
+    assert schema_rows(plan, row) == ({}, ())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        ({"a": int}, {"a": int, "b": int}, [("added", "b")]),
+        ({"a": int, "b": int}, {"a": int}, [("removed", "b")]),
+        ({"a": int}, {"a": float}, [("widened", "a")]),
+        ({"a": int}, {"a": int | None}, [("widened", "a")]),
+        ({"a": int}, {"a": str}, [("incompatible", "a")]),
+        ({"a": int}, {"a": tr.MapState[str, int]}, [("incompatible", "a")]),
+        ({"a": tr.MapState[str, int]}, {"a": tr.MapState[str, float]}, [("widened", "a")]),
+        ({"a": tr.MapState[str, int]}, {"a": tr.MapState[int, int]}, [("incompatible", "a")]),
+        ({"a": tr.ListState[int]}, {"a": tr.ListState[int | None]}, [("widened", "a")]),
+        ({"a": tr.ListState[int]}, {"a": tr.ListState[str]}, [("incompatible", "a")]),
+        ({"a": int}, {"a": int}, []),
+    ],
+)
+def test_a_change_of_the_declaration_is_told(
+    before: dict[str, Any], after: dict[str, Any], changes: list[tuple[str, str]]
+) -> None:
+    def schema(annotations: dict[str, Any]) -> ActorSchema:
+        return schema_of(
+            annotations, **{name: 0 for name, kind in annotations.items() if kind in (int, float, str)}
+        )
+
+    found = compatibility(schema(before), schema(after))
+    assert [(change.kind, change.field) for change in found] == changes
+
+
+def test_a_field_keeps_its_state_under_its_stored_name() -> None:
+    before = schema_of({"legs": int}, legs=0)
+    after = schema_of({"flights": int}, flights=tr.field(default=0, name="legs"))
+    assert not compatibility(before, after)
+
+
+def test_another_time_to_live_is_told_and_allowed() -> None:
+    before = schema_of({"legs": int}, legs=tr.field(default=0))
+    after = schema_of({"legs": int}, legs=tr.field(default=0, ttl="1h"))
+    (change,) = compatibility(before, after)
+    assert (change.kind, change.stored, change.declared) == (
+        "ttl",
+        "no ttl",
+        "ttl of 3600000 ms by event time",
+    )
+
+
+def test_another_key_type_is_refused() -> None:
+    found = compatibility(schema_of({}, key="tail"), schema_of({}, key="number"))
+    assert [(change.kind, change.field, change.stored) for change in found] == [
+        ("incompatible", "key", "str")
+    ]
+
+
+def test_an_incompatible_change_stops_the_start_and_names_actor_field_types_and_mend() -> None:
+    row = stored_by(plan_of({"legs": int, "tail": str}, legs=0, tail=""))
+    with pytest.raises(IncompatibleStateError) as caught:
+        schema_rows(plan_of({"legs": str, "tail": int}, legs="", tail=0), row)
+    error = caught.value
+    assert (error.actor, error.field, error.stored, error.declared) == ("Aircraft", "legs", "int", "str")
+    assert "name=" in str(error)
+    assert "tail" in str(error), "all that has to be mended is named at once"
+
+
+def test_a_new_field_without_default_is_refused() -> None:
+    row = stored_by(plan_of({"legs": int}, legs=0))
+    with pytest.raises(IncompatibleStateError, match="Give the field a default"):
+        schema_rows(plan_of({"legs": int, "tail": str}, legs=0), row)
+
+
+def test_a_removed_actor_is_reported_and_kept() -> None:
+    row = stored_by(plan_of({"legs": int}, legs=0))
+    changed, orphans = schema_rows(plan_of({"wings": int}, name="Bird", wings=2), row)
+    assert orphans == ("Aircraft",)
+    assert sorted(decode_schemas(changed[rows.SCHEMA_ROW] or b"")) == ["Aircraft", "Bird"]
+
+
+def test_a_removed_map_is_reported_until_it_is_declared_again() -> None:
+    with_notes = plan_of({"notes": tr.MapState[str, int], "log": tr.ListState[int], "legs": int}, legs=0)
+    without = plan_of({"log": tr.ListState[int]})
+    row = stored_by(with_notes)
+    changed, orphans = schema_rows(without, row)
+    assert orphans == ("Aircraft.notes",)
+    row = changed[rows.SCHEMA_ROW] or b""
+    assert schema_rows(without, row) == ({}, ("Aircraft.notes",))
+    assert schema_rows(with_notes, row)[1] == ()
+    with pytest.raises(IncompatibleStateError):
+        schema_rows(plan_of({"notes": tr.MapState[int, int]}), row)
+
+
+def test_what_is_stored_is_the_same_however_often_it_is_merged() -> None:
+    first, second = schema_of({"a": int, "b": int}, a=0, b=0), schema_of({"a": float}, a=0.0)
+    once, _ = evolve(first, second)
+    assert evolve(once, second) == (once, [])
