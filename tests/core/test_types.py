@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from tailrace.core import types
 from tailrace.core.codec import ValueCodec
-from tailrace.core.errors import DurableTypeError, DurableValueError, UnsetFieldError
+from tailrace.core.errors import DefinitionError, DurableTypeError, DurableValueError, UnsetFieldError
 from tailrace.core.types import (
     CODEC_ERRORS,
     check_durable,
+    check_emitted,
     explain,
     is_fixed_point,
     is_immutable,
@@ -164,8 +165,8 @@ def test_aliases_generics_and_recursive_structs_are_durable(declared: Any) -> No
         (Frozen | Loose, "msgspec can decode"),
         (Bag, "Say what it holds"),
         (list[Bag], "Say what it holds"),
-        (Frugal, "without it"),
-        (dict[str, Frugal | None], "without it"),
+        (Frugal, "leave it out"),
+        (dict[str, Frugal | None], "leave it out"),
         (complex, "msgspec.Struct"),
         ("Unknown", "name classes"),
     ],
@@ -189,6 +190,28 @@ def test_a_type_is_spelled_as_it_is_written() -> None:
         "Any",
         "None",
     ]
+
+
+class Tagged(msgspec.Struct):
+    tags: set[str]
+
+
+@pytest.mark.parametrize("declared", [Frozen, Bag, Data, Movie, dict[str, Any], Node, Cat | Dog])
+def test_an_event_may_be_of_types_that_are_not_durable(declared: Any) -> None:
+    check_emitted(declared, topic="overdue")
+
+
+@pytest.mark.parametrize("declared", [Tagged, list[Tagged], frozenset[int], Frugal, dict[str, Frugal | None]])
+def test_an_event_whose_bytes_depend_on_the_process_cannot_be_emitted(declared: Any) -> None:
+    with pytest.raises(DefinitionError, match="'overdue'") as caught:
+        check_emitted(declared, topic="overdue")
+    assert caught.value.mend
+
+
+def test_omit_defaults_goes_by_identity() -> None:
+    made, read = Frugal(), msgspec.json.decode(b'{"name":"unknown"}', type=Frugal)
+    assert made == read
+    assert msgspec.json.encode(made) != msgspec.json.encode(read)
 
 
 # --- fixed points and immutable types ---

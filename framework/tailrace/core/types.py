@@ -9,7 +9,7 @@ decoded.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import Flag
 from types import UnionType
@@ -19,7 +19,7 @@ import msgspec
 from msgspec import inspect
 
 from tailrace.core.codec import ValueCodec
-from tailrace.core.errors import DurableTypeError, DurableValueError, UnsetFieldError
+from tailrace.core.errors import DefinitionError, DurableTypeError, DurableValueError, UnsetFieldError
 from tailrace.core.guards import NoGuardError, Scope, is_plain_frozen, struct_class
 
 CODEC_ERRORS: Final = (msgspec.MsgspecError, OverflowError, UnicodeEncodeError, RecursionError, TypeError)
@@ -28,17 +28,20 @@ CODEC_ERRORS: Final = (msgspec.MsgspecError, OverflowError, UnicodeEncodeError, 
 
 _PATH = re.compile(r"`\$\.([^.`\[]+)")
 _A_STRUCT = "Make it a msgspec.Struct."
+_NO_SET = "Its order differs between processes: use dict[K, None], or tr.MapState[K, None]."
+_NO_OMISSION = (
+    "It writes or omits a default by object identity, so equal values have different bytes: leave it out."
+)
 _REFUSED: dict[type[inspect.Type], str] = {
     inspect.AnyType: "Say what it holds: a msgspec.Struct, or a union of the types that occur.",
     inspect.ByteArrayType: "Use bytes.",
     inspect.CustomType: _A_STRUCT,
     inspect.DataclassType: _A_STRUCT,
     inspect.ExtType: _A_STRUCT,
-    inspect.FrozenDictType: "Use dict.",
-    inspect.FrozenSetType: "Its order differs between processes: use dict[K, None], or tr.MapState[K, None].",
+    inspect.FrozenSetType: _NO_SET,
     inspect.MemoryViewType: "Use bytes.",
     inspect.RawType: "Use bytes, or the type that it would be decoded to.",
-    inspect.SetType: "Its order differs between processes: use dict[K, None], or tr.MapState[K, None].",
+    inspect.SetType: _NO_SET,
     inspect.TypedDictType: _A_STRUCT,
 }
 _SCALARS = (
@@ -56,6 +59,7 @@ _SCALARS = (
     inspect.EnumType,
     inspect.LiteralType,
 )
+_GROUPS = (inspect.UnionType, inspect.TupleType)
 
 
 def spell(declared: Any) -> str:
@@ -83,86 +87,83 @@ def check_durable(declared: Any, *, owner: str, field: str) -> None:
             field=field,
             mend="Declare one type that msgspec can decode; name classes where this module can see them.",
         ) from error
-    _Check(owner, field, spell(declared)).node(node)
+    for part in _parts(node, set()):
+        why, mend = _objection(part)
+        if mend:
+            told = f"{spell(declared)} cannot be stored" + (
+                f": {why}" if why != f"it contains {spell(declared)}" else ""
+            )
+            raise DurableTypeError(told, owner=owner, field=field, mend=mend)
 
 
-class _Check:
-    """One walk through a type; stops at the first part that is not durable."""
+def check_emitted(declared: Any, *, topic: str) -> None:
+    """Raise DefinitionError if what is written for an event may depend on more than its value.
 
-    def __init__(self, owner: str, field: str, spelled: str) -> None:
-        self._owner = owner
-        self._field = field
-        self._spelled = spelled
-        self._seen: set[type] = set()
+    The bytes of outputs are compared between runs. A set is written in an order that differs between processes; a
+    struct with ``omit_defaults`` leaves out a field that holds the very object of its default, which a value that was
+    read back from the store is not.
+    """
+    for part in _parts(inspect.type_info(declared), set()):
+        why, mend = _objection(part)
+        if isinstance(part, inspect.SetType | inspect.FrozenSetType) or mend == _NO_OMISSION:
+            raise DefinitionError(
+                f"events of type {spell(declared)} cannot be emitted to {topic!r}: {why}",
+                mend=_NO_OMISSION
+                if mend == _NO_OMISSION
+                else "Its order differs between processes: use a sorted list.",
+            )
 
-    def refuse(self, what: str, mend: str) -> DurableTypeError:
-        told = f"{self._spelled} cannot be stored"
-        if what:
-            told += f": {what}"
-        return DurableTypeError(told, owner=self._owner, field=self._field, mend=mend)
 
-    def node(self, node: inspect.Type) -> None:
-        mend = _REFUSED.get(type(node))
-        if mend is not None:
-            part = _spell_node(node)
-            raise self.refuse("" if part == self._spelled else f"it contains {part}", mend)
-        match node:
-            case inspect.Metadata():
-                self.node(node.type)
-            case inspect.EnumType():
-                if issubclass(node.cls, Flag):
-                    raise self.refuse(f"{spell(node.cls)} is a Flag", "Store an int, or one bool per flag.")
-            case inspect.UnionType():
-                self.nodes(node.types)
-            case inspect.ListType() | inspect.VarTupleType():
-                self.node(node.item_type)
-            case inspect.TupleType():
-                self.nodes(node.item_types)
-            case inspect.NamedTupleType():
-                self.nodes([field.type for field in node.fields])
-            case inspect.DictType():
-                self.dict_key(node.key_type)
-                self.node(node.value_type)
-            case inspect.StructType():
-                self.struct(node)
-            case _:
-                pass
-
-    def nodes(self, nodes: Sequence[inspect.Type]) -> None:
-        for node in nodes:
-            self.node(node)
-
-    def dict_key(self, node: inspect.Type) -> None:
-        match node:
-            case inspect.Metadata():
-                self.dict_key(node.type)
-            case inspect.UnionType():
-                for member in node.types:
-                    self.dict_key(member)
-            case inspect.TupleType():
-                for item in node.item_types:
-                    self.dict_key(item)
-            case _:
-                self.node(node)
-                if not isinstance(node, _SCALARS):
-                    raise self.refuse(
-                        f"a dict's key cannot be {_spell_node(node)}",
+def _objection(part: inspect.Type) -> tuple[str, str]:
+    """Why a type that has this part is not durable, and the mend; empty if it may be."""
+    refused = _REFUSED.get(type(part))
+    if refused is not None:
+        return f"it contains {_spell_node(part)}", refused
+    match part:
+        case inspect.EnumType() if issubclass(part.cls, Flag):
+            return f"{spell(part.cls)} is a Flag", "Store an int, or one bool per flag."
+        case inspect.DictType():
+            for key in _parts(part.key_type, set()):
+                if not isinstance(key, (*_SCALARS, *_GROUPS)):
+                    return (
+                        f"a dict's key cannot be {_spell_node(key)}",
                         "Use str, int, bytes, a date or time, Decimal, UUID, an enum, or a tuple of these.",
                     )
+        case inspect.StructType() if struct_class(part).__struct_config__.omit_defaults:
+            return f"{spell(struct_class(part))} has omit_defaults", _NO_OMISSION
+        case _:
+            pass
+    return "", ""
 
-    def struct(self, node: inspect.StructType) -> None:
-        cls = struct_class(node)
-        if cls in self._seen:
+
+def _parts(node: inspect.Type, seen: set[type]) -> Iterator[inspect.Type]:
+    """A type and all that it is made of, each class once."""
+    inner: Iterable[inspect.Type] = ()
+    match node:
+        case inspect.Metadata():
+            yield from _parts(node.type, seen)
             return
-        self._seen.add(cls)
-        if cls.__struct_config__.omit_defaults:
-            raise self.refuse(
-                f"{spell(cls)} has omit_defaults",
-                "It writes or omits a default by object identity, so equal values have different bytes: "
-                "store a struct without it.",
-            )
-        for field in node.fields:
-            self.node(field.type)
+        case inspect.UnionType():
+            inner = node.types
+        case inspect.CollectionType():
+            inner = [node.item_type]
+        case inspect.TupleType():
+            inner = node.item_types
+        case inspect.DictType():
+            inner = [node.key_type, node.value_type]
+        case (
+            inspect.StructType()
+            | inspect.NamedTupleType()
+            | inspect.DataclassType()
+            | inspect.TypedDictType()
+        ) if node.cls not in seen:
+            seen.add(node.cls)
+            inner = [field.type for field in node.fields]
+        case _:
+            pass
+    yield node
+    for one in inner:
+        yield from _parts(one, seen)
 
 
 def _spell_node(node: inspect.Type) -> str:
@@ -188,29 +189,14 @@ def is_immutable(declared: Any) -> bool:
 
     False for a type of which this is not known; only types that msgspec cannot use at all raise (TypeError).
     """
-    return _immutable(inspect.type_info(declared), set())
-
-
-def _immutable(node: inspect.Type, seen: set[type]) -> bool:
-    match node:
-        case inspect.Metadata():
-            return _immutable(node.type, seen)
-        case inspect.UnionType():
-            return all(_immutable(member, seen) for member in node.types)
-        case inspect.TupleType():
-            return all(_immutable(item, seen) for item in node.item_types)
-        case inspect.VarTupleType():
-            return _immutable(node.item_type, seen)
-        case inspect.NamedTupleType():
-            return all(_immutable(field.type, seen) for field in node.fields)
-        case inspect.StructType():
-            cls = struct_class(node)
-            if cls in seen:
-                return True
-            seen.add(cls)
-            return is_plain_frozen(cls) and all(_immutable(field.type, seen) for field in node.fields)
-        case _:
-            return isinstance(node, (*_SCALARS, inspect.FloatType))
+    return all(
+        is_plain_frozen(struct_class(part))
+        if isinstance(part, inspect.StructType)
+        else isinstance(
+            part, (*_SCALARS, *_GROUPS, inspect.FloatType, inspect.NamedTupleType, inspect.VarTupleType)
+        )
+        for part in _parts(inspect.type_info(declared), set())
+    )
 
 
 def normaliser(declared: Any, *, owner: str = "", field: str = "") -> Callable[[Any], Any]:
