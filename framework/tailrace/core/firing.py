@@ -71,6 +71,8 @@ class Firing:
             instance = table.load(key)
             if table.is_absent(instance):
                 del table.live[key]
+                if name[:1] == rows.EXPIRY:
+                    units.cells.disarm(domain, time_ms, table, key_bytes, name)
                 return
         context = units.context
         context.key = key

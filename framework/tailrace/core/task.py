@@ -110,6 +110,7 @@ class Task:
         self._schema_rows, self.orphans = schema_rows(plan, state.get(rows.SCHEMA_ROW))
         """``orphans``: actors and fields whose state is kept though nothing declares them any more."""
         self._watermarks = Watermarks(plan.inputs)
+        self._context.watermark = self._watermarks.task_ms
         self._inputs = [InputHeads(plan, one, partition) for one in plan.inputs]
         self.positions = {one.name: (positions or {}).get(one.name, 0) for one in plan.inputs}
         self.totals = tape.Totals() if start is None else msgspec.structs.replace(start.totals)

@@ -89,15 +89,23 @@ def _replay_partition(
         task.committed()
     compare = _Comparison(plan, partition)
     compare.outputs(emitted, outputs)
-    live = dict(store.scan(*_ALL_ROWS))
-    compare.rows("the replay", live, dict(again.scan(*_ALL_ROWS)))
+    live, index = _without_index(store)
+    compare.rows("the replay", live, _without_index(again)[0])
+    compare.index(live, index)
     folded, cut = _folded(log, plan.changelog_topic, partition)
-    compare.rows("the changelog", {row: v for row, v in live.items() if not rows.is_local(row)}, folded)
+    compare.rows("the changelog", live, folded)
     held = None if store.cut is None else decode_store_cut(store.cut).core
     compare.cuts("the replay", held, again.cut)
     compare.cuts("the changelog", held, cut)
     totals = task.totals
     return len(records), totals.records, totals.fired, len(outputs), len(live)
+
+
+def _without_index(store: Store) -> tuple[dict[bytes, bytes], set[bytes]]:
+    """The rows of a store that count, and the keys of those that are derived from them."""
+    found = dict(store.scan(*_ALL_ROWS))
+    index = {row for row in found if rows.is_local(row)}
+    return {row: value for row, value in found.items() if row not in index}, index
 
 
 def _folded(log: MemoryLog, changelog: str, partition: int) -> tuple[dict[bytes, bytes], bytes | None]:
@@ -155,6 +163,15 @@ class _Comparison:
             mend=_MEND,
         )
 
+    def index(self, live: dict[bytes, bytes], index: set[bytes]) -> None:
+        """The index names every timer and expiry there is. It may name more, as what is named is looked up."""
+        for row, value in live.items():
+            if missing := rows.derived_index_rows(row, None, value).keys() - index:
+                raise ReplayDivergedError(
+                    f"the index of {self._place} does not have {self._row(row)}: {min(missing)!r} is missing",
+                    mend="This is a mistake of the framework: please report it.",
+                )
+
     def cuts(self, name: str, live: bytes | None, other: bytes | None) -> None:
         """Where both stand."""
         if live == other:
@@ -177,7 +194,7 @@ class _Comparison:
             return f"{what} of {parts.actor} of key {key!r}" + (
                 f" ({parts.rest[1:]!r})" if parts.rest else ""
             )
-        return "the index of timers" if row[:1] == rows.INDEX else f"the row {row!r}"
+        return f"the row {row!r}"
 
     def _value(self, row: bytes, value: bytes | None) -> str:
         if value is None:
