@@ -293,7 +293,7 @@ def watermark_class(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", watermark=tr.WatermarkGenerator)
 
 
-@said("set[int] cannot be stored: it contains set (owner 'Slow', field 'seen'). ...")
+@said("set[int] cannot be stored (owner 'Slow', field 'seen'). ...")
 def watermark_with_fields_that_cannot_be_stored(d: Deck) -> None:
     class Slow(tr.WatermarkGenerator):
         seen: set[int] = set()

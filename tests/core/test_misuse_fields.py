@@ -25,7 +25,7 @@ class Seen(msgspec.Struct):
     places: list[str]
 
 
-@said("set[str] cannot be stored: it contains set (owner 'Aircraft', field 'places'). ...")
+@said("set[str] cannot be stored (owner 'Aircraft', field 'places'). ...")
 def field_of_a_type_that_cannot_be_stored(d: Deck) -> None:
     class Aircraft(tr.Actor):
         places: set[str] = set()
@@ -37,7 +37,7 @@ def field_that_holds_anything(d: Deck) -> None:
         last: Any = None
 
 
-@said("set[str] cannot be stored: it contains set (owner 'Aircraft', field 'places'). ...")
+@said("set[str] cannot be stored (owner 'Aircraft', field 'places'). ...")
 def map_value_that_cannot_be_stored(d: Deck) -> None:
     class Aircraft(tr.Actor):
         places: tr.MapState[str, set[str]]

@@ -43,6 +43,34 @@ def process_of_a_name(d: Deck) -> None:
         def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
 
 
+@said(
+    "@tr.process was given 0, which is no topic and no stream. Declare it first: topic = "
+    "app.topic(name, Event, key=...). If there is one, a field of the class with its name hides it: rename the field."
+)
+def topic_hidden_by_a_field(d: Deck) -> None:
+    departures = d.departures
+
+    class Aircraft(tr.Actor):
+        departures: int = 0
+
+        @tr.process(departures)
+        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+
+@said(
+    "@tr.process was given tr.field(...), which is no topic and no stream. Declare it first: topic = "
+    "app.topic(name, Event, key=...). If there is one, a field of the class with its name hides it: rename the field."
+)
+def topic_hidden_by_a_field_that_says_more(d: Deck) -> None:
+    departures = d.departures
+
+    class Aircraft(tr.Actor):
+        departures: list[str] = tr.field(default_factory=list)
+
+        @tr.process(departures)
+        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+
 @said("@tr.process names a topic twice. Name each once.")
 def one_topic_named_twice(d: Deck) -> None:
     class Aircraft(tr.Actor):

@@ -43,6 +43,9 @@ class FieldSpec:
         self.ttl = ttl
         self.ttl_time = ttl_time
 
+    def __repr__(self) -> str:
+        return "tr.field(...)"
+
     @property
     def has_default(self) -> bool:
         """Whether a new instance has a value for the field."""

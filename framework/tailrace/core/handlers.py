@@ -240,9 +240,11 @@ def check_edges(edges: tuple[Any, ...], decorator: str) -> None:
         )
     for edge in edges:
         if not isinstance(edge, Edge):
+            mend = "Declare it first: topic = app.topic(name, Event, key=...)."
+            if not isinstance(edge, (str, type)):
+                mend += " If there is one, a field of the class with its name hides it: rename the field."
             raise DefinitionError(
-                f"{decorator} was given {edge!r}, which is no topic and no stream",
-                mend="Declare it first: topic = app.topic(name, Event, key=...).",
+                f"{decorator} was given {edge!r}, which is no topic and no stream", mend=mend
             )
     if len(set(edges)) < len(edges):
         raise DefinitionError(f"{decorator} names a topic twice", mend="Name each once.")

@@ -90,9 +90,9 @@ def check_durable(declared: Any, *, owner: str, field: str) -> None:
     for part in _parts(node, set()):
         why, mend = _objection(part)
         if mend:
-            told = f"{spell(declared)} cannot be stored" + (
-                f": {why}" if why != f"it contains {spell(declared)}" else ""
-            )
+            spelled = spell(declared)
+            it_is_that = why == f"it contains {spelled.partition('[')[0]}"
+            told = f"{spelled} cannot be stored" + ("" if it_is_that else f": {why}")
             raise DurableTypeError(told, owner=owner, field=field, mend=mend)
 
 
