@@ -14,7 +14,8 @@ from tailrace.core.context import Context
 from tailrace.core.errors import DefinitionError
 from tailrace.core.handlers import Handler, ProcessRole, QueryRole, check_edges, check_shape, place_of
 from tailrace.core.plan import OnError, Plan
-from tailrace.core.topic import Edge, Stream, Topic, TopicOptions, declare_topic, legal_name
+from tailrace.core.topic import Edge, Stream, Topic, TopicOptions
+from tailrace.core.topic_declaration import declare_topic, legal_name
 from tailrace.core.types import spell
 
 E = TypeVar("E")
