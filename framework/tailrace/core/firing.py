@@ -77,7 +77,7 @@ class Firing:
         context = units.context
         context.key = key
         context.is_late = False
-        context.event_time = time_ms if domain == rows.EVENT_TIME else self.marks.task_ms + 1
+        context.event_time = time_ms if domain == rows.EVENT_TIME else max(self.marks.task_ms + 1, 0)
         if name[:1] == rows.EXPIRY:
             units.totals.fired += table.expire(instance, domain, time_ms, name)
             return

@@ -8,7 +8,13 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.collections import MISSING
-from tailrace.core.errors import StateLeakError, UnsetFieldError, WrongPartitionError
+from tailrace.core.errors import (
+    CorruptStateError,
+    NewerFormatError,
+    StateLeakError,
+    UnsetFieldError,
+    WrongPartitionError,
+)
 from tailrace.core.partitioner import partition_of
 from tailrace.core.parts import Parts, TimerId
 from tailrace.core.plan import ActorPlan
@@ -97,11 +103,26 @@ class Table:
             self._bind(instance, key, key_bytes, _ABSENT, has_timers=False)
             cells.undo.append((self.live, key, MISSING))
         else:
-            instance = self.decode(row[1:])
+            instance = self._read(key, row)
             self._bind(instance, key, key_bytes, _CLEAN, has_timers=bool(row[0] & rows.HAS_TIMERS))
             self._weight += _WEIGHT + 3 * len(row)
         self.live[key] = instance
         return instance
+
+    def _read(self, key: Any, row: bytes) -> Any:
+        if row[0] & 0xF0 > rows.FORMAT:
+            raise NewerFormatError(
+                f"the state of {self.plan.name} {key!r} is of format {row[0] >> 4}, "
+                f"this version of tailrace reads up to {rows.FORMAT >> 4}",
+                mend="It was written by a newer version. Run that version, or a later one.",
+            )
+        try:
+            return self.decode(row[1:])
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise CorruptStateError(
+                f"the state of {self.plan.name} {key!r} cannot be read: {error}",
+                mend="Move the state folder away: it is restored from the changelog.",
+            ) from error
 
     def _bind(self, instance: Any, key: Any, key_bytes: bytes, mark: int, *, has_timers: bool) -> None:
         instance._tr_key = key
@@ -250,7 +271,9 @@ class Table:
     def is_pending(self, domain: int, time_ms: int, key_bytes: bytes, name: bytes) -> bool:
         """Whether an entry of a queue is a user's timer and still true."""
         key = self.plan.key_codec.decode(key_bytes)
-        instance = self.live.get(key) or self.load(key)
+        instance = self.live.get(key)
+        if instance is None:
+            instance = self.load(key)
         if self.is_absent(instance):
             del self.live[key]
             return False

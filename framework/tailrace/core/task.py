@@ -286,16 +286,18 @@ class Task:
                         else:
                             seal(instance)
                     else:
-                        if not by_event and judged:
-                            said = self._said(plan, event, time_ms)
                         units.record(number, offset, record, to, key, event)
                     if chained:
                         units.deliver_chained(key)
                         context._route, context._table = route, table
+                    if not by_event:
+                        said = NOTHING if (number, offset) in skips else self._said(plan, event, time_ms)
                 except Exception as error:  # noqa: BLE001  # whatever a handler raises fails its unit
                     if image != b"" and table is not None:
-                        touched.append((table, key, image))
+                        touched.insert(0, (table, key, image))  # before what streams have touched
                     units.failed(error, mark, number, offset, record)
+                    if not by_event:
+                        said = NOTHING
                 taken += 1
                 if context.is_late:
                     context.is_late = False
@@ -459,12 +461,17 @@ class Task:
         return ()
 
     def _said(self, plan: InputPlan, event: Any, time_ms: int) -> int:
-        """The watermark that an event states by itself, or NOTHING."""
+        """The watermark that an event states by itself, or NOTHING. It says nothing where its handlers failed."""
         generator = self._watermarks.generators[plan.index]
-        if generator is not None:
-            said = generator.on_event(event, time_ms)
-        else:
+        if generator is None:
             said = None if plan.punctuate is None else plan.punctuate(event, time_ms)
+        else:
+            before = msgspec.msgpack.encode(generator)
+            try:
+                said = generator.on_event(event, time_ms)
+            except Exception:
+                self._watermarks.generators[plan.index] = msgspec.msgpack.decode(before, type=type(generator))
+                raise
         return NOTHING if said is None else said
 
     def _not_draining(self) -> None:

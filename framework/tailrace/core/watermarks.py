@@ -15,10 +15,17 @@ finds its records late. None of this reads a clock; that an input is idle is tol
 
 from __future__ import annotations
 
+import msgspec
+
 from tailrace.core.plan import InputPlan, WatermarkGenerator
 
 NOTHING = -(1 << 62)
 """The watermark before anything was seen: below any event time."""
+
+
+def copy(generator: WatermarkGenerator) -> WatermarkGenerator:
+    """A generator of the same state: each task has its own."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(generator), type=type(generator))
 
 
 class Watermarks:
@@ -31,7 +38,7 @@ class Watermarks:
         self.of_input = [NOTHING] * len(inputs)
         self.idle = [False] * len(inputs)
         self.ended = [False] * len(inputs)
-        self.generators: list[WatermarkGenerator | None] = [plan.generator for plan in inputs]
+        self.generators = [None if plan.generator is None else copy(plan.generator) for plan in inputs]
         self.task_ms = NOTHING
 
     def ceiling(self, but: int) -> int:
