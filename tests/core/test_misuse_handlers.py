@@ -3,6 +3,7 @@
 # pyright: reportGeneralTypeIssues=false, reportUntypedFunctionDecorator=false, reportAssignmentType=false
 # pyright: reportIncompatibleVariableOverride=false, reportIncompatibleMethodOverride=false
 # pyright: reportInvalidTypeForm=false, reportRedeclaration=false, reportUndefinedVariable=false
+# ruff: noqa: F841  # a topic that a field hides is not used
 # Misuse is the subject here, and the checkers would refuse most of it.
 """A misused handler fails when its class is made, and says what to do instead."""
 

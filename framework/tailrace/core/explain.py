@@ -8,7 +8,9 @@ from typing import Any
 
 from tailrace.core.actor import Actor, declaration_of
 
-_NO_ATTRIBUTE = re.compile(r"'(?:[^']*\.)?(\w+)' object (?:has no attribute '(\w+)'|attribute '(\w+)' is read-only)")
+_NO_ATTRIBUTE = re.compile(
+    r"'(?:[^']*\.)?(\w+)' object (?:has no attribute '(\w+)'|attribute '(\w+)' is read-only)"
+)
 
 
 def explain_attribute_error(error: AttributeError) -> str | None:
