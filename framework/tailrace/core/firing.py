@@ -57,7 +57,10 @@ class Firing:
             except BaseException:
                 queue.put_back(entry)
                 raise
-        units.context._table = units.context._instance = units.context._route = None
+        context = units.context
+        context._table = context._instance = context._route = None
+        # The next handler draws from its own beginning, whether or not timers have fired before it.
+        context._draws, context._random = 0, None
 
     def _fire(self, domain: int, entry: Entry) -> None:
         """Fire what an entry of a queue names, if it is still true."""
