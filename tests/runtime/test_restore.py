@@ -20,6 +20,7 @@ from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.restore import FORMAT, Restore, StoreCut, decode_store_cut
+from tailrace.runtime.slices import PartitionSettings
 from tests.runtime.world import Kill, World, run_dry
 
 DAY_MS = 86_400_000
@@ -64,6 +65,22 @@ class TestState:
         world.running()
         assert world.rows() == expected
         assert 0 < world.log.start_offset("shop.changelog", 0) < whole[-1].offset
+
+    def test_a_kill_at_any_operation_of_a_restore_is_made_good_by_the_next_one(self) -> None:
+        clean = made()
+        expected = clean.rows()
+        settings = PartitionSettings(restore_batch=3)
+        clean.new_store()
+        clean.operations.clear()
+        clean.running(settings=settings)
+        assert clean.operations.count("stored") > 5
+        for number in range(1, len(clean.operations) + 1):
+            world = made()
+            world.new_store()
+            with world.striking(number, Kill()), pytest.raises(Kill):
+                world.running(settings=settings)
+            world.running(settings=settings)
+            assert world.rows() == expected, number
 
     def test_a_store_that_stands_at_the_end_is_not_written(self) -> None:
         world = made()
@@ -134,6 +151,16 @@ class TestOldState:
                     world.running()
                 world.running()
             assert world.rows() == self.expected, number
+
+    def test_a_store_that_was_killed_on_its_way_to_the_end_is_no_fresher_for_it(self) -> None:
+        world = self.away(11)
+        with world.striking("store", Kill(), times=1), pytest.raises(Kill):
+            world.running(settings=PartitionSettings(restore_batch=3))
+        with world.striking("stored", Kill(), times=1), pytest.raises(Kill):
+            world.running(settings=PartitionSettings(restore_batch=3))
+        world.now_ms += 3 * 3_600_000
+        world.running()
+        assert world.rows() == self.expected
 
     def test_a_store_brought_to_the_end_is_fresh_again(self) -> None:
         world = self.away(11)

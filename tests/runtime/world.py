@@ -98,12 +98,18 @@ def one_input_app() -> tr.App:
             self.total += event.amount
             for after_ms in (20, 20 + event.amount, 100):
                 ctx.set_timer(event.at + after_ms)
+            ctx.set_timer(event.at + 40, name="quiet")
             ctx.emit(said, Said(event.shop, f"sold {self.total} {ctx.watermark}"))
 
         @tr.on_timer
         def later(self, ctx: tr.Context[str]) -> None:
             self.total += 100
             ctx.emit(said, Said(ctx.key, f"later {self.total} {ctx.event_time}"))
+
+        @tr.on_timer("quiet")
+        def quiet(self, ctx: tr.Context[str]) -> None:
+            ctx.emit(said, Said(ctx.key, f"quiet {self.total} {ctx.random.random()}"))
+            ctx.clear()
 
     return app
 
@@ -179,7 +185,7 @@ class World:
             self.store,
             lambda: self.now_ms,
             lineage=LINEAGE,
-            settings=self.settings,
+            settings=options.pop("settings", self.settings),
             **options,
         )
 
