@@ -1,4 +1,4 @@
-# ruff: noqa: RUF012  # an actor's empty list is copied for each instance
+# an actor's empty list is copied for each instance
 from __future__ import annotations
 
 import gc

@@ -5,10 +5,12 @@ import pytest
 
 import tailrace as tr
 from tailrace.core import rows
-from tailrace.core.errors import IncompatibleStateError
+from tailrace.core.errors import IncompatibleStateError, UsageError
 from tailrace.core.evolution import compatibility, evolve, schema_rows
 from tailrace.core.plan import Plan
 from tailrace.core.schema import ActorSchema, decode_schemas
+from tailrace.core.task import Task
+from tailrace.state import MemoryStore
 
 
 class Event(msgspec.Struct):
@@ -147,3 +149,83 @@ def test_what_is_stored_is_the_same_however_often_it_is_merged() -> None:
     first, second = schema_of({"a": int, "b": int}, a=0, b=0), schema_of({"a": float}, a=0.0)
     once, _ = evolve(first, second)
     assert evolve(once, second) == (once, [])
+
+
+def orphaned_world() -> tuple[MemoryStore, Any]:
+    """A store with state of two actors, one of them with a map, a list and a timer; and the plan without them."""
+
+    class Event(msgspec.Struct):
+        key: str
+        at: int
+
+    def app_of(old: bool) -> Any:
+        app = tr.App("orphans", partitions=1)
+        events = app.topic("events", Event, key="key", event_time="at")
+
+        class Kept(tr.Actor):
+            count: int = 0
+            if old:
+                notes: tr.MapState[str, int]
+
+            @tr.process(events)
+            def take(self, event: Event, ctx: tr.Context) -> None:
+                self.count += 1
+                if old:
+                    self.notes["n"] = 1
+
+        class Gone(tr.Actor):
+            items: tr.ListState[int]
+
+            @tr.process(events)
+            def take(self, event: Event, ctx: tr.Context) -> None:
+                self.items.append(1)
+                ctx.set_timer(event.at + 1_000_000, "later")
+
+            @tr.on_timer("later")
+            def later(self, ctx: tr.Context) -> None: ...
+
+        app.actor(Kept)
+        if old:
+            app.actor(Gone)
+        return app.plan(), Event
+
+    store = MemoryStore()
+    plan, event = app_of(old=True)
+    task = Task(plan, 0, store)
+    task.run(0, task.heads(0, [event("a", 1), event("b", 2)], 0))
+    batch = task.commit_batch()
+    store.write({**batch.rows, **batch.index_rows}, batch.cut)
+    return store, app_of(old=False)[0]
+
+
+def restarted(store: MemoryStore, plan: Any, drop: tuple[str, ...] = ()) -> Task:
+    task = Task(plan, 0, store, store.cut, drop=drop)
+    batch = task.commit_batch()
+    store.write({**batch.rows, **batch.index_rows}, batch.cut)
+    task.committed()
+    return task
+
+
+def rows_of(store: MemoryStore, actor: str) -> list[bytes]:
+    return [row for row, _ in store.scan(b"", b"\xff") if actor.encode() in row[:20] and row[:1] in b"si"]
+
+
+def test_the_state_of_what_is_declared_no_more_is_dropped_only_when_told() -> None:
+    store, plan = orphaned_world()
+    before = rows_of(store, "Gone")
+    assert before
+    assert restarted(store, plan).orphans == ("Gone", "Kept.notes")
+    assert rows_of(store, "Gone") == before
+    restarted(store, plan, drop=("Gone",))
+    assert rows_of(store, "Gone") == []
+    assert any(b"notes" in row for row in rows_of(store, "Kept"))
+    assert restarted(store, plan, drop=("Gone", "Kept.notes")).orphans == ("Kept.notes",)
+    assert not any(b"notes" in row for row in rows_of(store, "Kept"))
+    assert len(rows_of(store, "Kept")) == 2
+    assert restarted(store, plan).orphans == ()
+
+
+def test_the_state_of_what_is_declared_cannot_be_dropped() -> None:
+    store, plan = orphaned_world()
+    with pytest.raises(UsageError, match=r"Kept is declared.*Gone, Kept.notes"):
+        restarted(store, plan, drop=("Kept",))

@@ -3,7 +3,6 @@
 # pyright: reportGeneralTypeIssues=false, reportUntypedFunctionDecorator=false, reportAssignmentType=false
 # pyright: reportIncompatibleVariableOverride=false, reportIncompatibleMethodOverride=false
 # pyright: reportInvalidTypeForm=false, reportRedeclaration=false, reportUndefinedVariable=false
-# ruff: noqa: RUF012
 # Misuse is the subject here, and the checkers would refuse most of it.
 """A misused app or topic fails when it is declared, and says what to do instead."""
 

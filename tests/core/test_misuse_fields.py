@@ -3,7 +3,6 @@
 # pyright: reportGeneralTypeIssues=false, reportUntypedFunctionDecorator=false, reportAssignmentType=false
 # pyright: reportIncompatibleVariableOverride=false, reportIncompatibleMethodOverride=false
 # pyright: reportInvalidTypeForm=false, reportRedeclaration=false, reportUndefinedVariable=false
-# ruff: noqa: RUF012
 # Misuse is the subject here, and the checkers would refuse most of it.
 """A misused field or class body of an actor fails when the class is made, and says what to do instead."""
 

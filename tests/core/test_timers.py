@@ -37,7 +37,10 @@ def queue_over(index: Index, limit: int, *, stored: bool) -> TimerQueue:
 
 Timer = tuple[int, int, bytes, bytes]
 timers = st.tuples(
-    st.integers(0, 30), st.integers(0, 1), st.sampled_from([b"k", b"l", b"\x00"]), st.sampled_from([b"nx", b"ny"])
+    st.integers(0, 30),
+    st.integers(0, 1),
+    st.sampled_from([b"k", b"l", b"\x00"]),
+    st.sampled_from([b"nx", b"ny"]),
 )
 
 
@@ -75,7 +78,8 @@ def test_timers_come_out_in_order_whatever_is_kept_in_memory(operations: list[ob
             time_ms, actor, key, name = operation
             pending.add((time_ms, actor, key, name))
             queue.push(time_ms, actor, key, name)
-    assert committed >= set() and set(queue.latest_first()) >= pending
+    assert committed >= set()
+    assert set(queue.latest_first()) >= pending
 
 
 def test_memory_is_bounded_by_the_limit_once_committed() -> None:
@@ -107,4 +111,5 @@ def test_a_pop_can_be_put_back() -> None:
     entry = queue.pop()
     assert queue.due_ms == FOREVER
     queue.put_back(entry)
-    assert queue.due_ms == 7 and queue.pop() == entry
+    assert queue.due_ms == 7
+    assert queue.pop() == entry

@@ -17,8 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
+import msgspec
+
 from tailrace.core import rows
-from tailrace.core.errors import UsageError
+from tailrace.core.errors import CorruptStateError, DurableValueError, UsageError
+from tailrace.core.types import CODEC_ERRORS
 
 if TYPE_CHECKING:
     from tailrace.core.parts import Parts
@@ -73,12 +76,22 @@ class Entries:
             if stored is None:
                 value = MISSING
             else:
-                value = self._plan.decode(rows.unpack_entry(stored)[0])
+                value = self._decode(rows.unpack_entry(stored)[0])
             self._parts.table.cells.undo.append((self._live, name, MISSING))
             self._live[name] = value
         if value is not MISSING and not self._plan.immutable:
             self._touch(name)
         return value
+
+    def _decode(self, data: bytes) -> Any:
+        try:
+            return self._plan.decode(data)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise CorruptStateError(
+                f"an entry of {self._parts.table.plan.name}.{self._plan.attr} of the key {self._parts.key!r} "
+                f"cannot be read: {error}",
+                mend="Move the state folder away: it is restored from the changelog.",
+            ) from error
 
     def _touch(self, name: bytes) -> None:
         if name not in self._touched:
@@ -117,10 +130,21 @@ class Entries:
                 if check is not None:
                     value = check(value)
                     live[name] = value
-                encoded = plan.encode(value)
-                if mutable:
-                    undo.append((live, name, MISSING))
-                    live[name] = plan.decode(encoded)
+                try:
+                    encoded = plan.encode(value)
+                    if mutable:
+                        undo.append((live, name, MISSING))
+                        live[name] = plan.decode(encoded)
+                        encoded = plan.encode(
+                            live[name]
+                        )  # an int in a list of floats, say, is a float by now
+                except CODEC_ERRORS as error:
+                    raise DurableValueError(
+                        f"a value is not of its declared type: {error}",
+                        owner=self._parts.table.plan.cls.__name__,
+                        field=plan.attr,
+                        mend="Convert it before it is stored, or declare the type that the entries have.",
+                    ) from error
                 if plan.ttl_ms is None:
                     data = rows.STAYS + encoded
                 else:
@@ -136,12 +160,14 @@ class Entries:
     def _with_expiry(self, name: bytes, encoded: bytes) -> bytes:
         """The entry's bytes with its expiry: renewed if the value was written or changed, else as it was."""
         plan, parts, stored = self._plan, self._parts, self._stored(name)
+        before = None
         if stored is not None:
-            data, expiry = rows.unpack_entry(stored)
+            data, before = rows.unpack_entry(stored)
             if data == encoded and name not in self._written:
-                return rows.pack_entry(encoded, plan.ttl_domain, expiry)
+                return rows.pack_entry(encoded, plan.ttl_domain, before)
         expiry = parts.table.cells.expiry(plan.ttl_domain, plan.ttl_ms)
-        if stored is None:
+        # Out of order, what is written later may expire earlier; renewed to a later time, it is looked at in between.
+        if before is None or expiry < before:
             self.arm(name, expiry)
         return rows.pack_entry(encoded, plan.ttl_domain, expiry)
 

@@ -18,6 +18,7 @@ from uuid import UUID
 from typing_extensions import TypeVar
 
 from tailrace.core import rows
+from tailrace.core.collections import MISSING
 from tailrace.core.durations import to_ms
 from tailrace.core.errors import TimerLoopError, UsageError
 from tailrace.core.records import RawOutput
@@ -49,22 +50,40 @@ class Metrics:
     a replay.
     """
 
-    __slots__ = ("_noted",)
+    __slots__ = ("_noted", "_undo")
 
-    def __init__(self, noted: list[Measurement]) -> None:
-        self._noted = noted
+    def __init__(self) -> None:
+        self._noted: dict[int, Measurement] = {}
+        self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
+
+    def bind(self, undo: list[tuple[dict[Any, Any], Any, Any]]) -> None:
+        """Have what a unit measures taken back with the unit."""
+        self._undo = undo
+
+    def take(self) -> list[Measurement]:
+        """All that was measured since ``clear``."""
+        return list(self._noted.values())
+
+    def clear(self) -> None:
+        """What was measured is on its way."""
+        self._noted.clear()
+
+    def _note(self, measurement: Measurement) -> None:
+        number = len(self._noted)
+        self._undo.append((self._noted, number, MISSING))
+        self._noted[number] = measurement
 
     def count(self, name: str, n: float = 1) -> None:
         """Add ``n`` to a counter."""
-        self._noted.append(Measurement("count", name, n))
+        self._note(Measurement("count", name, n))
 
     def gauge(self, name: str, value: float) -> None:
         """Set a gauge."""
-        self._noted.append(Measurement("gauge", name, value))
+        self._note(Measurement("gauge", name, value))
 
     def observe(self, name: str, value: float) -> None:
         """Add a value to a histogram."""
-        self._noted.append(Measurement("observe", name, value))
+        self._note(Measurement("observe", name, value))
 
 
 class Context(Generic[K]):
@@ -77,7 +96,6 @@ class Context(Generic[K]):
         "_fired",
         "_instance",
         "_lineage",
-        "_noted",
         "_origin",
         "_outputs",
         "_plan",
@@ -116,9 +134,8 @@ class Context(Generic[K]):
         self._lineage = lineage
         self._timer_cap = timer_cap
         self._outputs: list[RawOutput] = []
-        self._noted: list[Measurement] = []
         self._chained: deque[tuple[Stream[Any], Any]] = deque()
-        self.metrics = Metrics(self._noted)
+        self.metrics = Metrics()
         self._timer_ids: dict[tuple[int, int, str], tuple[int, bytes]] = {}
         self._table: Table | None = None
         self._instance: Any = None
@@ -148,7 +165,9 @@ class Context(Generic[K]):
         if edge.is_stream:
             self._chained.append((edge, event))
         else:
-            self._outputs.append((edge.name, edge.encode_key(event), edge.encode(event), self.event_time, ()))
+            self._outputs.append(
+                (edge.name, edge.encode_key(event), edge.encode_emitted(event), self.event_time, ())
+            )
 
     def send(self, actor: type[Actor], key: Any, message: Any) -> None:
         """Send a message to an instance of another actor, or of the same.

@@ -6,15 +6,17 @@ dropped, and so do its maps and lists; its plain fields go when their row is nex
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from tailrace.core import rows
-from tailrace.core.errors import IncompatibleStateError
+from tailrace.core.errors import IncompatibleStateError, UsageError
 from tailrace.core.schema import ActorSchema, decode_schemas, encode_schemas
 from tailrace.core.type_evolution import Change, evolve_fields, evolve_key
 
 if TYPE_CHECKING:
     from tailrace.core.plan import Plan
+    from tailrace.core.storage import StateReader
 
 
 def evolve(stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, list[Change]]:
@@ -51,11 +53,14 @@ def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> ActorSche
     return schema
 
 
-def schema_rows(plan: Plan, stored: bytes | None) -> tuple[dict[bytes, bytes | None], tuple[str, ...]]:
+def schema_rows(
+    plan: Plan, stored: bytes | None, dropped: Collection[str] = ()
+) -> tuple[dict[bytes, bytes | None], tuple[str, ...]]:
     """The rows to write with the next commit so that the stored schema is right, and what is stored for nobody.
 
     The latter are the names of actors and of maps and lists (``Aircraft.notes``) that are declared no more and whose
-    rows are kept. Raises IncompatibleStateError, NewerFormatError or CorruptStateError.
+    rows are kept, those being ``dropped`` included for the last time. Raises IncompatibleStateError, NewerFormatError
+    or CorruptStateError, and UsageError if one is to be dropped that is still declared.
     """
     before = {} if stored is None else decode_schemas(stored)
     after = dict(before)
@@ -70,5 +75,42 @@ def schema_rows(plan: Plan, stored: bytes | None) -> tuple[dict[bytes, bytes | N
         for field in after[name].past
         if field.kind != "value" and field.name not in {one.name for one in after[name].fields}
     ]
+    for name in dropped:
+        owner, _, field = name.partition(".")
+        if owner in declared and (not field or field in {one.name for one in after[owner].fields}):
+            raise UsageError(
+                f"the state of {name} is to be dropped, but {name} is declared",
+                mend=f"What can be dropped: {', '.join(sorted(orphans)) or 'nothing'}.",
+            )
+        if name not in orphans:
+            continue
+        if not field:
+            del after[owner]
+        else:
+            schema = after[owner]
+            after[owner] = ActorSchema(
+                schema.key,
+                schema.fields,
+                tuple(one for one in schema.past if one.name != field or one.kind == "value"),
+            )
     row = encode_schemas(after)
     return ({} if row == stored else {rows.SCHEMA_ROW: row}), tuple(sorted(orphans))
+
+
+def orphan_rows(
+    state: StateReader, orphan: str
+) -> tuple[dict[bytes, bytes | None], dict[bytes, bytes | None]]:
+    """The rows that take an orphan out of the changelog and the store, and those of the index that go with them.
+
+    They are as many as it has rows, and are held in memory together.
+    """
+    actor, _, field = orphan.partition(".")
+    prefix = rows.actor_prefix(actor)
+    kinds = (b"m" + field.encode() + b"\0", b"l" + field.encode() + b"\0")
+    gone: dict[bytes, bytes | None] = {}
+    index: dict[bytes, bytes | None] = {}
+    for row, value in state.scan(prefix, rows.prefix_end(prefix)):
+        if not field or rows.read_state_row(row).rest.startswith(kinds):
+            gone[row] = None
+            index |= rows.derived_index_rows(row, value, None)
+    return gone, index

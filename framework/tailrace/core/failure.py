@@ -53,8 +53,9 @@ def handler_error(
     if timer is not None:
         actor = timer[0].name
     place = "a handler" if route is None else route.name
+    hints: list[str] = getattr(error, "__notes__", [])
     return HandlerError(
-        f"{place} failed with {type(error).__name__}: {error}",
+        f"{place} failed with {' '.join([f'{type(error).__name__}: {error}', *hints])}",
         app=plan.app,
         actor=actor,
         handler=None if route is None else route.name,

@@ -12,12 +12,12 @@ from tailrace.core.errors import (
     CorruptStateError,
     NewerFormatError,
     StateLeakError,
-    UnsetFieldError,
     WrongPartitionError,
 )
 from tailrace.core.partitioner import partition_of
 from tailrace.core.parts import Parts, TimerId
 from tailrace.core.plan import ActorPlan
+from tailrace.core.types import CODEC_ERRORS, explain
 
 if TYPE_CHECKING:
     from tailrace.core.cells import Cells
@@ -168,16 +168,13 @@ class Table:
         self.seal(instance)
         try:
             encoded = self.encode(instance)
-        except AttributeError as error:
-            raise UnsetFieldError(
-                f"a handler of {plan.name} has left a field unset: {error}",
-                owner=plan.name,
-                mend="Give the field a default, or set it in every handler that can be the first of a key.",
-            ) from None
+            if cells.reload or not plan.fixed:
+                settled = self.live[key] = self._reborn(instance, encoded)
+                encoded = self.encode(settled)  # an int in a list of floats, say, is a float by now
+        except (*CODEC_ERRORS, AttributeError) as error:
+            raise explain(error, plan.cls, instance) from error
         if plan.ttls:
             self._renew(instance, image, encoded)
-        if cells.reload or not plan.fixed:
-            self.live[key] = self._reborn(instance, encoded)
         if self.images is not None:
             self.images[key] = encoded
 

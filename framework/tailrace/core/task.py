@@ -26,7 +26,7 @@ cannot be seen from a handler.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ from tailrace.core import rows, tape
 from tailrace.core.cells import Cells
 from tailrace.core.context import Context
 from tailrace.core.errors import CorruptStateError, UsageError
-from tailrace.core.evolution import schema_rows
+from tailrace.core.evolution import orphan_rows, schema_rows
 from tailrace.core.firing import Firing
 from tailrace.core.heads import BoundRoute, InputHeads
 from tailrace.core.plan import InputPlan, Plan
@@ -65,7 +65,7 @@ class Task:
 
     ``state`` and ``cut`` say where it starts; without a cut it is new and begins at ``positions`` (0 where nothing is
     said), with ``lineage`` as the seed of all its randomness. ``replaying`` gives it the skips of a tape: then a
-    handler that fails without one is a ReplayDivergedError. Raises IncompatibleStateError if what is stored cannot be
+    handler that fails without one is a ReplayDivergedError. ``drop`` names orphans (see ``orphans``) whose state goes with the first commit. Raises IncompatibleStateError if what is stored cannot be
     read as what is declared.
     """
 
@@ -80,6 +80,7 @@ class Task:
         positions: Mapping[str, int] | None = None,
         settings: TaskSettings | None = None,
         replaying: bool = False,
+        drop: Collection[str] = (),
     ) -> None:
         self.plan = plan
         self.partition = partition
@@ -107,8 +108,15 @@ class Task:
         )
         self._context: Context[Any] = Context(plan, self.lineage, settings.timer_loop_cap)
         self._cells.context = self._context
-        self._schema_rows, self.orphans = schema_rows(plan, state.get(rows.SCHEMA_ROW))
-        """``orphans``: actors and fields whose state is kept though nothing declares them any more."""
+        self._context.metrics.bind(self._cells.undo)
+        self._own_rows, self.orphans = schema_rows(plan, state.get(rows.SCHEMA_ROW), drop)
+        """``orphans``: actors, maps and lists whose state is kept though nothing declares them any more."""
+        self._own_index: dict[bytes, bytes | None] = {}
+        self._dropping = bool(drop)
+        for orphan in drop:
+            gone, index = orphan_rows(state, orphan)
+            self._own_rows |= gone
+            self._own_index |= index
         self._watermarks = Watermarks(plan.inputs)
         self._context.watermark = self._watermarks.task_ms
         self._inputs = [InputHeads(plan, one, partition) for one in plan.inputs]
@@ -187,7 +195,9 @@ class Task:
     @property
     def dirty(self) -> bool:
         """Whether anything has happened since the last commit."""
-        return bool(self._tape.causes) or bool(self._context._outputs) or self._firing.draining
+        return (
+            self._dropping or bool(self._tape.causes) or bool(self._context._outputs) or self._firing.draining
+        )
 
     @property
     def dirty_count(self) -> int:
@@ -247,6 +257,7 @@ class Task:
             seal, settle, live = table.seal, table.settle, table.live
         epoch = cells.epoch
         context._route, context._table = route, table
+        context._draws, context._random = 0, None
         try:
             for offset, time_ms, key, event, record in islice(heads, start, None):
                 to = routes
@@ -286,7 +297,7 @@ class Task:
                         else:
                             seal(instance)
                     else:
-                        units.record(number, offset, record, to, key, event)
+                        units.record(number, offset, record, to, key, event, mark)
                     if chained:
                         units.deliver_chained(key)
                         context._route, context._table = route, table
@@ -296,6 +307,7 @@ class Task:
                     if image != b"" and table is not None:
                         touched.insert(0, (table, key, image))  # before what streams have touched
                     units.failed(error, mark, number, offset, record)
+                    context._salt, context._route, context._table = inputs.salt, route, table
                     if not by_event:
                         said = NOTHING
                 taken += 1
@@ -314,9 +326,12 @@ class Task:
                     firing.drain()
                     if firing.draining:
                         break
-                    context._salt = inputs.salt
+                    context._salt, context._draws, context._random = inputs.salt, 0, None
                     context._route, context._table = route, table
         finally:
+            if context.is_late:  # it was not taken, and will be judged again
+                context.is_late = False
+                totals.late -= 1
             marks.of_input[number], marks.task_ms = own, watermark
             totals.records += taken - start - refused
             if taken > start:
@@ -403,7 +418,8 @@ class Task:
         if self._context._outputs:
             raise UsageError("outputs are waiting", mend="Call take_outputs() before commit_batch().")
         batch, index = self._cells.collect()
-        batch.update(self._schema_rows)
+        batch.update(self._own_rows)
+        index.update(self._own_index)
         marks, inputs = self._watermarks, self.plan.inputs
         cut = tape.Cut(
             tape.FORMAT,
@@ -439,16 +455,16 @@ class Task:
             tape.environment(self.settings.timezones) if first else None,
         )
         return CommitBatch(
-            batch, index, tape.encode(cut), tape.encode(record), cut.positions, self._context._noted.copy()
+            batch, index, tape.encode(cut), tape.encode(record), cut.positions, self._context.metrics.take()
         )
 
     def committed(self) -> None:
         """The last batch is durable and ``state`` gives its rows back."""
         self._cells.committed()
         self._tape.committed()
-        self._schema_rows = {}
+        self._own_rows, self._own_index, self._dropping = {}, {}, False
         self._noted_start = True
-        self._context._noted.clear()
+        self._context.metrics.clear()
 
     # --- parts of a step ---
 

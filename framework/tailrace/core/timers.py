@@ -50,7 +50,7 @@ class TimerQueue:
         self._domain = domain
         self._state = state
         self._number_of = number_of
-        self._limit = limit
+        self._limit = max(2, limit)
         self._heap: list[Entry] = []
         self._beyond: set[Entry] = set()
         self._horizon_ms = -FOREVER if stored else FOREVER

@@ -18,7 +18,7 @@ from tailrace.core.annotations import members_of
 from tailrace.core.event_time import RECORD_TIME, TimeSource, WatermarkGenerator, time_reader
 from tailrace.core.keys import KeyCodec, key_codec_for
 from tailrace.core.plan import Late, OnError, TimeKind, WatermarkKind
-from tailrace.core.types import is_immutable, spell
+from tailrace.core.types import check_emitted, is_immutable, spell
 
 E = TypeVar("E")
 K = TypeVar("K", default=Any)
@@ -101,6 +101,7 @@ class Topic(Edge[E, K]):
     __slots__ = (
         "decode",
         "encode",
+        "encode_emitted",
         "encode_key",
         "immutable",
         "key_codec",
@@ -127,6 +128,8 @@ class Topic(Edge[E, K]):
         self.partitions = partitions
         self.settings = settings
         self.encode, self.decode = _codec(type, settings.format)
+        self.encode_emitted: Callable[[Any], bytes] = self._checked_encode
+        """``encode`` for what is emitted, whose bytes must follow from the value alone. Checked at the first use."""
         self.immutable = is_immutable(type)
         self.key_of = key_of
         self.key_codec: KeyCodec = key_codec_for(bytes if key_of is None else key_type)
@@ -134,6 +137,11 @@ class Topic(Edge[E, K]):
         self.time_of: Callable[[Any], int | None] | None = None
         if settings.time_kind == "field":
             self.time_of = time_reader(type, settings.event_time, f"the topic {name!r}")
+
+    def _checked_encode(self, event: Any) -> bytes:
+        check_emitted(self.type, topic=self.name)
+        self.encode_emitted = self.encode
+        return self.encode(event)
 
     def internal(self, name: str) -> Topic[E, K]:
         """A topic of the same events, times and keys, under another name: where records go to be keyed as declared."""

@@ -14,6 +14,7 @@ from tailrace.core import tape
 from tailrace.core.cells import Cells
 from tailrace.core.context import Context
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, UsageError
+from tailrace.core.explain import explain_attribute_error
 from tailrace.core.failure import dead_letter_headers, handler_error, is_handlers_fault
 from tailrace.core.heads import BoundRoute
 from tailrace.core.plan import ActorPlan, Plan, Route
@@ -59,9 +60,11 @@ class Units:
         to: Sequence[BoundRoute],
         key: Any,
         event: Any,
+        mark: int,
     ) -> None:
-        """Run the handlers of a record, unless it is to be skipped."""
+        """Run the handlers of a record, unless it is to be skipped: then nothing of it remains."""
         if self.skips and (number, offset) in self.skips:
+            del self.context._outputs[mark:]
             self.skip(number, offset, record)
         else:
             for route, table in to:
@@ -128,7 +131,7 @@ class Units:
             context._salt = salt + deliveries
             for route in self.plan.routes_of_stream[stream.index]:
                 self.invoke(route, None if route.target is None else tables[route.target.index], key, event)
-        context._salt = salt
+        context._salt = salt  # if one fails, the next unit sets its own
 
     # --- failures ---
 
@@ -153,6 +156,9 @@ class Units:
         self.cells.rollback()
         if not is_handlers_fault(error):
             raise error
+        hint = explain_attribute_error(error) if isinstance(error, AttributeError) else None
+        if hint is not None:
+            error.add_note(hint)
         failure = handler_error(self.plan, self.partition, error, route, number, at, context.key, timer)
         if self.replaying:
             raise ReplayDivergedError(

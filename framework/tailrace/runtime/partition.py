@@ -110,6 +110,7 @@ class Partition:
                 lineage=self._lineage,
                 positions=found.positions,
                 settings=self.settings.task,
+                drop=self.settings.drop,
             )
             self._slices = Slices(task, self._reader, found.writer, self.settings, self._clock())
             self.lifecycle.on(Event.RESTORED)

@@ -47,6 +47,8 @@ class PartitionSettings:
     """For how long the changelog may give nothing while it is being restored from."""
     restore_batch: int = 20_000
     """How many records of the changelog are applied to the store at once."""
+    drop: frozenset[str] = frozenset()
+    """Orphans (``Task.orphans``) whose state goes with the first commit."""
     task: TaskSettings = field(default_factory=TaskSettings)
 
 
