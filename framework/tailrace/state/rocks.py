@@ -10,8 +10,7 @@ and restoring reads them again; what it must never do is hold part of a batch, o
   it (measured too) every crash would lose what no file holds yet, up to 700,000 rows, to be read again from the log.
 - A write that failed ends the store: the next one might succeed (RocksDB resumes by itself when a disk has room again)
   and leave a hole behind a newer cut. Only opening it anew tells what it holds.
-- rocksdict's iterators end where they meet an error, and say nothing. A scan therefore asks, at its end, whether
-  the end was one.
+- An iterator of RocksDB ends where it meets an error. A scan therefore asks, at its end, whether the end was one.
 
 RocksDB keeps the interpreter to itself in `get`, `put` and `write`: scale by processes, not by threads.
 """
@@ -20,12 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
-from typing import Any
 from weakref import WeakSet
 
-from rocksdict import Rdict, ReadOptions, WriteBatch
+from rocksdict import Rdict, RdictIter, ReadOptions, WriteBatch
 
 from tailrace.core.errors import StateUnavailableError
 from tailrace.state.failures import as_state_error
@@ -141,7 +138,7 @@ class RocksStore:
             return
         self._closed = True
         for cursor in list(self._cursors):
-            cursor.items = None  # an open iterator would keep the database open
+            cursor.iterator = None  # an open iterator would keep the database open
         try:
             self._database.close()
         except Exception as error:
@@ -159,38 +156,47 @@ class RocksStore:
 
     def _scan(self, start: bytes, options: ReadOptions) -> Iterator[tuple[bytes, bytes]]:
         try:
-            items = self._database.items(from_key=start, read_opt=options)
+            iterator = self._database.iter(options)
+            iterator.seek(start)
         except Exception as error:
             raise as_state_error(error, self.path, "scanning rows") from error
-        cursor = _Cursor(items, options)
+        cursor = _Cursor(iterator, options)
         self._cursors.add(cursor)
-        return self._read(cursor, start)
+        return self._read(cursor)
 
-    def _read(self, cursor: _Cursor, last: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def _read(self, cursor: _Cursor) -> Iterator[tuple[bytes, bytes]]:
         size = _FIRST_CHUNK
-        while chunk := cursor.fetch(size):
-            yield from chunk
-            last = chunk[-1][0]
-            size = min(size * 4, _CHUNK)
-        try:
-            if cursor.items is None:
+        while True:
+            if cursor.iterator is None:
                 raise StateUnavailableError("the store was closed during a scan", path=str(self.path))
-            probe = self._database.iter(cursor.options)
-            probe.seek(last + b"\0")
-            probe.status()
-        except Exception as error:
-            raise as_state_error(error, self.path, "scanning rows") from error
+            try:
+                chunk = _fetch(cursor.iterator, size)
+            except Exception as error:
+                raise as_state_error(error, self.path, "scanning rows") from error
+            yield from chunk
+            if len(chunk) < size:
+                return
+            size = min(size * 4, _CHUNK)
 
 
 class _Cursor:
-    """An iterator of RocksDB, and with it the options, whose bound RocksDB points to without owning it."""
+    """An iterator of RocksDB, and with it its options: they hold the bound, which RocksDB points to without owning it."""
 
-    __slots__ = ("__weakref__", "items", "options")
+    __slots__ = ("__weakref__", "iterator", "options")
 
-    def __init__(self, items: Iterator[tuple[Any, Any]], options: ReadOptions) -> None:
-        self.items: Iterator[tuple[bytes, bytes]] | None = items
+    def __init__(self, iterator: RdictIter, options: ReadOptions) -> None:
+        self.iterator: RdictIter | None = iterator
         self.options = options
 
-    def fetch(self, size: int) -> list[tuple[bytes, bytes]]:
-        """The next rows; none when the rows, or the store, have ended."""
-        return [] if self.items is None else list(islice(self.items, size))
+
+def _fetch(iterator: RdictIter, size: int) -> list[tuple[bytes, bytes]]:
+    """The next rows, fewer than ``size`` only at the end."""
+    valid, key, value, step = iterator.valid, iterator.key, iterator.value, iterator.next
+    rows: list[tuple[bytes, bytes]] = []
+    while len(rows) < size:
+        if not valid():
+            iterator.status()  # raises where the end is an error
+            break
+        rows.append((key(), value()))
+        step()
+    return rows

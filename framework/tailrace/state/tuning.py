@@ -33,8 +33,9 @@ DEFAULT_BUDGET_BYTES = 256 * MIB
 class StateMemory:
     """Memory that the stores of a process share: cached blocks, indexes, filters and rows not yet in a file.
 
-    ``budget_bytes`` bounds it, up to what a running compaction and open iterators hold (some tens of MiB). A quarter of
-    it is for writes; the rest, and what writes do not use, caches reads.
+    ``budget_bytes`` bounds it, up to what waits to be flushed (a store has at most three buffers of an eighth of the
+    budget) and what a compaction and open iterators hold (some tens of MiB). A quarter of it is for writes; the rest, and
+    what writes do not use, caches reads.
     """
 
     def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
