@@ -27,6 +27,7 @@ from tailrace.core.errors import (
     DurableTypeError,
     DurableValueError,
     HandlerError,
+    ReplayDivergedError,
     TailraceError,
     UsageError,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "HandlerError",
     "ListState",
     "MapState",
+    "ReplayDivergedError",
     "Stream",
     "TailraceError",
     "Topic",

@@ -15,6 +15,7 @@ Changes of ``live`` and ``pending`` are dictionary assignments noted in the unit
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 import msgspec
@@ -32,6 +33,9 @@ V = TypeVar("V")
 
 MISSING: Final[Any] = object()
 """In an undo list and in ``live``: that there is nothing."""
+
+_SHOWN = 20
+"""Entries that ``repr`` shows; a collection may be larger than memory."""
 
 _KEEP_LIVE = 1024
 """Live entries kept per collection across a commit; more than these are read again when they are needed."""
@@ -82,6 +86,11 @@ class Entries:
         if value is not MISSING and not self._plan.immutable:
             self._touch(name)
         return value
+
+    def _look(self, name: bytes) -> Any:
+        """The value of an entry that is there, to be shown and not changed: nothing is noted of it."""
+        value = self._live.get(name, self)
+        return value if value is not self else self._decode(rows.unpack_entry(self._stored(name) or b"")[0])
 
     def _decode(self, data: bytes) -> Any:
         try:
@@ -300,6 +309,13 @@ class MapState(Entries, Generic[K, V]):
     def __contains__(self, key: object) -> bool:
         return self._has(self._plan.key_codec.encode(key))
 
+    def __repr__(self) -> str:
+        decode = self._plan.key_codec.decode
+        shown = [f"{decode(name)!r}: {self._look(name)!r}" for name in islice(self._names(), _SHOWN + 1)]
+        if len(shown) > _SHOWN:
+            shown[_SHOWN] = "..."
+        return f"MapState({{{', '.join(shown)}}})"
+
     def __iter__(self) -> Iterator[K]:
         return self.keys()
 
@@ -402,6 +418,13 @@ class ListState(Entries, Generic[V]):
 
     def __setitem__(self, index: int, value: V) -> None:
         self._write(self._name(index), value)
+
+    def __repr__(self) -> str:
+        size = len(self)
+        shown = [repr(self._look(self._name(index))) for index in range(min(size, _SHOWN))]
+        if size > _SHOWN:
+            shown.append("...")
+        return f"ListState([{', '.join(shown)}])"
 
     def __iter__(self) -> Iterator[V]:
         sizes = self._sizes

@@ -157,7 +157,14 @@ class Context(Generic[K]):
         afterwards. Raises UsageError for an event of another type than the topic's.
         """
         edge: Any = to  # which of the two it is, is asked once, and not of its class
-        if type(event) not in edge.types:
+        try:
+            types = edge.types
+        except AttributeError:
+            raise UsageError(
+                f"{self._place()} emits to {to!r}, which is no topic and no stream",
+                mend="Give the topic itself, as app.topic returned it.",
+            ) from None
+        if type(event) not in types:
             raise UsageError(
                 f"{self._place()} emits {type(event).__name__} to {to.name!r}, which holds {to.type_name}",
                 mend="Emit an event of the declared type, or declare a topic for this one.",

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from tailrace.core.errors import UsageError
 from tailrace.core.plan import Plan
 from tailrace.core.records import Headers, InputRecord
 from tailrace.core.task import ORIGIN_HEADER
@@ -40,6 +41,8 @@ class Emitted(list[Out]):
 
     def to(self, topic: Topic[E, Any]) -> list[E]:
         """The events that went to one topic."""
+        if not isinstance(topic, Topic):
+            raise UsageError(f"{topic!r} is no topic", mend="Give a topic, as app.topic returned it.")
         name = topic.name
         return [out.event for out in self if out.topic == name]
 
