@@ -271,6 +271,11 @@ class Harness(View):
             self._service.close()
 
     @property
+    def reload(self) -> bool:
+        """Whether every touched instance is decoded anew after each handler."""
+        return self._task_settings.reload
+
+    @property
     def closed(self) -> bool:
         """Whether it has been closed."""
         return self._closed

@@ -164,13 +164,21 @@ class _Comparison:
         )
 
     def index(self, live: dict[bytes, bytes], index: set[bytes]) -> None:
-        """The index names every timer and expiry there is. It may name more, as what is named is looked up."""
+        """The index names every timer at its time, and every expiry at its time or earlier: that is then looked up."""
+        earliest: dict[tuple[int, str, bytes, bytes], int] = {}
+        for row in index:
+            time_ms, actor, key, name = rows.read_index_row(row)
+            known = earliest.setdefault((row[1], actor, key, name), time_ms)
+            earliest[row[1], actor, key, name] = min(known, time_ms)
         for row, value in live.items():
-            if missing := rows.derived_index_rows(row, None, value).keys() - index:
-                raise ReplayDivergedError(
-                    f"the index of {self._place} does not have {self._row(row)}: {min(missing)!r} is missing",
-                    mend="This is a mistake of the framework: please report it.",
-                )
+            for needed in rows.derived_index_rows(row, None, value).keys() - index:
+                time_ms, actor, key, name = rows.read_index_row(needed)
+                found_ms = earliest.get((needed[1], actor, key, name))
+                if name[:1] != rows.EXPIRY or found_ms is None or found_ms > time_ms:
+                    raise ReplayDivergedError(
+                        f"the index of {self._place} does not have {self._row(row)}, due at {time_ms} ms",
+                        mend="This is a mistake of the framework: please report it.",
+                    )
 
     def cuts(self, name: str, live: bytes | None, other: bytes | None) -> None:
         """Where both stand."""

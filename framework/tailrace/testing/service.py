@@ -33,10 +33,10 @@ LINEAGE = b"harness"
 
 
 class _Signal(NamedTuple):
-    """Said of an input when a task had come to ``position`` in it. Without a watermark: it fell idle."""
+    """Said of an input when a task had come so far in all of them. Without a watermark: it fell idle."""
 
     input: int
-    position: int
+    positions: dict[str, int]
     watermark_ms: int | None
 
 
@@ -137,7 +137,8 @@ class Service:
 
     def _down(self, *, keep_state: bool) -> None:
         self.partitions = []
-        self.stores = []
+        if self._folders is not None or not keep_state:
+            self.stores = []
         if not keep_state:
             self._generation += 1
 
@@ -206,9 +207,9 @@ class Service:
         partition, repeat = self.partitions[number], self._to_repeat[number]
         if not repeat or partition.state is not State.RUNNING:
             return partition.poll(most)
-        task, signal = partition.task, repeat[0]
-        at = task.positions[self.plan.inputs[signal.input].name]
-        if at < signal.position and partition.poll(1):
+        at, signal = partition.task.positions, repeat[0]
+        before = any(at[name] < position for name, position in signal.positions.items())
+        if before and partition.poll(1):
             return True
         repeat.popleft()
         self._apply(number, signal)
@@ -219,8 +220,7 @@ class Service:
         return sum(_records_of(one.task) for one in self.partitions) - sum(self._taken_before)
 
     def _signal(self, partition: int, number: int, watermark_ms: int | None) -> None:
-        at = self.task(partition).positions[self.plan.inputs[number].name]
-        self._apply(partition, _Signal(number, at, watermark_ms))
+        self._apply(partition, _Signal(number, dict(self.task(partition).positions), watermark_ms))
 
     def _apply(self, partition: int, signal: _Signal) -> None:
         task = self.task(partition)

@@ -1,0 +1,246 @@
+"""Faults in the list of the input: each does what it is named for, and no list of them changes a committed byte."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.core.errors import UsageError
+from tailrace.testing import (
+    COMMIT,
+    CRASH,
+    END,
+    REBALANCE,
+    RELOAD,
+    At,
+    Clock,
+    Harness,
+    Idle,
+    Item,
+    Watermark,
+)
+from tests.testing import everything
+from tests.testing.everything import Do, Everything, app, did, held, main, side, slow, strict
+
+FAULTS = [CRASH, COMMIT, RELOAD, REBALANCE]
+
+
+def tag(name, at_ms=1_000, key="a"):
+    return main, Do(key, at_ms, "tag", name=name)
+
+
+def tags(h, key="a"):
+    return held(h, Everything, key).tags
+
+
+def test_a_fault_prints_as_it_is_written_and_compares_by_value():
+    assert repr([CRASH, Clock(5), Watermark(7), END]) == "[CRASH, Clock(5), Watermark(7), END]"
+    assert repr(Idle(side)) == "Idle(<topic 'side' of Do>)"
+    assert repr(At(3, side, Do("a", 1, "tag"))).startswith("At(3, <topic 'side' of Do>, Do(key='a'")
+    assert Clock(5) == Clock(5) != Clock(6)
+    assert len({CRASH, CRASH, COMMIT, Clock(5), Clock(5), Watermark(5)}) == 4
+
+
+def test_a_list_commits_only_where_it_says_so_and_at_its_end():
+    with Harness(app, partitions=1) as h:
+        h.run([tag("x"), tag("y", 1_001), COMMIT, tag("z", 1_002)])
+        assert tags(h) == ["x", "y", "z"]
+        assert h.replay().commits == 2
+
+
+def test_a_list_returns_all_that_became_visible_in_it():
+    with Harness(app) as h:
+        h.run([tag("before")])
+        out = h.run([tag("x"), COMMIT, tag("y"), CRASH, tag("z"), RELOAD])
+        assert [event.what for event in out.to(did)] == ["tag"] * 3
+        assert h.run([]) == []
+
+
+def test_a_crash_undoes_what_was_not_committed_and_it_is_done_again():
+    with Harness(app, commit_every="manual") as h:
+        h.run([tag("x"), COMMIT, tag("y"), CRASH])
+        assert tags(h) == ["x"]
+        h.run([COMMIT])
+        assert tags(h) == ["x", "y"]
+        h.replay()
+
+
+@pytest.mark.parametrize("fault", [RELOAD, REBALANCE])
+def test_a_stop_in_good_order_commits(fault):
+    with Harness(app, commit_every="manual") as h:
+        h.run([tag("x"), fault, CRASH])
+        assert tags(h) == ["x"]
+        h.replay()
+
+
+@pytest.mark.parametrize("state", ["memory", "rocksdb"])
+def test_a_rebalance_restores_everything_from_the_changelog(state):
+    with Harness(app, state=state) as h:
+        h.run([(main, Do("a", 1_000, what, 3, "named")) for what in ("nest", "number", "history", "timer")])
+        stores = list(h._service.stores)
+        h.run([RELOAD])
+        assert (h._service.stores[0] is stores[0]) is (state == "memory")
+        h.run([REBALANCE])
+        assert h._service.stores[0] is not stores[0]
+        found = held(h, Everything, "a")
+        assert (found.nested, list(found.history), dict(found.numbers.items())) == (
+            {"named": [3]},
+            [3],
+            {3: 1},
+        )
+        assert h.timers(Everything, "a") == {("event", "named"): 1_003}
+        h.replay()
+
+
+def test_the_clock_stays_where_it_is_through_a_crash():
+    with Harness(app) as h:
+        h.run([(main, Do("a", 1_000, "alarm", 100)), Clock(99), CRASH])
+        assert h.now == 99
+        assert [event.what for event in h.run([CRASH, Clock(100)]).to(did)] == []
+        # After the crash the event was handled again, by a clock that showed 99.
+        assert [event.what for event in h.run([Clock(199)]).to(did)] == ["rang"]
+        h.replay()
+
+
+def test_a_watermark_that_was_given_is_given_again_after_a_crash_at_the_same_place():
+    before, after = (main, Do("a", 1_500, "tag")), (main, Do("a", 1_400, "tag"))
+    with Harness(app, partitions=1) as h:
+        undisturbed = h.run([before, Watermark(2_000), after]).to(did)
+        assert h.late == 1
+    with Harness(app, partitions=1) as h:
+        assert h.run([before, Watermark(2_000), after, CRASH]).to(did) == undisturbed
+        assert h.late == 1
+        h.replay()
+
+
+def test_an_idle_input_is_idle_again_after_a_crash():
+    items: list[Item] = [(main, Do("a", 1_000, "timer", 5)), tag("x", 2_000), Idle(side), Idle(strict)]
+    with Harness(app, partitions=1) as h:
+        undisturbed = h.run(items).to(did)
+        assert [event.what for event in undisturbed] == ["timer", "tag", "unnamed"]
+    with Harness(app, partitions=1) as h:
+        assert h.run([*items, CRASH]).to(did) == undisturbed
+
+
+def test_an_event_at_a_time_bears_it():
+    with Harness(app) as h:
+        h.run([At(77, *tag("x")), tag("y")])
+        assert [record.timestamp_ms for record in h.log.read("main")] == [77, 0]
+
+
+def test_neighbours_of_one_topic_are_appended_together_and_others_in_the_order_of_the_list():
+    with Harness(app, partitions=1) as h:
+        out = h.run([tag("x", 5_000), (side, Do("a", 1_000, "nest")), tag("y", 1_000)])
+        assert [event.what for event in out.to(did)] == ["tag", "nest", "tag"]
+
+
+def test_the_end_may_be_followed_by_faults_only():
+    with Harness(app) as h:
+        h.run([(main, Do("a", 1_000, "timer", 500)), END, CRASH, RELOAD, REBALANCE, Clock(5)])
+        assert [event.what for event in h.emitted(did)] == ["timer", "unnamed"]
+        with pytest.raises(UsageError, match="has ended"):
+            h.run([tag("x")])
+        h.replay()
+
+
+@pytest.mark.parametrize("wrong", ["CRASH", (main,), 5, None])
+def test_what_is_no_item_is_refused(wrong):
+    with Harness(app) as h, pytest.raises(UsageError, match="is no item of a run"):
+        h.run([tag("x"), wrong])
+
+
+# --- any list at all
+
+events = (
+    st.builds(
+        Do,
+        key=st.sampled_from("abcdef"),
+        at_ms=st.integers(0, 2_000),
+        what=st.sampled_from(
+            [what for what in everything.WHATS if what not in ("timer", "cancel", "alarm", "unalarm")]
+        ),
+        n=st.integers(-1, 12),
+        name=st.sampled_from("abc"),
+    )
+    | st.builds(
+        Do,
+        key=st.sampled_from("abcdef"),
+        at_ms=st.integers(0, 2_000),
+        what=st.sampled_from(["timer", "cancel"]),
+        n=st.integers(-100, 300),
+        name=st.sampled_from(everything.NAMES),
+    )
+    | st.builds(
+        Do,
+        key=st.sampled_from("abcdef"),
+        at_ms=st.integers(0, 2_000),
+        what=st.sampled_from(["alarm", "unalarm"]),
+        n=st.integers(0, 300),
+        name=st.sampled_from(["", "named"]),
+    )
+)
+items = st.lists(
+    st.tuples(st.sampled_from([main, main, side, slow, strict]), events)
+    | st.sampled_from(FAULTS)
+    | st.builds(Clock, st.integers(0, 5_000))
+    | st.builds(Watermark, st.integers(0, 2_500))
+    | st.builds(Idle, st.sampled_from([main, side, strict])),
+    max_size=40,
+)
+
+
+@given(
+    items=items,
+    partitions=st.sampled_from([1, 4]),
+    slice_size=st.sampled_from([1, 3, 1_000]),
+    commit_every=st.sampled_from([None, "manual", 1, 5]),
+    reload=st.booleans(),
+    end=st.booleans(),
+)
+def test_whatever_happens_a_replay_comes_to_the_same_bytes(
+    items, partitions, slice_size, commit_every, reload, end
+):
+    with Harness(
+        app, partitions=partitions, slice_size=slice_size, commit_every=commit_every, reload=reload
+    ) as h:
+        h.run(items)
+        if end:
+            h.end_of_input()
+        h.commit()
+        report = h.replay()
+        assert report.records >= sum(isinstance(item, tuple) for item in items)
+        assert not [event for event in h.emitted(did) if event.what == "never" or event.key == "never"]
+
+
+simple = st.lists(
+    st.builds(
+        Do,
+        key=st.sampled_from("abcdef"),
+        at_ms=st.integers(0, 500),
+        what=st.sampled_from(
+            [what for what in everything.WHATS if what not in ("send", "alarm", "unalarm", "fade")]
+        ),
+        n=st.integers(0, 50),
+        name=st.sampled_from(["", "named", "named:x"]),
+    ),
+    max_size=30,
+)
+
+
+@given(events=simple, faults=st.lists(st.tuples(st.integers(0, 30), st.sampled_from(FAULTS)), max_size=6))
+def test_faults_change_nothing_where_only_one_input_and_event_time_count(events, faults):
+    def run(items):
+        with Harness(app, partitions=1) as h:
+            h.run(items)
+            h.end_of_input()
+            h.replay()
+            return (
+                h.emitted(did),
+                h.dead_letters(),
+                {key: h.state(Everything, key) for key in h.keys(Everything)},
+            )
+
+    undisturbed = [(main, event) for event in events]
+    disturbed: list[Item] = list(undisturbed)
+    for place, fault in faults:
+        disturbed.insert(min(place, len(disturbed)), fault)
+    assert run(disturbed) == run(undisturbed)

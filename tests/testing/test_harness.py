@@ -1,0 +1,491 @@
+"""What the harness promises: the life of a service as it is, and loud errors for what is no use of it."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core.errors import (
+    BadRecordError,
+    HandlerError,
+    QueryError,
+    TailraceError,
+    UsageError,
+    WrongPartitionError,
+)
+from tailrace.core.partitioner import partition_of
+from tailrace.core.task import ORIGIN_HEADER
+from tailrace.testing import Harness, Out
+from tests.testing import everything
+from tests.testing.everything import Box, Did, Do, Everything, held
+
+KEYS = [f"k{number}" for number in range(20)]
+
+
+def did(outs):
+    return [(event.key, event.what) for event in outs.to(everything.did)]
+
+
+# --- what a call does, and shows
+
+
+def test_a_call_returns_what_it_made_visible_and_nothing_of_before():
+    with Harness(everything.app) as h:
+        assert did(h.send(everything.main, Do("a", 1_000, "tag", name="x"))) == [("a", "tag")]
+        out = h.send(everything.main, Do("b", 1_000, "tag"), Do("a", 1_001, "nest"))
+        assert sorted(did(out)) == [("a", "nest"), ("b", "tag")]
+        assert h.send(everything.main) == []
+        assert sorted(event.key for event in h.emitted(everything.did)) == ["a", "a", "b"]
+
+
+def test_an_output_is_shown_as_a_consumer_would_find_it():
+    with Harness(everything.app, partitions=1) as h:
+        (out,) = h.send(everything.main, Do("a", 1_234, "tag"), timestamp_ms=99)
+        assert isinstance(out, Out)
+        assert (out.topic, out.key, out.timestamp_ms) == ("did", "a", 1_234)
+        assert isinstance(out.event, Did)
+        assert out.headers == ((ORIGIN_HEADER, b"everything/0/0"),)
+        (record,) = h.log.read("did")
+        assert everything.did.decode(record.value or b"") == out.event
+        (record,) = h.log.read("main")
+        assert record.timestamp_ms == 99
+
+
+def test_events_go_to_the_partition_that_murmur2_gives_their_key():
+    with Harness(everything.app, partitions=4) as h:
+        h.send(everything.main, *(Do(key, 1_000, "tag") for key in KEYS))
+        for number in range(4):
+            expected = [key for key in KEYS if partition_of(key.encode(), 4) == number]
+            assert [(record.key or b"").decode() for record in h.log.read("main", number)] == expected
+        assert h.keys(Everything) == sorted(KEYS)
+
+
+def test_a_value_changed_in_place_is_durable():
+    with Harness(everything.app) as h:
+        for number in range(3):
+            h.send(everything.main, Do("a", 1_000, "nest", number, "x"), Do("a", 1_000, "box", number, "y"))
+            h.crash()
+        found = held(h, Everything, "a")
+        assert found is not None
+        assert found.nested == {"x": [0, 1, 2]}
+        assert dict(found.boxes.items()) == {"y": Box([0, 1, 2])}
+        h.replay()
+
+
+def test_what_is_looked_at_is_a_copy():
+    with Harness(everything.app) as h:
+        h.send(everything.main, Do("a", 1_000, "tag", name="x"))
+        held(h, Everything, "a").tags.append("changed outside")
+        assert held(h, Everything, "a").tags == ["x"]
+        assert h.state(Everything, "nobody") is None
+
+
+def test_messages_are_followed_from_partition_to_partition_until_all_is_quiet():
+    with Harness(everything.app, partitions=4) as h:
+        out = h.send(everything.main, Do("a", 1_000, "send", 3, "b"))
+        assert did(out) == [("a", "send"), ("b", "got"), ("a+", "got"), ("a+", "got"), ("a+", "got")]
+        assert {one.timestamp_ms for one in out} == {1_000}
+        h.replay()
+
+
+def test_a_stream_is_followed_in_the_same_step():
+    with Harness(everything.app) as h:
+        assert did(h.send(everything.main, Do("a", 1_000, "chain"))) == [("a", "chain"), ("a", "chain")]
+
+
+def test_event_time_timers_fire_when_the_watermark_is_raised_and_in_their_order():
+    with Harness(everything.app) as h:
+        h.send(everything.main, Do("a", 1_000, "timer", 500), Do("b", 1_000, "timer", 300, "named:x"))
+        assert h.timers(Everything, "a") == {("event", 1_500): 1_500}
+        assert h.timers(Everything, "b") == {("event", "named:x"): 1_300}
+        assert did(h.advance_watermark(1_299)) == []
+        assert did(h.advance_watermark(datetime.fromtimestamp(1.3, UTC))) == [("b", "named")]
+        assert h.watermark() == 1_300
+        out = h.advance_watermark(1_500)
+        assert did(out)[-1] == ("a", "unnamed")
+        assert out[-1].timestamp_ms == 1_500
+        assert h.timers(Everything, "a") == {}
+        h.replay()
+
+
+def test_processing_time_timers_fire_when_the_clock_is_set():
+    with Harness(everything.app, now_ms=5_000) as h:
+        h.send(everything.main, Do("a", 1_000, "alarm", 200))
+        assert h.timers(Everything, "a") == {("processing", 5_200): 5_200}
+        assert did(h.advance_clock(5_199)) == []
+        assert did(h.advance_clock_by("1ms")) == [("a", "rang")]
+        assert h.now == 5_200
+        h.replay()
+
+
+def test_a_clock_that_is_set_back_is_not_seen_by_handlers():
+    with Harness(everything.app, now_ms=9_000) as h:
+        h.send(everything.main, Do("a", 1_000, "number", 1))
+        h.advance_clock(2_000)
+        (event,) = h.send(everything.main, Do("a", 1_000, "tag")).to(everything.did)
+        assert " 9000 " in event.seen
+        assert h.now == 2_000
+        h.replay()
+
+
+def test_handlers_are_told_the_time_of_the_clock_whatever_calls_them():
+    with Harness(everything.app) as h:
+        h.send(everything.main, Do("a", 1_000, "timer", 100), Do("a", 1_000, "timer", 300))
+        h.advance_clock(7_777)
+        (event,) = h.advance_watermark(1_100).to(everything.did)
+        assert " 7777 " in event.seen
+        h.advance_clock(8_888)
+        (event,) = h.end_of_input().to(everything.did)
+        assert " 8888 " in event.seen
+        h.replay()
+
+
+def test_the_end_of_input_fires_what_is_pending_and_nothing_can_be_sent_after_it():
+    with Harness(everything.app) as h:
+        h.send(everything.main, Do("a", 1_000, "timer", 50_000), Do("a", 1_000, "alarm", 50_000))
+        assert did(h.end_of_input()) == [("a", "unnamed")]
+        assert h.timers(Everything, "a") == {("processing", 50_000): 50_000}
+        with pytest.raises(UsageError, match="has ended"):
+            h.send(everything.main, Do("a", 1_000, "tag"))
+        h.replay()
+
+
+def test_an_input_that_falls_idle_holds_nobody_back():
+    with Harness(everything.app, partitions=1) as h:
+        h.send(everything.main, Do("a", 1_000, "timer", 100), Do("a", 2_000, "tag"))
+        assert h.watermark() < 0
+        h.fall_idle(everything.strict)
+        assert did(h.fall_idle(everything.side)) == [("a", "unnamed")]
+        assert h.watermark() == 1_979
+        h.replay()
+
+
+def test_an_input_falls_idle_by_itself_when_the_clock_has_moved_far_enough():
+    with Harness(everything.app, partitions=1) as h:
+        h.send(everything.main, Do("a", 1_000, "timer", 100), Do("a", 2_000, "tag"))
+        h.advance_clock_by("1999ms")
+        assert h.watermark() < 0
+        assert did(h.advance_clock_by("1ms")) == [("a", "unnamed")]
+        h.replay()
+
+
+def test_late_events_are_counted_and_handled_or_routed_as_their_topic_says():
+    with Harness(everything.app, partitions=1) as h:
+        h.advance_watermark(2_000)
+        out = h.send(everything.main, Do("a", 2_000, "tag"))
+        assert " True " in out.to(everything.did)[0].seen
+        late = Do("a", 1_999, "tag")
+        out = h.send(everything.strict, late, Do("a", 2_001, "nest"))
+        assert out.to(everything.too_late) == [late]
+        assert did(out) == [("a", "nest")]
+        assert h.late == 2
+        h.replay()
+
+
+def test_a_time_to_live_ends_in_event_time_and_by_the_clock():
+    with Harness(everything.app) as h:
+        h.send(everything.main, Do("a", 1_000, "fade", 7), Do("a", 1_000, "number", 3, "x"))
+        found = held(h, Everything, "a")
+        assert (found.fading, found.fading_by_clock, dict(found.numbers.items())) == (7, [7], {3: 1})
+        h.advance_watermark(1_050)
+        assert (held(h, Everything, "a").fading, len(held(h, Everything, "a").numbers)) == (7, 0)
+        h.advance_watermark(1_100)
+        h.advance_clock(70)
+        found = held(h, Everything, "a")
+        assert (found.fading, found.fading_by_clock, len(found.by_clock)) == (0, [7], 0)
+        h.crash()
+        h.advance_clock(100)
+        assert held(h, Everything, "a").fading_by_clock == []
+        h.replay()
+
+
+def test_a_cleared_instance_is_gone_with_all_it_had():
+    with Harness(everything.app) as h:
+        for what in ("box", "number", "history", "fade", "timer", "alarm"):
+            h.send(everything.main, Do("a", 1_000, what, 9))
+        h.send(everything.main, Do("a", 1_000, "clear"))
+        assert h.state(Everything, "a") is None
+        assert h.timers(Everything, "a") == {}
+        h.crash()
+        assert did(h.end_of_input()) == []
+        h.replay()
+
+
+def test_metrics_are_shown_once_they_are_committed_and_not_doubled_by_a_crash():
+    with Harness(everything.app, commit_every="manual") as h:
+        h.send(everything.main, Do("a", 1_000, "tag"))
+        assert h.metrics == {}
+        h.crash()
+        h.send(everything.main, Do("a", 1_000, "tag"))
+        h.commit()
+        assert h.metrics == {"done": 2}
+
+
+def test_a_query_reads_committed_state():
+    with Harness(everything.app) as h:
+        h.send(everything.main, Do("a", 1_000, "tag", name="x"), Do("a", 1_000, "tag", name="y"))
+        assert h.query(Everything, "a", "describe") == "2 ['x', 'y']"
+        assert h.query(Everything, "a", "describe", 1) == "2 ['x']"
+        with pytest.raises(QueryError, match="no instance of this key"):
+            h.query(Everything, "b", "describe")
+        with pytest.raises(QueryError, match="no query 'nothing'"):
+            h.query(Everything, "a", "nothing")
+
+
+# --- commits, crashes, restores
+
+
+def test_nothing_is_visible_until_it_is_committed():
+    with Harness(everything.app, commit_every="manual") as h:
+        assert h.send(everything.main, Do("a", 1_000, "send", 0, "b")) == []
+        assert h.state(Everything, "a") is None
+        assert did(h.commit()) == [("a", "send")]
+        assert held(h, Everything, "a").count == 1
+        assert h.state(Everything, "b") is None
+        assert did(h.commit()) == [("b", "got")]
+
+
+def test_a_crash_loses_what_was_not_committed_and_it_is_done_again_once():
+    with Harness(everything.app, commit_every="manual") as h:
+        h.send(everything.main, Do("a", 1_000, "tag", name="x"))
+        h.commit()
+        h.send(everything.main, Do("a", 1_001, "tag", name="y"))
+        h.crash()
+        assert held(h, Everything, "a").tags == ["x"]
+        h.commit()
+        assert held(h, Everything, "a").tags == ["x", "y"]
+        assert did(h.commit()) == []
+        assert len(h.emitted(everything.did)) == 2
+        h.replay()
+
+
+@pytest.mark.parametrize("state", ["memory", "rocksdb"])
+def test_a_restored_service_goes_on_where_it_stood(state):
+    with Harness(everything.app, state=state) as h:
+        h.send(everything.main, *(Do(key, 1_000, "timer", 100) for key in KEYS))
+        h.crash()
+        h.recover()
+        assert h.keys(Everything) == sorted(KEYS)
+        h.crash()
+        assert sorted(did(h.advance_watermark(1_100))) == sorted((key, "unnamed") for key in KEYS)
+        assert h.replay().timers == len(KEYS)
+
+
+def test_commits_fall_after_as_many_records_as_asked_for():
+    with Harness(everything.app, partitions=1, commit_every=3) as h:
+        h.send(everything.main, *(Do("a", 1_000, "tag") for _ in range(10)))
+        assert h.replay().commits == 4
+
+
+def test_slices_and_commits_change_nothing_of_the_result():
+    def run(**how):
+        with Harness(everything.app, **how) as h:
+            for number, what in enumerate(everything.WHATS * 3):
+                name = "named" if what in ("timer", "alarm", "cancel", "unalarm") else "b"
+                h.send(everything.main, Do("a", 1_000 + number, what, number % 5, name))
+            h.end_of_input()
+            h.replay()
+            return h.emitted(everything.did), h.metrics, h.dead_letters()
+
+    expected = run()
+    assert len(expected[0]) > 3 * len(everything.WHATS)
+    for how in (
+        {"slice_size": 1},
+        {"commit_every": 1},
+        {"commit_every": 7},
+        {"reload": True},
+        {"checked": False},
+    ):
+        assert run(**how) == expected, how
+
+
+# --- failures
+
+
+def test_nothing_of_a_failed_handler_remains_and_its_event_is_a_dead_letter():
+    with Harness(everything.app, partitions=1) as h:
+        h.send(everything.main, Do("a", 1_000, "tag", name="x"))
+        assert did(h.send(everything.main, Do("a", 1_001, "fail"), Do("a", 1_002, "tag", name="y"))) == [
+            ("a", "tag")
+        ]
+        found = held(h, Everything, "a")
+        assert (found.count, found.tags, len(found.boxes), list(found.history)) == (2, ["x", "y"], 0, [])
+        assert h.timers(Everything, "a") == {}
+        (letter,) = h.dead_letters()
+        assert (letter.topic, letter.reason, letter.error) == (
+            "main",
+            "handler-failed",
+            "ValueError: as told",
+        )
+        assert (letter.key, everything.main.decode(letter.value or b"")) == (b"a", Do("a", 1_001, "fail"))
+        assert letter.headers["tailrace-offset"] == b"1"
+        assert h.metrics == {"done": 2}
+        h.replay()
+
+
+def test_a_failed_timer_is_a_dead_letter_without_a_record():
+    with Harness(everything.app) as h:
+        h.send(everything.main, Do("a", 1_000, "timer", 10, "bad"))
+        h.advance_watermark(1_010)
+        (letter,) = h.dead_letters()
+        assert (letter.topic, letter.key, letter.value) == (None, None, None)
+        assert letter.headers["tailrace-timer"] == b"bad at 1010 ms"
+        assert list(held(h, Everything, "a").history) == []
+        h.replay()
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"{", "undecodable"),
+        (b"\xff\xfe", "undecodable"),
+        (None, "undecodable"),
+        (b'{"key":1,"at_ms":1,"what":"tag"}', "wrong-type"),
+        (b'{"key":"a","what":"tag"}', "wrong-type"),
+        (b'{"key":"a","at_ms":-1,"what":"tag"}', "bad-time"),
+        (b'{"key":"a","at_ms":253370764800000,"what":"tag"}', "bad-time"),
+    ],
+)
+def test_a_record_that_cannot_be_handled_goes_to_the_dead_letters_with_its_reason(value, reason):
+    with Harness(everything.app) as h:
+        assert h.send_raw(everything.main, value, b"a") == []
+        (letter,) = h.dead_letters()
+        assert (letter.topic, letter.reason, letter.key, letter.value) == ("main", reason, b"a", value)
+        h.replay()
+
+
+def test_a_key_from_a_partition_that_is_not_its_own_is_a_dead_letter():
+    wrong = (partition_of(b"a", 4) + 1) % 4
+    with Harness(everything.app) as h:
+        event = everything.main.encode(Do("a", 1_000, "tag"))
+        h.send_raw(everything.main, event, b"a", partition=wrong)
+        (letter,) = h.dead_letters()
+        assert letter.reason == "foreign-partition"
+        assert h.keys(Everything) == []
+        h.replay()
+
+
+class Step(msgspec.Struct, frozen=True):
+    key: str | None
+    n: int
+
+
+class Sum(msgspec.Struct, frozen=True):
+    key: str
+    n: int
+
+
+stopping = tr.App("stopping", partitions=1)
+steps = stopping.topic("steps", Step, key="key", key_type=str, event_time=tr.RECORD_TIME)
+sums = stopping.topic("sums", Sum, key="key", key_type=str)
+unread = stopping.topic("unread", Step, key="key", key_type=str)
+
+
+@stopping.actor
+class Summing(tr.Actor):
+    total: int = 0
+    parts: list[int] = tr.field(default_factory=list)
+
+    @tr.process(steps)
+    def add(self, step: Step, ctx: tr.Context[str]) -> None:
+        self.total += step.n
+        self.parts.append(step.n)
+        if step.n == 13:
+            raise ValueError("thirteen")
+        ctx.emit(sums, Sum(ctx.key, self.total))
+
+    @tr.query
+    def spoil(self) -> None:
+        self.total = 0
+
+
+def test_a_failure_where_the_app_stops_is_raised_and_what_was_committed_stays():
+    with Harness(stopping) as h:
+        h.send(steps, Step("a", 1))
+        with pytest.raises(HandlerError, match=r"Summing\.add failed with ValueError: thirteen") as caught:
+            h.send(steps, Step("a", 2), Step("a", 13))
+        assert isinstance(caught.value.__cause__, ValueError)
+        assert held(h, Summing, "a").parts == [1]
+        with pytest.raises(HandlerError):  # the record is still there
+            h.send(steps, Step("a", 3))
+        assert h.emitted(sums) == [Sum("a", 1)]
+        h.replay()
+
+
+def test_an_undecodable_record_stops_the_app_that_stops_on_errors():
+    with Harness(stopping) as h, pytest.raises(BadRecordError, match="undecodable"):
+        h.send_raw(steps, b"?", b"a")
+
+
+def test_an_event_without_a_key_is_sent_without_one_and_refused_by_the_task():
+    with Harness(stopping) as h, pytest.raises(BadRecordError, match="missing-key"):
+        h.send(steps, Step(None, 1))
+
+
+def test_a_foreign_key_stops_the_app_that_stops_on_errors():
+    with (
+        Harness(stopping, partitions=4) as h,
+        pytest.raises(WrongPartitionError, match="belongs to partition"),
+    ):
+        h.send_raw(steps, b'{"key":"a","n":1}', b"a", partition=(partition_of(b"a", 4) + 1) % 4)
+
+
+def test_records_bear_the_time_of_the_clock_unless_they_are_given_one():
+    with Harness(stopping, now_ms=500) as h:
+        assert h.send(steps, Step("a", 1))[0].timestamp_ms == 500
+        assert h.send(steps, Step("a", 1), timestamp_ms=700)[0].timestamp_ms == 700
+        assert h.watermark() == 699
+
+
+def test_a_query_that_changes_state_is_refused_and_changes_nothing():
+    with Harness(stopping) as h:
+        h.send(steps, Step("a", 1))
+        with pytest.raises(QueryError, match="has changed the instance"):
+            h.query(Summing, "a", "spoil")
+        assert held(h, Summing, "a").total == 1
+
+
+# --- wrong use
+
+
+def test_wrong_use_is_refused_in_words_and_leaves_the_service_up():
+    wrong_event: Any = Sum("a", 1)
+    a_name: Any = "steps"
+    a_stream: Any = everything.inner
+    with Harness(stopping) as h:
+        h.send(steps, Step("a", 1))
+        with pytest.raises(UsageError, match="Sum was sent to 'steps', which holds Step"):
+            h.send(steps, wrong_event)
+        with pytest.raises(
+            UsageError, match="topic 'main' of the app 'everything' is none of the app 'stopping'"
+        ):
+            h.send(everything.main, Do("a", 1, "tag"))
+        with pytest.raises(UsageError, match="no handler of the app 'stopping' takes the topic 'unread'"):
+            h.send(unread, Step("a", 1))
+        with pytest.raises(UsageError, match="'steps' is no topic"):
+            h.send(a_name, Step("a", 1))
+        with pytest.raises(UsageError, match="is no topic"):
+            h.send(a_stream, Do("a", 1, "tag"))
+        with pytest.raises(UsageError, match="Everything is not an actor of the app 'stopping'"):
+            h.query(Everything, "a", "describe")
+        with pytest.raises(UsageError, match="Everything is not an actor"):
+            h.state(Everything, "a")
+        with pytest.raises(TailraceError, match="the key 1 is not of type str"):
+            h.state(Summing, 1)
+        assert h.send(steps, Step("a", 1)).to(sums) == [Sum("a", 2)]
+
+
+def test_a_closed_harness_says_so():
+    h = Harness(stopping)
+    h.close()
+    h.close()
+    with pytest.raises(UsageError, match="the harness is closed"):
+        h.send(steps, Step("a", 1))
+
+
+@pytest.mark.parametrize("how", [{"slice_size": 0}, {"commit_every": 0}])
+def test_sizes_that_make_no_sense_are_refused(how):
+    with pytest.raises(UsageError, match="numbers of records"):
+        Harness(stopping, **how)

@@ -1,0 +1,157 @@
+"""The pytest plugin, as a user's project meets it."""
+
+import subprocess
+import sys
+
+import pytest
+
+import tailrace.testing.harness  # what pytester finds imported, it does not import again in each run
+
+pytest_plugins = ["pytester"]
+
+APP = """
+import itertools
+import msgspec
+import pytest
+import tailrace as tr
+from tailrace.testing import Harness
+
+class Tick(msgspec.Struct, frozen=True):
+    key: str
+    n: int = 0
+
+app = tr.App("ticking")
+ticks = app.topic("ticks", Tick, key="key", key_type=str)
+outside = itertools.count()
+
+@app.actor
+class Ticking(tr.Actor):
+    count: int = 0
+
+    @tr.process(ticks)
+    def tick(self, tick: Tick, ctx: tr.Context[str]) -> None:
+        self.count += 1
+        if tick.n:
+            self.count = next(outside)
+"""
+
+
+@pytest.fixture
+def outcome(pytester: pytest.Pytester, request: pytest.FixtureRequest):
+    """Runs a test module made of the app above and ``tests``; its outcome."""
+    loaded = request.config.pluginmanager.has_plugin("tailrace")
+
+    def run(tests, *arguments):
+        pytester.makepyfile(APP + tests)
+        plugin = () if loaded else ("-p", "tailrace.testing.plugin")
+        return pytester.runpytest_inprocess(*plugin, "--strict-markers", *arguments)
+
+    return run
+
+
+def test_the_fixture_makes_harnesses_that_replay_and_close_by_themselves(outcome):
+    result = outcome(
+        """
+made = []
+
+def test_one(tailrace_harness):
+    h, other = tailrace_harness(app), tailrace_harness(app, partitions=1, state="rocksdb")
+    made.extend([h, other])
+    h.send(ticks, Tick("a"))
+    other.send(ticks, Tick("a"), Tick("b"))
+    assert h.state(Ticking, "a").count == 1
+
+def test_two():
+    assert all(h.closed for h in made)
+"""
+    )
+    result.assert_outcomes(passed=2)
+
+
+DEPENDS = """
+def test_depends_on_more_than_the_tape(tailrace_harness):
+    tailrace_harness(app).send(ticks, Tick("a", 1))
+"""
+
+
+def test_a_test_whose_replay_differs_fails(outcome):
+    result = outcome(DEPENDS)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*ReplayDivergedError: *the fields of Ticking of key 'a'*"])
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        DEPENDS.replace("tailrace_harness(app)", "tailrace_harness(app, replay=False)"),
+        "\n@pytest.mark.tailrace(replay=False)" + DEPENDS,
+        DEPENDS.replace(
+            '    tailrace_harness(app).send(ticks, Tick("a", 1))',
+            '    with tailrace_harness(app) as h:\n        h.send(ticks, Tick("a", 1))\n    assert h.closed',
+        ),
+    ],
+    ids=["argument", "mark", "closed"],
+)
+def test_a_replay_can_be_left_out(outcome, test):
+    outcome(test).assert_outcomes(passed=1)
+
+
+def test_a_failed_test_fails_for_its_own_reason(outcome):
+    result = outcome(
+        """
+def test_fails(tailrace_harness):
+    h = tailrace_harness(app)
+    h.send(ticks, Tick("a", 1))
+    assert h.state(Ticking, "a") is None
+"""
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.no_fnmatch_line("*ReplayDivergedError*")
+
+
+RELOADED = """
+def test_reloads(tailrace_harness):
+    h = tailrace_harness(app, reload={given})
+    assert h.reload is {expected}
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "expected"),
+    [((), False, False), ((), True, True), (("--tailrace-reload",), False, True)],
+)
+def test_the_option_has_every_harness_reload(outcome, option, given, expected):
+    outcome(RELOADED.format(given=given, expected=expected), *option).assert_outcomes(passed=1)
+
+
+def test_options_go_to_the_harness_and_wrong_ones_are_errors(outcome):
+    result = outcome(
+        """
+def test_now(tailrace_harness):
+    assert tailrace_harness(app, now_ms=5).now == 5
+
+def test_wrong(tailrace_harness):
+    with pytest.raises(TypeError, match="nonsense"):
+        tailrace_harness(app, nonsense=1)
+"""
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_importing_the_plugin_brings_neither_the_harness_nor_a_store_with_it():
+    code = (
+        "import sys, tailrace.testing.plugin\n"
+        "heavy = {'tailrace.testing.harness', 'tailrace.runtime', 'tailrace.state', 'rocksdict', 'sortedcontainers'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_package_offers_what_it_names_and_nothing_else():
+    import tailrace.testing as testing
+
+    for name in testing.__all__:
+        assert getattr(testing, name) is not None
+    assert tailrace.testing.Harness is tailrace.testing.harness.Harness
+    with pytest.raises(AttributeError, match="has no attribute 'Nonsense'"):
+        testing.Nonsense
