@@ -41,7 +41,8 @@ class Emitted(list[Out]):
 
     def to(self, topic: Topic[E, Any]) -> list[E]:
         """The events that went to one topic."""
-        if not isinstance(topic, Topic):
+        given: object = topic
+        if not isinstance(given, Topic):
             raise UsageError(f"{topic!r} is no topic", mend="Give a topic, as app.topic returned it.")
         name = topic.name
         return [out.event for out in self if out.topic == name]
