@@ -41,10 +41,12 @@ class Emitted(list[Out]):
 
     def to(self, topic: Topic[E, Any]) -> list[E]:
         """The events that went to one topic."""
-        given: object = topic
-        if not isinstance(given, Topic):
-            raise UsageError(f"{topic!r} is no topic", mend="Give a topic, as app.topic returned it.")
-        name = topic.name
+        try:
+            name = topic.name
+        except AttributeError:
+            raise UsageError(
+                f"{topic!r} is no topic", mend="Give a topic, as app.topic returned it."
+            ) from None
         return [out.event for out in self if out.topic == name]
 
 
