@@ -22,7 +22,7 @@ def test_a_ttl_is_any_duration_and_counts_event_time_unless_told() -> None:
         user: str = tr.field(default="", ttl="1h30m")
         clicks: int = tr.field(default=0, ttl=timedelta(seconds=2), ttl_time="processing")
         pages: tr.MapState[str, int] = tr.field(ttl=500)
-        log: tr.ListState[str] = tr.field(ttl="1d", ttl_time="processing")
+        log: tr.MapState[int, str] = tr.field(ttl="1d", ttl_time="processing")
         kept: int = 0
 
     assert [(one.attr, one.ttl_ms, one.ttl_domain) for one in declared(Session).fields] == [

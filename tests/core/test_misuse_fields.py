@@ -48,6 +48,15 @@ def map_key_without_order(d: Deck) -> None:
         places: tr.MapState[float, int]
 
 
+@said(
+    "Aircraft.log is a ListState with a time to live, but a list cannot lose items from its middle. Use a "
+    "MapState by time, or pop items from its start."
+)
+def list_with_a_time_to_live(d: Deck) -> None:
+    class Aircraft(tr.Actor):
+        log: tr.ListState[str] = tr.field(ttl="1h")
+
+
 @said("Aircraft.places does not say what it holds. Annotate it like tr.MapState[str, int].")
 def map_without_types(d: Deck) -> None:
     class Aircraft(tr.Actor):

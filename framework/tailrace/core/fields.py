@@ -84,7 +84,8 @@ def field(
 
     ``name`` is what it is stored under, so that a renamed attribute keeps its state. ``ttl`` (a duration such as
     ``"1h"``, a timedelta, or milliseconds) is how long a value lives after it was last written or changed, by event time
-    or by processing time; then a plain field is its default again, and an entry of a map or list is gone.
+    or by processing time; then a plain field is its default again, and an entry of a map is gone. A list has none: its
+    items would be renumbered under who reads them.
     """
     return FieldSpec(default, default_factory, name, ttl, ttl_time)
 
@@ -202,6 +203,11 @@ def declare(
         raise DefinitionError(
             f"{where} has a time to live but no default",
             mend="Give it a default: its value when it has expired.",
+        )
+    if ttl_ms is not None and kind == "list":
+        raise DefinitionError(
+            f"{where} is a ListState with a time to live, but a list cannot lose items from its middle",
+            mend="Use a MapState by time, or pop items from its start.",
         )
     required = kind == "value" and not has_default
     return Field(owner, attr, name, kind, annotation, required, ttl_ms, _DOMAINS[spec.ttl_time], scope, body)
