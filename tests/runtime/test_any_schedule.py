@@ -123,7 +123,7 @@ class Chaos:
         try:
             if zombie.state is State.RUNNING:
                 zombie.poll(5)
-                zombie.commit()
+                zombie.revoke()
         except (Kill, FencedError, LogUnavailableError, StateUnavailableError):
             pass
 

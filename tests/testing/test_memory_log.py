@@ -18,10 +18,10 @@ from tailrace.core.errors import (
     TopicMismatchError,
     UnknownTopicError,
 )
-from tailrace.core.partitioner import partition_of
 from tailrace.core.records import Output
 from tailrace.log import Fetch, Log, Reader, TopicPartition, TopicSettings, Writer
 from tailrace.testing.memory_log import MemoryLog, MemoryReader, MemoryWriter, Operation
+from tests.log.contract import LogContract
 
 A0 = TopicPartition("a", 0)
 
@@ -39,6 +39,13 @@ def record(topic: str, value: bytes, key: bytes = b"k") -> Output:
 
 def values(log: MemoryLog, topic: str) -> list[bytes | None]:
     return [one.value for one in log.read(topic)]
+
+
+@pytest.mark.parametrize("markers", [True, False], ids=["markers", "no markers"])
+class TestContract(LogContract):
+    @pytest.fixture
+    def log(self, markers) -> MemoryLog:
+        return MemoryLog(markers=markers)
 
 
 def test_it_is_a_log() -> None:
@@ -230,15 +237,6 @@ class TestReading:
 
 
 class TestTopics:
-    def test_keys_go_where_murmur2_says(self) -> None:
-        log = made()
-        for number in range(50):
-            log.append("b", b"%d" % number, b"v", 0)
-        for partition in (0, 1):
-            keys = [one.key or b"" for one in log.read("b", partition)]
-            assert keys
-            assert all(partition_of(key, 2) == partition for key in keys)
-
     def test_compaction_keeps_the_last_of_each_key(self) -> None:
         log = made()
         for key, value in ((b"1", b"x"), (b"2", b"x"), (b"1", b"y"), (b"2", None), (b"3", b"z")):
