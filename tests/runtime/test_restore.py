@@ -21,6 +21,7 @@ from tailrace.log import TopicPartition, TopicSettings
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.restore import FORMAT, Restore, StoreCut, decode_store_cut
 from tailrace.runtime.slices import PartitionSettings
+from tailrace.state import RocksStore, StateIdentity
 from tests.runtime.world import Kill, World, run_dry
 
 DAY_MS = 86_400_000
@@ -108,6 +109,37 @@ class TestState:
             worked(world, 20, 40)
             results.append((world.outputs(), world.rows()))
         assert results[0] == results[1]
+
+
+class TestOnDisk:
+    def test_a_store_on_disk_is_brought_to_the_end_emptied_and_filled_like_one_in_memory(
+        self, tmp_path
+    ) -> None:
+        world = made()
+        identity = StateIdentity("shop", 0)
+
+        def restored(batch: int) -> list[tuple[bytes, bytes]]:
+            store = RocksStore(tmp_path, identity)
+            try:
+                Restore(
+                    world.plan,
+                    0,
+                    world.log,
+                    world.log.reader({}),
+                    store,
+                    lambda: world.now_ms,
+                    batch=batch,
+                ).run()
+                return list(store.scan(b"\x01", b"\xff"))
+            finally:
+                store.close()
+
+        assert restored(20) == world.rows()
+        worked(world, 20, 40)
+        assert restored(7) == world.rows()
+        worked(world, 40, 41)
+        world.now_ms += DAY_MS
+        assert restored(11) == world.rows()
 
 
 class TestOldState:
