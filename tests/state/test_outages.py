@@ -69,10 +69,10 @@ READ_ONLY_MOUNT = """
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "small", folder], check=True)
 
 def outage():
-    subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
 
 def relief():
-    subprocess.run(["mount", "-o", "remount,rw", folder], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,rw", folder], check=True)
 """
 
 # Permissions do not bind root, who becomes nobody, as far as files go.

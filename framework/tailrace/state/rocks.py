@@ -6,7 +6,7 @@ and restoring reads them again; what it must never do is hold part of a batch, o
 - Rows and cut go in one write batch, the cut under the empty key, which no row has. RocksDB applies a batch whole or
   not at all, in the order of writing, so that whatever survives stands exactly at the cut that survives with it.
 - The write-ahead log is on, and not synced. After kill -9 the operating system still has every batch; after a power cut the
-  log ends somewhere, and with it a tail of batches is gone. On two cores it costs less than 5 % of the write rate. Without
+  log ends somewhere, and with it a tail of batches is gone. It costs a few per cent of the write rate. Without
   it (measured too) every crash would lose what no file holds yet, up to 700,000 rows, to be read again from the log.
 - A write that failed ends the store: the next one might succeed (RocksDB resumes by itself when a disk has room again)
   and leave a hole behind a newer cut. Only opening it anew tells what it holds.
@@ -115,7 +115,7 @@ class RocksStore:
         if RESERVED in rows:
             raise ValueError("a row's key must not be empty: a store keeps its cut there")
         batch = WriteBatch(raw_mode=True)
-        for row in sorted(rows):  # sorting pays: RocksDB inserts neighbours a third faster
+        for row in sorted(rows):  # sorting pays: RocksDB inserts neighbours in a third less time
             value = rows[row]
             if value is None:
                 batch.delete(row)
