@@ -127,7 +127,11 @@ class Cells:
                 target.pop(key, None)
             else:
                 target[key] = old
-        for table, key, image in reversed(self.touched):
+        # The first image counts: a key that was cleared and touched again in the unit has a second one, of nothing.
+        first: dict[tuple[int, Any], tuple[Table, bytes | None]] = {}
+        for table, key, image in self.touched:
+            first.setdefault((table.plan.index, key), (table, image))
+        for (_, key), (table, image) in first.items():
             table.restore(key, image)
         self.begin()
 

@@ -389,6 +389,8 @@ class ListState(Entries, Generic[V]):
 
     def _set_bounds(self, start: int, stop: int) -> None:
         cells = self._parts.table.cells
+        if start == stop:
+            start = stop = 0  # as it would be read again: the bounds of an empty list are not stored
         cells.undo.append((self._live, _BOUNDS, self._bounds()))
         cells.undo.append((self._pending, _BOUNDS, self._pending.get(_BOUNDS, MISSING)))
         self._live[_BOUNDS] = (start, stop)

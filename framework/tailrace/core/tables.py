@@ -238,6 +238,8 @@ class Table:
             self.live.pop(key, None)
         elif instance is not None:
             self.live[key] = self._reborn(instance, image)
+            if instance._tr_parts is not None:
+                instance._tr_parts.written.clear()
         if self.images is not None:
             self.images.pop(key, None)
 

@@ -240,7 +240,7 @@ class Task:
         by_event = plan.watermark == "events"
         lag = plan.out_of_order_ms + 1
         firing.budget = self.settings.firing_budget
-        marks.idle[number] = False
+        slept, marks.idle[number] = marks.idle[number], False
         own, ceiling, watermark = marks.of_input[number], marks.ceiling(number), marks.task_ms
         taken, refused = start, 0
         context.is_late = False
@@ -334,7 +334,9 @@ class Task:
                 totals.late -= 1
             marks.of_input[number], marks.task_ms = own, watermark
             totals.records += taken - start - refused
-            if taken > start:
+            if taken == start:
+                marks.idle[number] = slept  # nothing was taken that could have woken it
+            else:
                 before = self.positions[plan.name]
                 self.positions[plan.name] = heads[taken - 1][0] + 1
                 self._tape.run(number, self.positions[plan.name] - before)
