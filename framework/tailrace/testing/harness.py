@@ -23,13 +23,13 @@ from itertools import groupby
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from tailrace.core.app import App
+from tailrace.core.declare.app import App
+from tailrace.core.declare.plan import InputPlan
+from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import duration, to_ms
+from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import TailraceError, UsageError
-from tailrace.core.plan import InputPlan
 from tailrace.core.records import Output
-from tailrace.core.task import TaskSettings
-from tailrace.core.topic import Topic
 from tailrace.runtime.topics import prepare_topics
 from tailrace.testing import faults
 from tailrace.testing.emitted import Emitted
@@ -49,7 +49,8 @@ class Harness(View):
     instance anew after each handler; neither changes a result. ``slice_size`` is how many records a partition takes
     at once. Every call commits at its end, and again until no message is on its way; ``commit_every`` adds commits after
     so many records, or, as ``"manual"``, leaves them all to ``commit``. ``state`` says where state is kept: in memory
-    it is lost in a crash and restored from the changelog, with ``"rocksdb"`` it is in a temporary folder.
+    it is lost in a crash and restored from the changelog, with ``"rocksdb"`` it is in a temporary folder. ``settings`` are
+    the limits of a task (its cache, timers in memory, firings at once), which change no result either.
 
     A handler that fails where the app stops on failures makes the call raise its HandlerError; the service is down then,
     with everything since its last commit undone, and comes up again with the next call.
@@ -66,6 +67,7 @@ class Harness(View):
         slice_size: int = 1_000,
         commit_every: int | Literal["manual"] | None = None,
         state: StateKind = "memory",
+        settings: TaskSettings | None = None,
     ) -> None:
         if slice_size < 1 or (isinstance(commit_every, int) and commit_every < 1):
             raise UsageError("slice_size and commit_every are numbers of records", mend="Give 1 or more.")
@@ -73,7 +75,7 @@ class Harness(View):
         log = MemoryLog()
         prepare_topics(log, plan, create_declared=True)
         self._now_ms = to_ms(now_ms)
-        self._task_settings = TaskSettings(reload=reload, checked=checked)
+        self._task_settings = replace(settings or TaskSettings(), reload=reload, checked=checked)
         service = Service(
             plan,
             log,
