@@ -16,7 +16,7 @@ import tailrace as tr
 from benchmarks import apps, loops
 from benchmarks.drive import SLICE, Drive
 from benchmarks.measure import Row, Scale, alternating, clock, peak_bytes, rate
-from tailrace.core.task import TaskSettings
+from tailrace.core.engine.task import TaskSettings
 from tailrace.state import RocksStore, StateIdentity, StateMemory
 from tailrace.testing import Harness
 

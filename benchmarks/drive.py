@@ -8,10 +8,10 @@ from typing import Any
 
 import tailrace as tr
 from benchmarks.measure import clock
-from tailrace.core.merge import Merge
+from tailrace.core.engine.merge import Merge
+from tailrace.core.engine.task import Task, TaskSettings
 from tailrace.core.records import Head
 from tailrace.core.storage import Store
-from tailrace.core.task import Task, TaskSettings
 from tailrace.state import MemoryStore
 
 SLICE = 10_000

@@ -18,10 +18,12 @@ What is named here is the public API; what is not may change.
 
 from __future__ import annotations
 
-from tailrace.core.actor import Actor
-from tailrace.core.app import App
-from tailrace.core.collections import ListState, MapState
-from tailrace.core.context import Context
+from tailrace.core.declare.actor import Actor
+from tailrace.core.declare.app import App
+from tailrace.core.declare.event_time import ARRIVAL_TIME, RECORD_TIME, WatermarkGenerator
+from tailrace.core.declare.fields import field
+from tailrace.core.declare.handlers import on_message, on_processing_timer, on_timer, process, query
+from tailrace.core.declare.topic import Stream, Topic
 from tailrace.core.errors import (
     DefinitionError,
     DurableTypeError,
@@ -31,10 +33,8 @@ from tailrace.core.errors import (
     TailraceError,
     UsageError,
 )
-from tailrace.core.event_time import ARRIVAL_TIME, RECORD_TIME, WatermarkGenerator
-from tailrace.core.fields import field
-from tailrace.core.handlers import on_message, on_processing_timer, on_timer, process, query
-from tailrace.core.topic import Stream, Topic
+from tailrace.core.handling.collections import ListState, MapState
+from tailrace.core.handling.context import Context
 
 __all__ = [
     "ARRIVAL_TIME",

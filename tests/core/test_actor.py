@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.actor import declaration_of
-from tailrace.core.explain import explain_attribute_error
+from tailrace.core.declare.actor import declaration_of
+from tailrace.core.declare.explain import explain_attribute_error
 
 
 class Departure(msgspec.Struct, frozen=True):

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Optional, Union
 import pytest
 
 import tailrace as tr
-from tailrace.core.actor import declaration_of
-from tailrace.core.annotations import Scope, UnresolvedName, accepts, members_of
+from tailrace.core.declare.actor import declaration_of
+from tailrace.core.declare.annotations import Scope, UnresolvedName, accepts, members_of
 
 
 class Plane: ...

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from tailrace.core.codec import ValueCodec
+from tailrace.core.values.codec import ValueCodec
 from tests.core.durable import Cat, Dog, Frozen, Loose, durable_values, naive, same
 
 
@@ -88,7 +88,7 @@ def test_two_names_for_one_list_are_two_lists_after_a_restart() -> None:
 
 ROUND_TRIP = """
 import base64, datetime as dt, json, sys
-from tailrace.core.codec import ValueCodec
+from tailrace.core.values.codec import ValueCodec
 from tests.core.test_codec import SAMPLES
 given = json.load(sys.stdin)
 print(json.dumps([

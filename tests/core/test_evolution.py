@@ -5,11 +5,11 @@ import pytest
 
 import tailrace as tr
 from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.declare.schema import ActorSchema, decode_schemas
+from tailrace.core.engine.evolution import compatibility, evolve, schema_rows
+from tailrace.core.engine.task import Task
 from tailrace.core.errors import IncompatibleStateError, UsageError
-from tailrace.core.evolution import compatibility, evolve, schema_rows
-from tailrace.core.plan import Plan
-from tailrace.core.schema import ActorSchema, decode_schemas
-from tailrace.core.task import Task
 from tailrace.state import MemoryStore
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import tailrace as tr
 from tailrace.core import rows
-from tailrace.core.actor import Declaration, declaration_of
+from tailrace.core.declare.actor import Declaration, declaration_of
 
 
 def declared(cls: type[Any]) -> Declaration:

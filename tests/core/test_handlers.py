@@ -6,8 +6,8 @@ import msgspec
 
 import tailrace as tr
 from tailrace.core import rows
-from tailrace.core.actor import declaration_of
-from tailrace.core.handlers import TimerRole
+from tailrace.core.declare.actor import declaration_of
+from tailrace.core.declare.handlers import TimerRole
 
 
 class Departure(msgspec.Struct, frozen=True, tag=True):

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.core.merge import Merge
-from tailrace.core.plan import InputPlan
+from tailrace.core.declare.plan import InputPlan
+from tailrace.core.engine.merge import Merge
 from tailrace.core.records import Head, Refused
 
 

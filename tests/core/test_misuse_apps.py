@@ -284,7 +284,7 @@ def late_topic_of_another_type(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more' has watermark=<class 'tailrace.core.event_time.WatermarkGenerator'>. Write True, "
+    "the topic 'more' has watermark=<class 'tailrace.core.declare.event_time.WatermarkGenerator'>. Write True, "
     'False, "upstream", a function (event, event_time_ms) -> int | None, or an instance of a '
     "tr.WatermarkGenerator."
 )

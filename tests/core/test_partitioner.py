@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.core.partitioner import murmur2, partition_of
+from tailrace.core.values.partitioner import murmur2, partition_of
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.core import rows
-from tailrace.core.plan import Plan
+from tailrace.core.declare.plan import Plan
 
 
 class Departure(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.core import rows
-from tailrace.core.timers import FOREVER, TimerQueue
+from tailrace.core.engine.timers import FOREVER, TimerQueue
 
 ACTORS = ["a", "b", "gone"]
 """By number; the last one is not declared any more."""

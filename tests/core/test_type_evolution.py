@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.core.type_evolution import Change, evolve_fields, evolve_type
-from tailrace.core.type_schemas import FieldSchema, TypeSchema, describe_type
+from tailrace.core.values.type_evolution import Change, evolve_fields, evolve_type
+from tailrace.core.values.type_schemas import FieldSchema, TypeSchema, describe_type
 from tests.core.durable import INTS, TEXT, Cat, Dog, Typed
 
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.core import types
-from tailrace.core.codec import ValueCodec
 from tailrace.core.errors import DefinitionError, DurableTypeError, DurableValueError, UnsetFieldError
-from tailrace.core.types import (
+from tailrace.core.values import types
+from tailrace.core.values.codec import ValueCodec
+from tailrace.core.values.types import (
     CODEC_ERRORS,
     check_durable,
     check_emitted,

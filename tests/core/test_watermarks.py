@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.core.plan import InputPlan
-from tailrace.core.watermarks import NOTHING, Watermarks
+from tailrace.core.declare.plan import InputPlan
+from tailrace.core.engine.watermarks import NOTHING, Watermarks
 
 
 class Event(msgspec.Struct, frozen=True):

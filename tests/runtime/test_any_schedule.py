@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import CommitUnknownError, FencedError, LogUnavailableError, StateUnavailableError
-from tailrace.core.task import TaskSettings
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.restore import decode_store_cut

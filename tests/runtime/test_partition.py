@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.core import tape
+from tailrace.core.engine import tape
+from tailrace.core.engine.task import CommitBatch, TaskSettings
 from tailrace.core.errors import (
     BadRecordError,
     CommitUnknownError,
@@ -17,7 +18,6 @@ from tailrace.core.errors import (
     StateUnavailableError,
 )
 from tailrace.core.rows import CUT_ROW
-from tailrace.core.task import CommitBatch, TaskSettings
 from tailrace.log import TopicPartition
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.restore import decode_store_cut

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core import tape
+from tailrace.core.engine import tape
 from tailrace.core.errors import (
     CorruptStateError,
     ForeignStateError,

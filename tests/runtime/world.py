@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 import tailrace as tr
-from tailrace.core import tape
-from tailrace.core.plan import Plan
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.replay import replay_record
+from tailrace.core.engine.task import Task
 from tailrace.core.records import InputRecord, Output
-from tailrace.core.replay import replay_record
-from tailrace.core.task import Task
 from tailrace.log import TopicPartition
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings

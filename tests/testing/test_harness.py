@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 import tailrace as tr
+from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import (
     BadRecordError,
     HandlerError,
@@ -15,8 +16,7 @@ from tailrace.core.errors import (
     UsageError,
     WrongPartitionError,
 )
-from tailrace.core.partitioner import partition_of
-from tailrace.core.task import ORIGIN_HEADER
+from tailrace.core.values.partitioner import partition_of
 from tailrace.testing import Harness, Out
 from tests.testing import everything
 from tests.testing.everything import Box, Did, Do, Everything, held

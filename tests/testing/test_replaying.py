@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 import tailrace as tr
+from tailrace.core.engine.replay import replay_record
 from tailrace.core.errors import ReplayDivergedError, StateLeakError
-from tailrace.core.replay import replay_record
 from tailrace.testing import Harness
 from tests.testing import everything
 from tests.testing.everything import Do

@@ -302,6 +302,27 @@ class LogUnavailableError(TailraceError):
     """The log did not answer. Nothing was committed by this call; it may be retried."""
 
 
+class LogFolderError(TailraceError):
+    """Something about the files of a log; ``segment`` is the file, ``position`` the byte in it."""
+
+    places = ("segment", "position")
+
+    def __init__(
+        self, what: str, *, segment: str | None = None, position: int | None = None, mend: str = ""
+    ) -> None:
+        super().__init__(what, mend=mend)
+        self.segment = segment
+        self.position = position
+
+
+class CorruptLogError(LogFolderError):
+    """The log is damaged: a checksum does not fit. It is left as it was found, and nothing behind it is read."""
+
+
+class ForeignLogError(LogFolderError):
+    """A folder that should hold a log holds something else. It is left as it was found."""
+
+
 class FencedError(TailraceError):
     """Another worker has taken this task over. Stop at once; nothing more of it can be committed here."""
 

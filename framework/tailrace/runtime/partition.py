@@ -23,10 +23,10 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.task import CommitBatch, Task
 from tailrace.core.errors import CommitUnknownError, FencedError, TailraceError
-from tailrace.core.plan import Plan
 from tailrace.core.storage import Store
-from tailrace.core.task import CommitBatch, Task
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
 from tailrace.runtime.lifecycle import Event, Lifecycle, State
 from tailrace.runtime.restore import FORMAT, Clock, Restore, StoreCut

@@ -28,7 +28,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from tailrace.core import rows, tape
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
 from tailrace.core.errors import (
     CorruptStateError,
     ForeignStateError,
@@ -37,7 +39,6 @@ from tailrace.core.errors import (
     OffsetsDisagreeError,
     StateAheadOfLogError,
 )
-from tailrace.core.plan import Plan
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer

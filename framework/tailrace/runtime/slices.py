@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tailrace.core import rows
+from tailrace.core.engine.merge import TOLERANCE_MS, Merge
+from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
+from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import LogUnavailableError
-from tailrace.core.merge import TOLERANCE_MS, Merge
 from tailrace.core.records import Head, Output
-from tailrace.core.task import CommitBatch, Task, TaskSettings
-from tailrace.core.timers import FOREVER
 from tailrace.log.interface import Reader, Writer
 
 

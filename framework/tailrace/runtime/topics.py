@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TopicMismatchError
-from tailrace.core.plan import Plan
 from tailrace.log.interface import Log, TopicSettings
 
 

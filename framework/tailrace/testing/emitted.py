@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from tailrace.core.declare.plan import Plan
+from tailrace.core.declare.topic import Topic
+from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import UsageError
-from tailrace.core.plan import Plan
 from tailrace.core.records import Headers, InputRecord
-from tailrace.core.task import ORIGIN_HEADER
-from tailrace.core.topic import Topic
 from tailrace.log.interface import Log, TopicPartition
 
 E = TypeVar("E")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from tailrace.core.topic import Topic
+from tailrace.core.declare.topic import Topic
 
 
 @dataclass(frozen=True, slots=True)

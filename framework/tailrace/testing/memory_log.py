@@ -34,8 +34,8 @@ from tailrace.core.errors import (
     TopicMismatchError,
     UnknownTopicError,
 )
-from tailrace.core.partitioner import partition_of
 from tailrace.core.records import Headers, InputRecord, Output
+from tailrace.core.values.partitioner import partition_of
 from tailrace.log.interface import Fetch, TopicPartition, TopicSettings
 
 Operation = Literal[

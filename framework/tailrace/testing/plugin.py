@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from tailrace.core.app import App
+    from tailrace.core.declare.app import App
     from tailrace.testing.harness import Harness
 
 

@@ -16,13 +16,14 @@ from typing import Any
 
 import msgspec
 
-from tailrace.core import rows, tape
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.replay import replay_record
+from tailrace.core.engine.task import Task, TaskSettings
 from tailrace.core.errors import ReplayDivergedError, TailraceError
-from tailrace.core.plan import Plan
 from tailrace.core.records import InputRecord, Output
-from tailrace.core.replay import replay_record
 from tailrace.core.storage import Store
-from tailrace.core.task import Task, TaskSettings
 from tailrace.log.interface import TopicPartition
 from tailrace.runtime.restore import decode_store_cut
 from tailrace.state import MemoryStore

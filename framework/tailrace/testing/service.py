@@ -13,9 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple
 
-from tailrace.core.plan import Plan
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.storage import Store
-from tailrace.core.task import CommitBatch, Task, TaskSettings
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.restore import Clock

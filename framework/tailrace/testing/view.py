@@ -9,11 +9,11 @@ from abc import ABC, abstractmethod
 from typing import Any, TypeVar
 
 from tailrace.core import rows
-from tailrace.core.actor import Actor
-from tailrace.core.partitioner import partition_of
-from tailrace.core.plan import Plan
-from tailrace.core.query import Reader
-from tailrace.core.topic import Topic
+from tailrace.core.declare.actor import Actor
+from tailrace.core.declare.plan import Plan
+from tailrace.core.declare.topic import Topic
+from tailrace.core.engine.query import Reader
+from tailrace.core.values.partitioner import partition_of
 from tailrace.testing.emitted import DeadLetter, Emitted, dead_letter
 from tailrace.testing.memory_log import MemoryLog
 from tailrace.testing.service import Service

@@ -72,7 +72,7 @@ class Aircraft(Vehicle):
     airborne: Departure | None = None
     captain: str
     legs: int = tr.field(default=0, name="n")
-    stops: list[str] = []  # noqa: RUF012  # an actor's empty list is copied for each instance
+    stops: list[str] = []  # an actor's empty list is copied for each instance
     crew: list[str] = tr.field(default_factory=list[str], ttl="8h")
     minutes_late: tr.MapState[str, int]
     visits: tr.MapState[tuple[str, int], Departure] = tr.field(ttl=timedelta(hours=1), ttl_time="processing")

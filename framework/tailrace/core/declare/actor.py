@@ -1,0 +1,333 @@
+"""Actors: the classes whose instances live one per key and whose fields are durable.
+
+An actor is a msgspec struct. Its class body is read by ``ActorMeta``: annotations become fields (``fields``), decorated
+methods become handlers (``handlers``), and what could not work is refused there and then. An annotation that names
+something defined further down is looked at again when the app is planned.
+
+An instance has three slots that are not fields and are never encoded; the task that loads it sets them: its key, where
+it stands in the task's books, and its collections and timers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+
+import msgspec
+
+from tailrace.core.declare.annotations import Scope
+from tailrace.core.declare.fields import (
+    MUTABLE,
+    CollectionAttribute,
+    Field,
+    FieldSpec,
+    ListAttribute,
+    MapAttribute,
+    TtlAttribute,
+    declare,
+    field,
+    struct_default,
+)
+from tailrace.core.declare.handlers import Handler, MessageRole, QueryRole, TimerRole, agree, roles_of
+from tailrace.core.declare.topic import Topic
+from tailrace.core.errors import DefinitionError
+from tailrace.core.values.types import spell
+
+_REFUSED_METHODS = {
+    "__init__": "Give fields defaults, or tr.field(default_factory=...): the framework creates instances, "
+    "and loads them without calling a constructor.",
+    "__post_init__": "Set what depends on the first event in the handler; nothing runs when an instance is loaded.",
+    "__new__": "Give fields defaults; the framework creates instances.",
+    "__setattr__": "Write a method that sets the field, and call that.",
+    "__delattr__": "Set the field to its default instead.",
+    "__getattr__": "Write a method or a property under a name of its own.",
+    "__getattribute__": "Write a method or a property under a name of its own.",
+    "__slots__": "Declare a durable field instead: name: type = default.",
+    "__del__": "Instances come and go with the cache; use ctx.clear() and timers for what happens at the end.",
+}
+_DECLARATION = "_tr_declaration"
+_KIND_NAMES = {"value": "a plain field", "map": "a MapState", "list": "a ListState"}
+
+
+@dataclass(slots=True)
+class Declaration:
+    """What a class body declares, that of its bases included. ``resolved`` once every annotation is checked."""
+
+    fields: tuple[Field, ...] = ()
+    handlers: tuple[Handler, ...] = ()
+    resolved: bool = False
+
+    def of_kind(self, kind: str) -> list[Field]:
+        """The fields of one kind, in their order of declaration, which is the order of their numbers."""
+        return [one for one in self.fields if one.kind == kind]
+
+    def with_ttl(self) -> list[Field]:
+        """The plain fields with a time to live, in the order of their numbers."""
+        return [one for one in self.of_kind("value") if one.ttl_ms is not None]
+
+
+class ActorBase:
+    """The slots of an instance that are not fields."""
+
+    __slots__ = ("_tr_key", "_tr_mark", "_tr_parts")
+
+
+if TYPE_CHECKING:
+    # A type checker is told no more than holds for users: fields in any order, all by keyword. That actors are msgspec
+    # structs is how they are made; seen as such, fields with a default would have to come last.
+    @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+    class ActorMeta(type):
+        """See below."""
+
+    class Actor(ActorBase, metaclass=ActorMeta):
+        """See below."""
+
+else:
+
+    class ActorMeta(msgspec.StructMeta):
+        """Reads an actor's class body. What it refuses, it refuses with DefinitionError or DurableTypeError."""
+
+        def __new__(mcls, name: str, bases: tuple[type, ...], body: dict[str, Any], **options: Any) -> Any:
+            """Make the class."""
+            if not any(isinstance(base, ActorMeta) for base in bases):
+                cls = super().__new__(mcls, name, bases, body, kw_only=True, gc=False)
+                type.__setattr__(cls, _DECLARATION, Declaration(resolved=True))
+                return cls
+            _check_body(name, bases, body, options)
+            scope = Scope.of_caller(1)
+            fields = _read_fields(name, bases, body, scope)
+            _place_collections(name, fields, body)
+            cls = super().__new__(mcls, name, bases, body, kw_only=True, gc=False)
+            _place_ttls(cls, fields)
+            type.__setattr__(cls, _DECLARATION, Declaration(fields, _read_handlers(cls, scope)))
+            resolve(cls, last_call=False)
+            return cls
+
+    class Actor(ActorBase, msgspec.Struct, metaclass=ActorMeta):
+        """The base of all actors. A subclass declares durable fields and handlers; see the tutorial.
+
+        Instances are created and loaded by the framework, one per key. What a handler may do with ``self``: read, assign
+        and change its fields in place. It must not keep ``self``, or anything mutable from it, beyond its own run.
+        """
+
+
+A = TypeVar("A", bound=Actor)
+
+
+def declaration_of(cls: type[Any]) -> Declaration:
+    """What an actor class declares."""
+    declaration: Declaration = getattr(cls, _DECLARATION)
+    return declaration
+
+
+def resolve(cls: type[Any], *, last_call: bool) -> None:
+    """Look up the annotations that are not yet resolved, and check what can be checked.
+
+    With ``last_call`` everything has to be known, else DefinitionError is raised.
+    """
+    declaration = declaration_of(cls)
+    if declaration.resolved:
+        return
+    done = [one.resolve(last_call=last_call) for one in declaration.fields]
+    done += [one.resolve(last_call=last_call) for one in declaration.handlers]
+    _check_handlers(cls, declaration.handlers)
+    declaration.resolved = all(done)
+
+
+def _check_body(name: str, bases: tuple[type, ...], body: dict[str, Any], options: dict[str, Any]) -> None:
+    if options:
+        raise DefinitionError(
+            f"{name} is declared with {', '.join(f'{key}={value!r}' for key, value in options.items())}",
+            mend="Leave it out: an actor has no class options. Its stable name is given to @app.actor(name=...).",
+        )
+    for attr, mend in _REFUSED_METHODS.items():
+        if attr in body:
+            raise DefinitionError(f"{name} defines {attr}, which an actor cannot have", mend=mend)
+    actors = [base for base in bases if isinstance(base, ActorMeta)]
+    if len(actors) > 1:
+        raise DefinitionError(
+            f"{name} has {len(actors)} actors as bases: {', '.join(base.__name__ for base in actors)}",
+            mend="Keep one; share methods through a plain class with __slots__ = ().",
+        )
+    for base in bases:
+        if not isinstance(base, ActorMeta) and base.__dictoffset__:
+            raise DefinitionError(
+                f"{name} inherits from {base.__name__}, whose instances have a __dict__ that nobody stores",
+                mend=f"Add __slots__ = () to {base.__name__}.",
+            )
+    annotated = body.get("__annotations__", {})
+    for attr, value in body.items():
+        if isinstance(value, FieldSpec) and attr not in annotated:
+            raise DefinitionError(f"{name}.{attr} has no type", mend=f"Write {attr}: type = tr.field(...).")
+        if isinstance(value, MUTABLE) and attr not in annotated and not _dunder(attr):
+            raise DefinitionError(
+                f"{name}.{attr} is a class attribute that all instances would share, not a durable field",
+                mend=f"Annotate it ({attr}: {type(value).__name__}[...] = ...), or make a constant of it: a tuple.",
+            )
+
+
+def _dunder(attr: str) -> bool:
+    return attr.startswith("__") and attr.endswith("__")
+
+
+def _read_fields(name: str, bases: tuple[type, ...], body: dict[str, Any], scope: Scope) -> tuple[Field, ...]:
+    """The fields of the bases and of the body; leaves in the body what msgspec is to see."""
+    inherited: list[Field] = []
+    for base in bases:
+        if isinstance(base, ActorMeta):
+            inherited.extend(declaration_of(base).fields)
+    fields = {one.attr: one for one in inherited}
+    annotations: dict[str, Any] = dict(body.get("__annotations__", {}))
+    for attr in list(annotations):
+        default = body.get(attr)
+        one = declare(name, attr, annotations, scope, default, has_default=attr in body)
+        if one is None:
+            continue
+        _check_clash(name, one, default, bases, fields)
+        fields[attr] = one
+        if one.kind != "value":
+            del annotations[attr]
+            body.pop(attr, None)
+        elif attr in body:
+            body[attr] = struct_default(one.where, default)
+    body["__annotations__"] = annotations
+    for attr in body:
+        if attr in fields and attr not in annotations and fields[attr].owner != name:
+            raise DefinitionError(
+                f"{name}.{attr} hides a field of {fields[attr].owner}",
+                mend=f"Annotate it to give it another default ({attr}: type = ...), or rename it.",
+            )
+    stored: dict[str, str] = {}
+    for one in fields.values():
+        if one.name in stored:
+            raise DefinitionError(
+                f"{name}.{one.attr} and {name}.{stored[one.name]} are both stored as {one.name!r}",
+                mend="Give one of them another tr.field(name=...).",
+            )
+        stored[one.name] = one.attr
+    return tuple(fields.values())
+
+
+def _check_clash(
+    name: str, one: Field, default: Any, bases: tuple[type, ...], fields: dict[str, Field]
+) -> None:
+    inherited = next((getattr(base, one.attr) for base in bases if hasattr(base, one.attr)), None)
+    if isinstance(default, (FunctionType, property, staticmethod, classmethod)) or (
+        one.attr not in fields and isinstance(inherited, (FunctionType, property))
+    ):
+        raise DefinitionError(f"{name}.{one.attr} is a field and a method", mend="Rename one of them.")
+    before = fields.get(one.attr)
+    if before is not None and before.kind != one.kind:
+        raise DefinitionError(
+            f"{name}.{one.attr} is {_KIND_NAMES[one.kind]}, but {_KIND_NAMES[before.kind]} in {before.owner}",
+            mend="Rename it.",
+        )
+
+
+def _place_collections(name: str, fields: tuple[Field, ...], body: dict[str, Any]) -> None:
+    # Placed in every class anew, as a subclass may number its collections differently.
+    maps = lists = 0
+    for one in fields:
+        attribute: CollectionAttribute
+        if one.kind == "map":
+            attribute, maps = MapAttribute(f"{name}.{one.attr}", maps), maps + 1
+        elif one.kind == "list":
+            attribute, lists = ListAttribute(f"{name}.{one.attr}", lists), lists + 1
+        else:
+            continue
+        body[one.attr] = attribute
+
+
+def _place_ttls(cls: type[Any], fields: tuple[Field, ...]) -> None:
+    number = 0
+    for one in fields:
+        if one.kind == "value" and one.ttl_ms is not None:
+            member = getattr(cls, one.attr)
+            if isinstance(member, TtlAttribute):
+                member = member.member
+            type.__setattr__(cls, one.attr, TtlAttribute(member, number))
+            number += 1
+
+
+def _read_handlers(cls: type[Any], scope: Scope) -> tuple[Handler, ...]:
+    """The handlers of a class, by the names of their methods: its own, and those of its bases."""
+    found: dict[str, Handler] = {}
+    for owner in reversed(cls.__mro__):
+        known: dict[str, Handler] = {}
+        if isinstance(owner, ActorMeta) and owner is not cls:
+            known = {one.method: one for one in declaration_of(owner).handlers}
+        for attr, value in vars(owner).items():
+            roles = roles_of(value)
+            if not roles:
+                if attr in found:
+                    raise DefinitionError(
+                        f"{owner.__name__}.{attr} replaces the handler {found[attr].where}, but is none itself",
+                        mend="Decorate it too, or give it another name.",
+                    )
+                continue
+            where = f"{owner.__name__}.{attr}"
+            found[attr] = known.get(attr) or Handler(
+                where, attr, value, roles, scope.for_function(value, vars(owner))
+            )
+            _check_keys(found[attr])
+    return tuple(found[attr] for attr in sorted(found))
+
+
+def _check_keys(handler: Handler) -> None:
+    for edge in handler.edges:
+        if isinstance(edge, Topic) and edge.key_of is None:
+            raise DefinitionError(
+                f"{handler.where} takes {edge.name!r}, which has no key to find an instance by",
+                mend="Declare the topic with key=, or take it with an @app.process function that emits it with one.",
+            )
+
+
+def _check_handlers(cls: type[Any], handlers: tuple[Handler, ...]) -> None:
+    """Refuse two handlers for one thing, and handlers whose keys differ."""
+    taken: dict[object, Handler] = {}
+
+    def take(what: object, said: str, by: Handler) -> None:
+        other = taken.setdefault(what, by)
+        if other is not by:
+            raise DefinitionError(
+                f"{cls.__name__}: the methods {other.method!r} and {by.method!r} both take {said}",
+                mend="Keep one of them, and let it call what the other did.",
+            )
+
+    for handler in handlers:
+        for edge in handler.edges:
+            take(edge, f"{'the stream' if edge.is_stream else 'the topic'} {edge.name!r}", handler)
+        for role in handler.roles:
+            if isinstance(role, TimerRole):
+                domain = "processing-time" if role.domain else "event-time"
+                family = f"timers named {role.family!r}" if role.family else "timers without a name"
+                take(role, f"{domain} {family}", handler)
+            elif isinstance(role, MessageRole):
+                for member in handler.message_types:
+                    take(("message", member), f"messages of type {spell(member)}", handler)
+                    stable = role.name or member.__name__
+                    take(("message name", stable), f"messages named {stable!r}", handler)
+    _key_type(cls, handlers)
+
+
+def _key_type(cls: type[Any], handlers: tuple[Handler, ...]) -> Any:
+    """The type of an actor's key: what its topics say, else what its contexts say; Any if neither does."""
+    said = [(edge.key_type, repr(edge.name)) for h in handlers for edge in h.edges if not edge.is_stream]
+    said += [(h.key_type, h.where) for h in handlers if not isinstance(h.roles[0], QueryRole)]
+    first: tuple[Any, str] = (Any, "")
+    for key_type, where in said:
+        if first[0] is Any:
+            first = key_type, where
+        elif not agree(key_type, first[0]):
+            raise DefinitionError(
+                f"{cls.__name__} would have keys of two types: {spell(first[0])} ({first[1]}) "
+                f"and {spell(key_type)} ({where})",
+                mend="All that an actor handles has one key: re-key one of them with an @app.process function.",
+            )
+    return first[0]
+
+
+def key_type_of_actor(cls: type[Any]) -> Any:
+    """The type of the actor's key, or Any if nothing says it."""
+    return _key_type(cls, declaration_of(cls).handlers)

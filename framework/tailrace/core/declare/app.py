@@ -1,0 +1,316 @@
+"""The app: what a service declares, from which its plan is made."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import UnionType
+from typing import Any, Literal, TypeVar, Unpack, overload
+
+from tailrace.core.declare import planner
+from tailrace.core.declare.actor import A, ActorMeta, declaration_of, resolve
+from tailrace.core.declare.annotations import Scope
+from tailrace.core.declare.handlers import Handler, ProcessRole, QueryRole, check_edges, check_shape, place_of
+from tailrace.core.declare.plan import OnError, Plan
+from tailrace.core.declare.topic import Edge, Stream, Topic, TopicOptions
+from tailrace.core.declare.topic_declaration import declare_topic, legal_name
+from tailrace.core.errors import DefinitionError
+from tailrace.core.handling.context import Context
+from tailrace.core.values.types import spell
+
+E = TypeVar("E")
+E2 = TypeVar("E2")
+E3 = TypeVar("E3")
+E4 = TypeVar("E4")
+K = TypeVar("K")
+
+Function = Callable[[E, Context[K]], None]
+"""A stateless handler of events of type E."""
+
+
+class App:
+    """A service: topics, streams, actors and stateless functions under one name.
+
+    ``name`` is what its internal topics and its state are called after. ``partitions`` is the number of its tasks; every
+    input has as many. ``on_error`` says what a failing handler does: stop its task, or send the event to the dead
+    letters; a topic may say otherwise for itself. ``version`` is recorded on the tape: change it when a change of
+    the code changes results.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        partitions: int = 4,
+        on_error: Literal["stop", "dead-letter"] = "stop",
+        version: str = "1",
+    ) -> None:
+        legal_name(name, "an app", limit=120)
+        if type(partitions) is not int or not 1 <= partitions <= 10_000:
+            raise DefinitionError(
+                f"the app {name!r} has partitions={partitions!r}", mend="Give a number from 1 to 10000."
+            )
+        if on_error not in ("stop", "dead-letter"):
+            raise DefinitionError(
+                f"the app {name!r} has on_error={on_error!r}", mend='Write on_error="stop" or "dead-letter".'
+            )
+        if type(version) is not str or not version:
+            raise DefinitionError(
+                f"the app {name!r} has version={version!r}",
+                mend='Give a string that is not empty, such as "1".',
+            )
+        self.name = name
+        self.partitions = partitions
+        self.on_error: OnError = on_error
+        self.version = version
+        self.topics: dict[str, Topic[Any, Any]] = {}
+        self.streams: dict[str, Stream[Any]] = {}
+        self.actors: dict[str, ActorMeta] = {}
+        self.functions: dict[str, Handler] = {}
+        self._options: dict[str, object] = {}
+        self._plan: Plan | None = None
+
+    def __repr__(self) -> str:
+        return f"<app {self.name!r}>"
+
+    # --- topics and streams ---
+
+    @overload
+    def topic(
+        self,
+        name: str,
+        type: type[E],
+        *,
+        key: Callable[[E], K],
+        key_type: Any = None,
+        **options: Unpack[TopicOptions[E]],
+    ) -> Topic[E, K]: ...
+    @overload
+    def topic(
+        self,
+        name: str,
+        type: type[E],
+        *,
+        key: str | tuple[str, ...],
+        key_type: type[K],
+        **options: Unpack[TopicOptions[E]],
+    ) -> Topic[E, K]: ...
+    @overload
+    def topic(
+        self,
+        name: str,
+        type: type[E],
+        *,
+        key: str | tuple[str, ...],
+        **options: Unpack[TopicOptions[E]],
+    ) -> Topic[E, Any]: ...
+    @overload
+    def topic(
+        self, name: str, type: type[E], *, key: None = None, **options: Unpack[TopicOptions[E]]
+    ) -> Topic[E, bytes | None]: ...
+    @overload
+    def topic(
+        self,
+        name: str,
+        type: UnionType,
+        *,
+        key: str | tuple[str, ...] | Callable[[Any], Any] | None = None,
+        key_type: Any = None,
+        **options: Unpack[TopicOptions[Any]],
+    ) -> Topic[Any, Any]: ...
+    def topic(
+        self,
+        name: str,
+        type: Any,
+        *,
+        key: Any = None,
+        key_type: Any = None,
+        **options: Unpack[TopicOptions[Any]],
+    ) -> Topic[Any, Any]:
+        """Declare a topic of events of one msgspec struct, or of a union of tagged ones.
+
+        ``key``: a field (``"tail"``), a nested one (``"plane.tail"``), several (``("airline", "number")``), or a function
+        of the event. Without it a topic can be written to, with no key, and read by stateless functions. ``key_type``
+        says what the key is to a type checker, and to us where a function does not: it then checks ``tr.Context[...]``.
+        For a union, annotate the result: ``shapes: tr.Topic[Circle | Square, str] = app.topic(...)``.
+
+        Options, all by keyword:
+
+        - ``event_time``: a field holding an int of milliseconds or an aware datetime, a function of the event,
+          ``tr.RECORD_TIME`` (the record's timestamp, the default) or ``tr.ARRIVAL_TIME``.
+        - ``out_of_order``: how far event times may fall behind the highest seen without being late; default 0.
+        - ``late``: ``"handle"`` (the default; the handler sees ``ctx.is_late``), ``"drop"`` (counted), or another topic,
+          to which late events go unhandled.
+        - ``watermark``: True; False for slow reference data, which never holds the others back; ``"upstream"`` for
+          what the producing service publishes; a function ``(event, event_time_ms) -> int | None``; or an instance
+          of a ``tr.WatermarkGenerator``.
+        - ``idle_after``: how long a partition with nothing to read is waited for; default ``"60s"``.
+        - ``on_error``: as for the app, for this topic.
+        - ``repartition``: read it through an internal topic, for producers whose keys or partitioner differ.
+        - ``format``: ``"json"`` (the default) or ``"msgpack"``.
+        - ``time_range``: the event times that make sense; others are bad records. Default: 1970 to 2200.
+
+        The same topic may be declared again in the same words. Raises DefinitionError with the mend otherwise.
+        """
+        words = (type, key, key_type, dict(options))
+        known = self.topics.get(name)
+        if known is not None:
+            if self._options[name] != words:
+                raise DefinitionError(
+                    f"the topic {name!r} is declared twice, and differently",
+                    mend="Declare it once, and import it where it is used.",
+                )
+            return known
+        self._free(name, "topic")
+        unknown = set(options) - set(TopicOptions.__annotations__)
+        if unknown:
+            raise DefinitionError(
+                f"the topic {name!r} has no option {min(unknown)!r}",
+                mend=f"There are {', '.join(TopicOptions.__annotations__)}.",
+            )
+        topic = declare_topic(self.name, self.partitions, name, type, key, key_type, options)
+        late = topic.settings.late_topic
+        if late is not None:
+            self._check_own((late,), f"the topic {name!r}")
+        self._options[name] = words
+        self.topics[name] = topic
+        self._plan = None
+        return topic
+
+    def stream(self, name: str, type: type[E]) -> Stream[E]:
+        """Declare a stream: what is emitted to it is handled in the same step, under the same key, and never stored.
+
+        It chains stateless functions and actors where the key stays; where it changes, use a topic.
+        """
+        legal_name(name, "a stream")
+        self._free(name, "stream")
+        stream: Stream[E] = Stream(self.name, name, type)
+        self.streams[name] = stream
+        self._plan = None
+        return stream
+
+    def _free(self, name: str, kind: str) -> None:
+        if name in self.topics or name in self.streams:
+            raise DefinitionError(
+                f"the {kind} {name!r} has the name of another topic or stream", mend="Choose another name."
+            )
+
+    # --- handlers ---
+
+    @overload
+    def actor(self, cls: type[A], /) -> type[A]: ...
+    @overload
+    def actor(self, /, *, name: str) -> Callable[[type[A]], type[A]]: ...
+    def actor(self, cls: Any = None, /, *, name: str | None = None) -> Any:
+        """Make a class one of the app's actors.
+
+        ``name`` is what its state and timers are kept under, by default the class's name. Give it when the class is
+        renamed, and the state stays. Raises DefinitionError or DurableTypeError with the mend.
+        """
+        if cls is not None:
+            return self._add_actor(cls, name)
+        return functools.partial(self._add_actor, name=name)
+
+    def _add_actor(self, cls: Any, name: str | None) -> Any:
+        if not isinstance(cls, ActorMeta):
+            raise DefinitionError(
+                f"@app.actor was given {place_of(cls)}, which is no actor",
+                mend="Derive the class from tr.Actor.",
+            )
+        stable = legal_name(cls.__name__ if name is None else name, "an actor", limit=120)
+        self._free_handler(stable, cls.__name__)
+        for known, other in self.actors.items():
+            if other is cls:
+                raise DefinitionError(
+                    f"{cls.__name__} is already the actor {known!r} of this app", mend="Decorate it once."
+                )
+        handlers = declaration_of(cls).handlers
+        if all(isinstance(one.roles[0], QueryRole) for one in handlers):
+            raise DefinitionError(
+                f"{cls.__name__} handles nothing",
+                mend="Give it a method with @tr.process(topic) or @tr.on_message.",
+            )
+        for handler in handlers:
+            self._check_own(handler.edges, handler.where)
+        resolve(cls, last_call=False)
+        self.actors[stable] = cls
+        self._plan = None
+        return cls
+
+    @overload
+    def process(
+        self, a: Edge[E, K], /, *, name: str | None = None
+    ) -> Callable[[Function[E, K]], Function[E, K]]: ...
+    @overload
+    def process(
+        self, a: Edge[E, K], b: Edge[E2, K], /, *, name: str | None = None
+    ) -> Callable[[Function[E | E2, K]], Function[E | E2, K]]: ...
+    @overload
+    def process(
+        self, a: Edge[E, K], b: Edge[E2, K], c: Edge[E3, K], /, *, name: str | None = None
+    ) -> Callable[[Function[E | E2 | E3, K]], Function[E | E2 | E3, K]]: ...
+    @overload
+    def process(
+        self,
+        a: Edge[E, K],
+        b: Edge[E2, K],
+        c: Edge[E3, K],
+        d: Edge[E4, K],
+        /,
+        *more: Edge[E4, K],
+        name: str | None = None,
+    ) -> Callable[[Function[E | E2 | E3 | E4, K]], Function[E | E2 | E3 | E4, K]]: ...
+    def process(self, *edges: Any, name: str | None = None) -> Any:
+        """Make a function ``(event, ctx)`` a stateless handler of topics or streams: it maps, filters, routes, re-keys.
+
+        It emits what it makes; it has no state and no timers. ``name`` is its stable name, by default the function's.
+        """
+        check_edges(edges, "@app.process")
+        scope = Scope.of_caller(1)
+
+        def decorate(function: Any) -> Any:
+            check_shape(function, "@app.process", ("event", "ctx"))
+            where = place_of(function)
+            stable = legal_name(function.__name__ if name is None else name, "a function", limit=120)
+            self._free_handler(stable, where)
+            self._check_own(edges, where)
+            handler = Handler(
+                where,
+                stable,
+                function,
+                (ProcessRole(edges),),
+                scope.for_function(function, {}),
+                takes_self=False,
+            )
+            handler.resolve(last_call=False)
+            self.functions[stable] = handler
+            self._plan = None
+            return function
+
+        return decorate
+
+    def _free_handler(self, name: str, where: str) -> None:
+        if name in self.actors or name in self.functions:
+            raise DefinitionError(
+                f"{where} has the name {name!r}, as another actor or function of the app {self.name!r} does",
+                mend="Give one of them another name=.",
+            )
+
+    def _check_own(self, edges: tuple[Edge[Any, Any], ...], where: str) -> None:
+        for edge in edges:
+            if self.topics.get(edge.name) is not edge and self.streams.get(edge.name) is not edge:
+                raise DefinitionError(
+                    f"{where} uses {edge.name!r} of type {spell(edge.type)}, which was declared in another app",
+                    mend=f"Declare it in the app {self.name!r} as well, and use that.",
+                )
+
+    # --- the plan ---
+
+    def plan(self) -> Plan:
+        """What the declarations compile to, all checks done. It is made once, and again after further declarations.
+
+        Raises DefinitionError or DurableTypeError with the mend.
+        """
+        if self._plan is None:
+            self._plan = planner.make_plan(self)
+        return self._plan

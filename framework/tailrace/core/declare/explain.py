@@ -1,0 +1,49 @@
+"""What to tell a user whose handler used an attribute that its actor does not have."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any
+
+from tailrace.core.declare.actor import Actor, declaration_of
+
+_NO_ATTRIBUTE = re.compile(
+    r"'(?:[^']*\.)?(\w+)' object (?:has no attribute '(\w+)'|attribute '(\w+)' is read-only)"
+)
+
+
+def explain_attribute_error(error: AttributeError) -> str | None:
+    """What to tell a user whose handler used an attribute that its actor does not have; None if it is not that.
+
+    The text names the class, the attribute and the mend; a task adds it to the exception as a note.
+    """
+    told = _NO_ATTRIBUTE.search(str(error))
+    if told is None:
+        return None
+    name, attr = told[1], told[2] or told[3]
+    cls = _actor_class(error, name)
+    if cls is None:
+        return None
+    fields = declaration_of(cls).fields
+    if any(one.attr == attr for one in fields):
+        return (
+            f"{name}.{attr} was read before it had a value. "
+            f"Give the field a default, or set it in every handler that may be a key's first."
+        )
+    if hasattr(cls, attr):
+        return f"{name}.{attr} is no durable field. Annotate it in the class: {attr}: type = default."
+    near = difflib.get_close_matches(attr, [one.attr for one in fields], n=1)
+    meant = f" Did you mean {near[0]!r}?" if near else ""
+    return f"{name} has no durable field {attr!r}.{meant} Declare it in the class: {attr}: type = default."
+
+
+def _actor_class(error: AttributeError, name: str) -> type[Any] | None:
+    """The actor class that an error is about. Python names the object of a failed read, not of a failed assignment."""
+    if isinstance(error.obj, Actor):
+        return type(error.obj)
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    held = [] if trace is None else list(trace.tb_frame.f_locals.values())
+    return next((type(one) for one in held if isinstance(one, Actor) and type(one).__name__ == name), None)

@@ -1,0 +1,337 @@
+"""The fields of an actor: what a class body declares, and the attributes that stand for it.
+
+Plain annotations are fields of the struct. ``MapState`` and ``ListState`` are taken out of it: their entries are stored
+one by one, so the instance holds only an attribute that finds them. A plain field with a time to live has an attribute
+that reports assignments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, TypeVar, get_args, overload
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.declare.annotations import Scope, UnresolvedName
+from tailrace.core.durations import duration
+from tailrace.core.errors import DefinitionError, DurableTypeError, UsageError
+from tailrace.core.handling.collections import ListState, MapState
+from tailrace.core.values.map_keys import map_key_codec_for
+from tailrace.core.values.types import check_durable
+
+T = TypeVar("T")
+
+Kind = Literal["value", "map", "list"]
+_NOTHING: Final[Any] = object()
+MUTABLE: Final[tuple[type[Any], ...]] = (list, dict, set, bytearray)
+"""Builtin collections that instances must not share."""
+_TUPLE: Final[type[Any]] = tuple
+_DOMAINS = {"event": rows.EVENT_TIME, "processing": rows.PROCESSING_TIME}
+
+
+class FieldSpec:
+    """What ``field()`` was told."""
+
+    __slots__ = ("default", "default_factory", "name", "ttl", "ttl_time")
+
+    def __init__(self, default: Any, default_factory: Any, name: str | None, ttl: Any, ttl_time: str) -> None:
+        self.default = default
+        self.default_factory = default_factory
+        self.name = name
+        self.ttl = ttl
+        self.ttl_time = ttl_time
+
+    def __repr__(self) -> str:
+        return "tr.field(...)"
+
+    @property
+    def has_default(self) -> bool:
+        """Whether a new instance has a value for the field."""
+        return self.default is not _NOTHING or self.default_factory is not _NOTHING
+
+
+@overload
+def field(
+    *,
+    default: T,
+    name: str | None = None,
+    ttl: Any = None,
+    ttl_time: Literal["event", "processing"] = "event",
+) -> T: ...
+@overload
+def field(
+    *,
+    default_factory: Callable[[], T],
+    name: str | None = None,
+    ttl: Any = None,
+    ttl_time: Literal["event", "processing"] = "event",
+) -> T: ...
+@overload
+def field(
+    *, name: str | None = None, ttl: Any = None, ttl_time: Literal["event", "processing"] = "event"
+) -> Any: ...
+def field(
+    *,
+    default: Any = _NOTHING,
+    default_factory: Any = _NOTHING,
+    name: str | None = None,
+    ttl: Any = None,
+    ttl_time: str = "event",
+) -> Any:
+    """Say more about an actor's field than its annotation does.
+
+    ``name`` is what it is stored under, so that a renamed attribute keeps its state. ``ttl`` (a duration such as
+    ``"1h"``, a timedelta, or milliseconds) is how long a value lives after it was last written or changed, by event time
+    or by processing time; then a plain field is its default again, and an entry of a map is gone. A list has none: its
+    items would be renumbered under who reads them.
+    """
+    return FieldSpec(default, default_factory, name, ttl, ttl_time)
+
+
+@dataclass(slots=True)
+class Field:
+    """A declared field. ``scope`` is None once ``annotation`` is resolved and checked.
+
+    ``body`` holds the annotations of its class, where msgspec looks for them, in the module's names only.
+    """
+
+    owner: str
+    attr: str
+    name: str
+    kind: Kind
+    annotation: Any
+    required: bool
+    ttl_ms: int | None
+    ttl_domain: int
+    scope: Scope | None
+    body: dict[str, Any]
+
+    @property
+    def where(self) -> str:
+        """The field as a message names it."""
+        return f"{self.owner}.{self.attr}"
+
+    @property
+    def types(self) -> tuple[Any, ...]:
+        """The types in the brackets of a map or list."""
+        return get_args(self.annotation)
+
+    def resolve(self, *, last_call: bool) -> bool:
+        """Look the annotation up and check that its types are durable; returns whether that was possible.
+
+        With ``last_call`` a name that is still not known is a DefinitionError.
+        """
+        if self.scope is None:
+            return True
+        try:
+            if not last_call:
+                self.scope.resolve(self.annotation)
+        except UnresolvedName:
+            return False
+        except (TypeError, SyntaxError, AttributeError):
+            pass  # said properly below
+        self.annotation = self.scope.resolve_now(self.annotation, self.where)
+        self._check()
+        if self.kind == "value":
+            self.body[self.attr] = self.annotation
+        self.scope = None
+        return True
+
+    def _check(self) -> None:
+        if self.kind == "value":
+            check_durable(self.annotation, owner=self.owner, field=self.attr)
+            return
+        wanted, shape = (2, "tr.MapState[str, int]") if self.kind == "map" else (1, "tr.ListState[int]")
+        if len(self.types) != wanted:
+            raise DefinitionError(
+                f"{self.where} does not say what it holds", mend=f"Annotate it like {shape}."
+            )
+        check_durable(self.types[-1], owner=self.owner, field=self.attr)
+        if self.kind == "map":
+            try:
+                map_key_codec_for(self.types[0])
+            except DefinitionError as error:
+                raise DurableTypeError(
+                    error.what, owner=self.owner, field=self.attr, mend=error.mend
+                ) from None
+
+
+def kind_of(annotation: Any, scope: Scope) -> Kind | None:
+    """What an annotation declares, told without its brackets; None for a class variable."""
+    head = scope.head(annotation)
+    if head is ClassVar:
+        return None
+    return "map" if head is MapState else "list" if head is ListState else "value"
+
+
+def declare(
+    owner: str, attr: str, body: dict[str, Any], scope: Scope, default: Any, *, has_default: bool
+) -> Field | None:
+    """The field that a line of a class body declares, or None for a class variable.
+
+    ``body`` has its annotation; ``default`` is what the line assigns, if ``has_default``.
+    """
+    annotation = body[attr]
+    kind = kind_of(annotation, scope)
+    if kind is None:
+        return None
+    where = f"{owner}.{attr}"
+    if attr.startswith(("_tr_", "__")):
+        raise DefinitionError(f"{where}: such names are the framework's own", mend="Rename the field.")
+    spec = default if isinstance(default, FieldSpec) else FieldSpec(_NOTHING, _NOTHING, None, None, "event")
+    has_default = spec.has_default if isinstance(default, FieldSpec) else has_default
+    if kind != "value" and has_default:
+        shape = "MapState" if kind == "map" else "ListState"
+        raise DefinitionError(
+            f"{where} is a {shape} with a default", mend="Leave the default out: it begins without entries."
+        )
+    if spec.default is not _NOTHING and spec.default_factory is not _NOTHING:
+        raise DefinitionError(f"{where} has a default and a default_factory", mend="Keep one of them.")
+    name = attr if spec.name is None else spec.name
+    if not name or "\0" in name or name.startswith("_tr_"):
+        raise DefinitionError(
+            f"{where} is to be stored as {name!r}, which cannot be a name", mend="Give it another name=."
+        )
+    ttl_ms = _ttl(where, spec.ttl)
+    if spec.ttl_time not in _DOMAINS:
+        raise DefinitionError(
+            f"{where} has ttl_time={spec.ttl_time!r}", mend='Write ttl_time="event" or "processing".'
+        )
+    if ttl_ms is not None and kind == "value" and not has_default:
+        raise DefinitionError(
+            f"{where} has a time to live but no default",
+            mend="Give it a default: its value when it has expired.",
+        )
+    if ttl_ms is not None and kind == "list":
+        raise DefinitionError(
+            f"{where} is a ListState with a time to live, but a list cannot lose items from its middle",
+            mend="Use a MapState by time, or pop items from its start.",
+        )
+    required = kind == "value" and not has_default
+    return Field(owner, attr, name, kind, annotation, required, ttl_ms, _DOMAINS[spec.ttl_time], scope, body)
+
+
+def _ttl(where: str, ttl: Any) -> int | None:
+    if ttl is None:
+        return None
+    try:
+        ttl_ms = duration(ttl)
+    except UsageError as error:
+        raise DefinitionError(f"{where} has a wrong ttl: {error.what}", mend=error.mend) from None
+    if ttl_ms == 0:
+        raise DefinitionError(f"{where} has a ttl of zero", mend="Give a longer one, or leave it out.")
+    return ttl_ms
+
+
+def struct_default(where: str, default: Any) -> Any:
+    """What msgspec is to be given for the default of a plain field."""
+    if isinstance(default, FieldSpec):
+        if default.default_factory is not _NOTHING:
+            return msgspec.field(default_factory=default.default_factory, name=default.name)
+        if default.default is _NOTHING:
+            return msgspec.field(name=default.name)
+        return msgspec.field(default=_safe(where, default.default), name=default.name)
+    return _safe(where, default)
+
+
+def _safe(where: str, default: Any) -> Any:
+    if _is_mutable(default) and not _is_empty(default):
+        raise DefinitionError(
+            f"{where} has the default {default!r}, which all instances would share",
+            mend=f"Write tr.field(default_factory=lambda: {default!r}).",
+        )
+    return default
+
+
+def _is_empty(default: Any) -> bool:
+    """Whether it is an empty builtin collection: msgspec makes a new one for each instance."""
+    return isinstance(default, MUTABLE) and not default
+
+
+def _is_mutable(default: Any) -> bool:
+    if isinstance(default, _TUPLE):
+        return any(_is_mutable(item) for item in default)
+    if isinstance(default, msgspec.Struct):
+        return not default.__struct_config__.frozen or any(
+            _is_mutable(v) for v in msgspec.structs.astuple(default)
+        )
+    return isinstance(default, MUTABLE)
+
+
+class CollectionAttribute:
+    """Stands in the class for a ``MapState`` or ``ListState`` field, and finds its entries for an instance."""
+
+    __slots__ = ("_index", "_where")
+
+    def __init__(self, where: str, index: int) -> None:
+        self._where = where
+        self._index = index
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        raise UsageError(
+            f"{self._where} was assigned to, but its entries are stored one by one",
+            mend="Change its entries (self.x[key] = value, .append(value)), or call its clear().",
+        )
+
+    def _unbound(self) -> UsageError:
+        return UsageError(
+            f"{self._where} was used on an instance that no task has loaded",
+            mend="Actors are created by the framework; in a test, send events with the harness.",
+        )
+
+
+class MapAttribute(CollectionAttribute):
+    """Stands for a ``MapState``."""
+
+    __slots__ = ()
+
+    def __get__(self, instance: Any, owner: type[Any]) -> Any:
+        if instance is None:
+            return self
+        try:
+            parts = instance._tr_parts
+        except AttributeError:
+            raise self._unbound() from None
+        return parts.map(self._index)
+
+
+class ListAttribute(CollectionAttribute):
+    """Stands for a ``ListState``."""
+
+    __slots__ = ()
+
+    def __get__(self, instance: Any, owner: type[Any]) -> Any:
+        if instance is None:
+            return self
+        try:
+            parts = instance._tr_parts
+        except AttributeError:
+            raise self._unbound() from None
+        return parts.list(self._index)
+
+
+class TtlAttribute:
+    """Stands for a plain field with a time to live: the struct's own attribute, and a note of each assignment."""
+
+    __slots__ = ("_delete", "_get", "_index", "_set", "member")
+
+    def __init__(self, member: Any, index: int) -> None:
+        self.member = member
+        self._get = member.__get__
+        self._set = member.__set__
+        self._delete = member.__delete__
+        self._index = index
+
+    def __get__(self, instance: Any, owner: type[Any]) -> Any:
+        return self if instance is None else self._get(instance, owner)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        self._set(instance, value)
+        parts = getattr(instance, "_tr_parts", None)
+        if parts is not None:
+            parts.ttl_written(self._index)
+
+    def __delete__(self, instance: Any) -> None:
+        self._delete(instance)

@@ -1,0 +1,352 @@
+"""The decorators that make methods handlers, and what a handler must look like.
+
+Each decorator is typed so that a wrong handler is a type error; what a type checker would say is also checked here, as
+not everybody runs one. The shape of a method (its parameters, not async, no generator) is checked when it is decorated,
+its annotations when its class is made.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any, ClassVar, TypeVar, get_args, overload
+
+from tailrace.core import rows
+from tailrace.core.declare.annotations import Scope, UnresolvedName, accepts, members_of
+from tailrace.core.declare.topic import Edge
+from tailrace.core.errors import DefinitionError
+from tailrace.core.handling.context import Context
+from tailrace.core.values.types import check_durable, spell
+
+S = TypeVar("S")
+K = TypeVar("K")
+M = TypeVar("M")
+E1 = TypeVar("E1")
+E2 = TypeVar("E2")
+E3 = TypeVar("E3")
+E4 = TypeVar("E4")
+Q = TypeVar("Q", bound=Callable[..., Any])
+
+Handles = Callable[[S, E1, Context[K]], None]
+"""A handler of events of type E1."""
+Fires = Callable[[S, Context[K]], None]
+"""A timer's handler."""
+
+_ROLES = "__tailrace_roles__"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRole:
+    """Takes the events of topics or streams."""
+
+    edges: tuple[Edge[Any, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimerRole:
+    """Is called for the timers of a family, in one time domain."""
+
+    domain: int
+    family: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRole:
+    """Takes messages of a type, under a name of its own or under the type's."""
+
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRole:
+    """Answers from committed state."""
+
+
+Role = ProcessRole | TimerRole | MessageRole | QueryRole
+
+
+@dataclass(slots=True)
+class Handler:
+    """A decorated method or function. ``scope`` is None once its annotations are resolved and checked."""
+
+    PARAMETERS: ClassVar[dict[type[Role], tuple[str, ...]]] = {
+        ProcessRole: ("event", "ctx"),
+        TimerRole: ("ctx",),
+        MessageRole: ("message", "ctx"),
+    }
+
+    where: str
+    method: str
+    call: Callable[..., Any]
+    roles: tuple[Role, ...]
+    scope: Scope | None
+    takes_self: bool = True
+    key_type: Any = Any
+    """What ``Context[...]`` says of the key; Any where it says nothing."""
+    message_types: tuple[Any, ...] = field(default=())
+
+    def resolve(self, *, last_call: bool) -> bool:
+        """Look the annotations up and check them; returns whether that was possible.
+
+        With ``last_call`` a name that is still not known is a DefinitionError.
+        """
+        scope = self.scope
+        if scope is None or isinstance(self.roles[0], QueryRole):
+            self.scope = None
+            return True
+        annotations = dict(inspect.get_annotations(self.call))
+        if not last_call:
+            try:
+                for annotation in annotations.values():
+                    scope.resolve(annotation)
+            except UnresolvedName:
+                return False
+            except (TypeError, SyntaxError, AttributeError):
+                pass  # said properly below
+        hints = {name: scope.resolve_now(a, f"{self.where}, {name}") for name, a in annotations.items()}
+        names = list(inspect.signature(self.call).parameters)[self.takes_self :]
+        if hints.get("return") not in (None, type(None)):
+            raise DefinitionError(
+                f"{self.where} is declared to return {spell(hints['return'])}, but nobody would get it",
+                mend="Emit it with ctx.emit(topic, event), and declare -> None.",
+            )
+        self._check_context(names[-1], hints.get(names[-1], Context))
+        if isinstance(self.roles[0], ProcessRole) and names[0] in hints:
+            self._check_event(hints[names[0]])
+        elif isinstance(self.roles[0], MessageRole):
+            self._check_message(names[0], hints)
+        self.scope = None
+        return True
+
+    @property
+    def edges(self) -> tuple[Edge[Any, Any], ...]:
+        """The topics and streams it takes."""
+        return tuple(edge for role in self.roles if isinstance(role, ProcessRole) for edge in role.edges)
+
+    def _check_context(self, name: str, hint: Any) -> None:
+        if hint is Any or hint is object:
+            return
+        if hint is not Context and getattr(hint, "__origin__", None) is not Context:
+            raise DefinitionError(
+                f"{self.where} gets the context as {name!r}, which it declares as {spell(hint)}",
+                mend=f"Declare {name}: tr.Context[...], with the key's type in the brackets.",
+            )
+        (self.key_type,) = get_args(hint) or (Any,)
+        for edge in self.edges:
+            if not agree(self.key_type, edge.key_type):
+                raise DefinitionError(
+                    f"{self.where} declares tr.Context[{spell(self.key_type)}], "
+                    f"but the key of {edge.name!r} is {spell(edge.key_type)}",
+                    mend=f"Declare {name}: tr.Context[{spell(edge.key_type)}].",
+                )
+
+    def _check_event(self, hint: Any) -> None:
+        for edge in self.edges:
+            if not accepts(hint, edge.type):
+                raise DefinitionError(
+                    f"{self.where} takes {spell(hint)}, but {edge.name!r} holds {spell(edge.type)}",
+                    mend=f"Declare the event as {_union(e.type for e in self.edges)}, or take another topic.",
+                )
+
+    def _check_message(self, name: str, hints: dict[str, Any]) -> None:
+        if name not in hints:
+            raise DefinitionError(
+                f"{self.where} does not say which messages it takes",
+                mend=f"Annotate {name!r} with their type.",
+            )
+        self.message_types = members_of(hints[name])
+        for member in self.message_types:
+            if not isinstance(member, type) or get_args(member) or member is type(None):
+                raise DefinitionError(
+                    f"{self.where} takes messages of type {spell(member)}",
+                    mend="A message has a class of its own: make it a msgspec.Struct.",
+                )
+            check_durable(member, owner=self.where, field=name)
+        named = isinstance(self.roles[0], MessageRole) and self.roles[0].name is not None
+        if named and len(self.message_types) > 1:
+            raise DefinitionError(
+                f"{self.where} gives one name to {len(self.message_types)} types of message",
+                mend="Leave name= out, or take each type with a method of its own.",
+            )
+
+
+def agree(a: Any, b: Any) -> bool:
+    """Whether two key types may be those of one key; Any agrees with all."""
+    return a is Any or b is Any or a == b
+
+
+def roles_of(attribute: Any) -> tuple[Role, ...]:
+    """The roles that decorators have given to a method; empty for any other attribute."""
+    return getattr(attribute, _ROLES, ()) if isinstance(attribute, FunctionType) else ()
+
+
+def place_of(function: Any) -> str:
+    """A function as messages name it: class and method, without where they stand."""
+    return str(getattr(function, "__qualname__", function)).rpartition("<locals>.")[2]
+
+
+def check_shape(function: Any, decorator: str, parameters: tuple[str, ...] | None) -> None:
+    """Refuse what cannot be a handler by its form. ``parameters`` are those it has to take, None for any."""
+    where = place_of(function)
+    if not isinstance(function, FunctionType):
+        inner = getattr(function, "__func__", None) or getattr(function, "fget", None) or function
+        kind = type(function).__name__
+        raise DefinitionError(
+            f"{place_of(inner)} is a {kind}, which {decorator} cannot decorate",
+            mend="Make it a plain function.",
+        )
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise DefinitionError(
+            f"{where} is async, but a handler runs at once and to its end",
+            mend="Write def instead of async def; what calls the outside world is not done inside a handler.",
+        )
+    if inspect.isgeneratorfunction(function):
+        raise DefinitionError(
+            f"{where} is a generator, but nobody would run it",
+            mend="Call ctx.emit(topic, event) instead of yield.",
+        )
+    if parameters is None:
+        return
+    found = list(inspect.signature(function).parameters.values())
+    positional = [p for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(positional) != len(found) or len(found) != len(parameters):
+        raise DefinitionError(
+            f"{where} takes ({', '.join(p.name for p in found)}), but is called with ({', '.join(parameters)})",
+            mend=f"Write def {function.__name__}({', '.join(parameters)}).",
+        )
+
+
+def add_role(function: Any, decorator: str, role: Role) -> None:
+    """Note a role on a method, after checking its form."""
+    parameters = Handler.PARAMETERS.get(type(role))
+    check_shape(function, decorator, None if parameters is None else ("self", *parameters))
+    roles = roles_of(function)
+    if roles and (type(roles[0]) is not type(role) or isinstance(role, (MessageRole, QueryRole))):
+        raise DefinitionError(
+            f"{place_of(function)} has two decorators that call it differently",
+            mend="Write a method for each, and let both call what they share.",
+        )
+    setattr(function, _ROLES, (role, *roles))
+
+
+def check_edges(edges: tuple[Any, ...], decorator: str) -> None:
+    """Refuse arguments of ``process`` that are no topics or streams."""
+    if not edges or isinstance(edges[0], FunctionType):
+        what = f" on {place_of(edges[0])}" if edges else ""
+        raise DefinitionError(
+            f"{decorator}{what} names no topic", mend=f"Write {decorator}(topic) with what it takes."
+        )
+    for edge in edges:
+        if not isinstance(edge, Edge):
+            mend = "Declare it first: topic = app.topic(name, Event, key=...)."
+            if not isinstance(edge, (str, type)):
+                mend += " If there is one, a field of the class with its name hides it: rename the field."
+            raise DefinitionError(
+                f"{decorator} was given {edge!r}, which is no topic and no stream", mend=mend
+            )
+    if len(set(edges)) < len(edges):
+        raise DefinitionError(f"{decorator} names a topic twice", mend="Name each once.")
+
+
+def check_name(name: Any, what: str) -> str:
+    """Refuse a family of timers, or a message, without a usable name."""
+    if not isinstance(name, str) or not name or ":" in name or "\0" in name:
+        raise DefinitionError(
+            f"{what} cannot be named {name!r}",
+            mend='Give it a name without ":". A timer set as "overdue:JFK" belongs to the family "overdue".',
+        )
+    return name
+
+
+def _union(types: Iterable[Any]) -> str:
+    return " | ".join(dict.fromkeys(spell(member) for type_ in types for member in members_of(type_)))
+
+
+@overload
+def process(a: Edge[E1, K], /) -> Callable[[Handles[S, E1, K]], Handles[S, E1, K]]: ...
+@overload
+def process(
+    a: Edge[E1, K], b: Edge[E2, K], /
+) -> Callable[[Handles[S, E1 | E2, K]], Handles[S, E1 | E2, K]]: ...
+@overload
+def process(
+    a: Edge[E1, K], b: Edge[E2, K], c: Edge[E3, K], /
+) -> Callable[[Handles[S, E1 | E2 | E3, K]], Handles[S, E1 | E2 | E3, K]]: ...
+@overload
+def process(
+    a: Edge[E1, K], b: Edge[E2, K], c: Edge[E3, K], d: Edge[E4, K], /, *more: Edge[E4, K]
+) -> Callable[[Handles[S, E1 | E2 | E3 | E4, K]], Handles[S, E1 | E2 | E3 | E4, K]]: ...
+def process(*edges: Any) -> Any:
+    """Make a method of an actor the handler of the events of one or several topics or streams.
+
+    It is called as ``method(self, event, ctx)``, with the instance of the event's key. With several topics the
+    event is declared as the union of their types; beyond four, those from the fourth on share one type.
+    """
+    check_edges(edges, "@tr.process")
+
+    def decorate(method: Any) -> Any:
+        add_role(method, "@tr.process", ProcessRole(edges))
+        return method
+
+    return decorate
+
+
+def _timer(domain: int, decorator: str, given: Any) -> Any:
+    if isinstance(given, FunctionType):
+        add_role(given, decorator, TimerRole(domain, ""))
+        return given
+    family = check_name(given, f"the timers of {decorator}")
+
+    def decorate(method: Any) -> Any:
+        add_role(method, decorator, TimerRole(domain, family))
+        return method
+
+    return decorate
+
+
+@overload
+def on_timer(method: Fires[S, K], /) -> Fires[S, K]: ...
+@overload
+def on_timer(family: str, /) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
+def on_timer(given: Any, /) -> Any:
+    """Make a method the handler of event-time timers: those without a name, or those of a family.
+
+    ``@tr.on_timer("overdue")`` takes the timers named ``"overdue"`` and ``"overdue:..."``. The family is what pending
+    timers are kept under; the method may be renamed.
+    """
+    return _timer(rows.EVENT_TIME, "@tr.on_timer", given)
+
+
+@overload
+def on_processing_timer(method: Fires[S, K], /) -> Fires[S, K]: ...
+@overload
+def on_processing_timer(family: str, /) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
+def on_processing_timer(given: Any, /) -> Any:
+    """Make a method the handler of processing-time timers; otherwise like ``on_timer``."""
+    return _timer(rows.PROCESSING_TIME, "@tr.on_processing_timer", given)
+
+
+@overload
+def on_message(method: Handles[S, M, K], /) -> Handles[S, M, K]: ...
+@overload
+def on_message(*, name: str) -> Callable[[Handles[S, M, K]], Handles[S, M, K]]: ...
+def on_message(method: Any = None, /, *, name: str | None = None) -> Any:
+    """Make a method the handler of messages sent with ``ctx.send``; its annotation says of which type.
+
+    ``name`` is what the messages on their way are known by; by default the name of their class.
+    """
+    role = MessageRole(None if name is None else check_name(name, "the messages of @tr.on_message"))
+
+    def decorate(method: Any) -> Any:
+        add_role(method, "@tr.on_message", role)
+        return method
+
+    return decorate if method is None else decorate(method)
+
+
+def query(method: Q, /) -> Q:
+    """Make a method a query: called with an instance's committed state and the caller's arguments, it only reads."""
+    add_role(method, "@tr.query", QueryRole())
+    return method

@@ -1,0 +1,218 @@
+"""What the declarations of an app compile to: all that a task has to know, worked out once.
+
+A plan is data. ``App.plan()`` makes it, the task and its drivers read it, and nothing in it can be changed. What has
+an ``index`` is found by it; indexes follow the order of names, so that two processes with the same declarations
+have the same plan.
+
+Types of what passes through are ``Any`` here: they were checked when the declarations were made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from tailrace.core.declare.event_time import WatermarkGenerator
+from tailrace.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from tailrace.core.declare.actor import Actor
+    from tailrace.core.declare.schema import ActorSchema
+    from tailrace.core.declare.topic import Stream, Topic
+    from tailrace.core.values.keys import KeyCodec, MapKeyCodec
+
+__all__ = [
+    "ActorPlan",
+    "InputPlan",
+    "ListPlan",
+    "MapPlan",
+    "MessagePlan",
+    "Plan",
+    "Route",
+    "TtlPlan",
+    "WatermarkGenerator",
+]
+
+OnError = Literal["stop", "dead-letter"]
+TimeKind = Literal["field", "record", "arrival"]
+WatermarkKind = Literal["events", "none", "upstream", "punctuated", "generator"]
+Late = Literal["handle", "drop", "route"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Route:
+    """One handler that takes an event, a message or a timer.
+
+    ``call`` is called with ``(instance, event, context)`` for an actor's handler, ``(event, context)`` for a stateless
+    function (``target`` is None), and without the event for a timer's. ``salt`` is 64 bits of a hash of the handler's
+    stable name, the same in every process.
+    """
+
+    target: ActorPlan | None
+    call: Callable[..., None]
+    name: str
+    salt: int
+
+    def __repr__(self) -> str:
+        return f"<route to {self.name}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InputPlan:
+    """One input topic of every task, or the app's inbox (``is_inbox``; then ``topic`` is None).
+
+    ``decode`` and ``encode`` are the codec of the record's value; an inbox passes bytes through, as its records are the
+    task's own. ``key_of`` is None for an input whose key is the record's own key, bytes or None. ``time_of`` gives
+    milliseconds, or None where the event has no time; it is None itself unless ``time_kind`` is ``"field"``.
+    """
+
+    index: int
+    name: str
+    is_inbox: bool
+    topic: Topic[Any, Any] | None
+    decode: Callable[[bytes], Any]
+    encode: Callable[[Any], bytes]
+    key_of: Callable[[Any], Any] | None
+    key_codec: KeyCodec
+    time_of: Callable[[Any], int | None] | None
+    time_kind: TimeKind
+    out_of_order_ms: int
+    watermark: WatermarkKind
+    punctuate: Callable[[Any, int], int | None] | None
+    generator: WatermarkGenerator | None
+    late: Late
+    late_topic: Topic[Any, Any] | None
+    idle_after_ms: int
+    on_error: OnError
+    time_min_ms: int
+    time_max_ms: int
+    routes: tuple[Route, ...]
+    repartitioned: bool = False
+    """Records come with other keys than their route's: the one route forwards them to the topic keyed as declared."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapPlan:
+    """A ``MapState`` field. ``check`` normalises or refuses a value, or is None where none needs it.
+
+    ``immutable``: values cannot be changed in place, and the live value is what its encoding says.
+    """
+
+    attr: str
+    name: str
+    key_codec: MapKeyCodec
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+    immutable: bool
+    check: Callable[[Any], Any] | None
+    ttl_ms: int | None
+    ttl_domain: int
+    """``rows.EVENT_TIME`` or ``rows.PROCESSING_TIME``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListPlan:
+    """A ``ListState`` field; the same as for a map, and the codec of its two bounds."""
+
+    attr: str
+    name: str
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+    immutable: bool
+    check: Callable[[Any], Any] | None
+    ttl_ms: int | None
+    ttl_domain: int
+    encode_bounds: Callable[[tuple[int, int]], bytes]
+    decode_bounds: Callable[[bytes], tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class TtlPlan:
+    """A plain field with a time to live; its number in ``ActorPlan.ttls`` is what a write to it reports."""
+
+    attr: str
+    name: str
+    ttl_ms: int
+    domain: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePlan:
+    """A type of message that an actor takes, under its stable name."""
+
+    name: str
+    type: type[Any]
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+    route: Route
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ActorPlan:
+    """One actor. ``name``, and the stored names of its fields, are what its state is kept under.
+
+    ``new`` makes the instance of a key never seen; fields without default (``required``) are unset in it. ``encode``
+    writes the plain fields as a map by stored name; AttributeError if one is unset. ``seal`` refuses values of
+    the wrong type. ``fixed``: after ``seal`` the live instance is what its encoding says; where it is False, it has to be
+    replaced by its decoded encoding. Timers are found by family, the part of their name before the first ``:``,
+    and ``""`` is the family of those without a name.
+    """
+
+    index: int
+    name: str
+    cls: type[Actor]
+    new: Callable[[], Any]
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+    key_codec: KeyCodec
+    seal: Callable[[Any], None] | None
+    fixed: bool
+    event_timers: Mapping[str, Route]
+    processing_timers: Mapping[str, Route]
+    messages: Mapping[str, MessagePlan]
+    message_names: Mapping[type[Any], str]
+    maps: tuple[MapPlan, ...]
+    lists: tuple[ListPlan, ...]
+    ttls: tuple[TtlPlan, ...]
+    queries: Mapping[str, Callable[..., Any]]
+    required: tuple[str, ...]
+    schema: ActorSchema
+
+    def __repr__(self) -> str:
+        return f"<plan of actor {self.name}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """An app, compiled. ``inputs`` are in order of their topics' names, with the inbox, if there is one, last.
+
+    ``inbox_topic`` is None where no actor takes messages, as then nobody can send any.
+    """
+
+    app: str
+    version: str
+    partitions: int
+    on_error: OnError
+    inputs: tuple[InputPlan, ...]
+    actors: tuple[ActorPlan, ...]
+    outputs: tuple[str, ...]
+    inbox_topic: str | None
+    changelog_topic: str
+    tape_topic: str
+    dead_letters_topic: str
+    streams: tuple[Stream[Any], ...]
+    routes_of_stream: tuple[tuple[Route, ...], ...]
+    topics: Mapping[str, Topic[Any, Any]]
+    by_class: Mapping[type[Any], ActorPlan]
+
+    def actor_of(self, cls: type[Any]) -> ActorPlan:
+        """The plan of an actor class. Raises UsageError if it is not one of the app's."""
+        found = self.by_class.get(cls)
+        if found is not None:
+            return found
+        raise UsageError(
+            f"{cls.__name__} is not an actor of the app {self.app!r}",
+            mend=f"Its actors are {', '.join(actor.cls.__name__ for actor in self.actors) or 'none'}. "
+            "Decorate the class with @app.actor.",
+        )

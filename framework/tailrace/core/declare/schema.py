@@ -1,0 +1,82 @@
+"""The schema of an actor's stored state, and the row of a task's state that holds the schemas of all its actors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.declare.actor import declaration_of, key_type_of_actor
+from tailrace.core.errors import CorruptStateError, NewerFormatError
+from tailrace.core.values.type_schemas import FieldSchema, TypeSchema, describe_type
+
+if TYPE_CHECKING:
+    from tailrace.core.declare.fields import Field
+
+FORMAT: Final = 1
+"""Version of the row. A row of a newer version is refused."""
+
+
+class ActorSchema(msgspec.Struct, frozen=True):
+    """What is stored of an actor. ``past``: fields that are declared no more and that rows may still have."""
+
+    key: TypeSchema
+    fields: tuple[FieldSchema, ...]
+    past: tuple[FieldSchema, ...] = ()
+
+
+class SchemaRow(msgspec.Struct, frozen=True):
+    """The schemas of a task's state, by name of actor: of all that may lie in it, declared or not."""
+
+    format: int
+    actors: dict[str, ActorSchema]
+
+
+class _Version(msgspec.Struct):
+    format: int
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+_decoder = msgspec.json.Decoder(SchemaRow)
+
+
+def describe(cls: type[Any]) -> ActorSchema:
+    """The schema of an actor class whose annotations are resolved; the same in every process."""
+    fields = sorted(declaration_of(cls).fields, key=lambda one: one.name)
+    return ActorSchema(describe_type(key_type_of_actor(cls)), tuple(map(_described, fields)))
+
+
+def _described(one: Field) -> FieldSchema:
+    ttl_time = None if one.ttl_ms is None else "event" if one.ttl_domain == rows.EVENT_TIME else "processing"
+    return FieldSchema(
+        one.name,
+        describe_type(one.annotation if one.kind == "value" else one.types[-1]),
+        kind=one.kind,
+        key=describe_type(one.types[0]) if one.kind == "map" else None,
+        required=one.required,
+        ttl_ms=one.ttl_ms,
+        ttl_time=ttl_time,
+    )
+
+
+def encode_schemas(actors: dict[str, ActorSchema]) -> bytes:
+    """The row, as JSON: any tool can read it."""
+    return _encoder.encode(SchemaRow(FORMAT, actors))
+
+
+def decode_schemas(row: bytes) -> dict[str, ActorSchema]:
+    """The schemas of a row. NewerFormatError if a newer version wrote it, CorruptStateError if it is damaged."""
+    try:
+        written = msgspec.json.decode(row, type=_Version).format
+        if written <= FORMAT:
+            return _decoder.decode(row).actors
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptStateError(
+            f"the schema stored with the state cannot be read: {error}",
+            mend="Restore this task's state from the log or from a snapshot.",
+        ) from error
+    raise NewerFormatError(
+        f"the schema stored with the state has format {written}, and this version reads up to {FORMAT}",
+        mend="Run the version of tailrace that wrote it, or a newer one.",
+    )

@@ -1,0 +1,185 @@
+"""Topics and streams: where events come from and where they go.
+
+Both are edges of the dataflow: a handler takes their events, ``ctx.emit`` gives events to them. A topic lies in the log.
+A stream exists only within a step: what is emitted to it is handled at once, under the same key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Generic, Literal, TypedDict, get_origin
+
+import msgspec
+from typing_extensions import TypeVar
+
+from tailrace.core.declare.annotations import members_of
+from tailrace.core.declare.event_time import RECORD_TIME, TimeSource, WatermarkGenerator, time_reader
+from tailrace.core.declare.plan import Late, OnError, TimeKind, WatermarkKind
+from tailrace.core.values.keys import KeyCodec, key_codec_for
+from tailrace.core.values.types import check_emitted, is_immutable, spell
+
+E = TypeVar("E")
+K = TypeVar("K", default=Any)
+
+
+class Edge(Generic[E, K]):
+    """What a handler can take and ``ctx.emit`` can give to: a topic or a stream of events of type E with keys K."""
+
+    __slots__ = ("app", "key_type", "name", "type", "type_name", "types")
+
+    is_stream: bool
+
+    def __init__(self, app: str, name: str, type: Any, key_type: Any) -> None:
+        self.app = app
+        self.name = name
+        self.type = type
+        self.key_type = key_type
+        self.types = frozenset(get_origin(member) or member for member in members_of(type))
+        """The classes of its events; an event of a subclass is another event."""
+        self.type_name = spell(type)
+
+    def __repr__(self) -> str:
+        return f"<{self.__class__.__name__.lower()} {self.name!r} of {self.type_name}>"
+
+
+class Stream(Edge[E, Any]):
+    """A stream within a step. Made by ``App.stream``; ``index`` is its number in the plan."""
+
+    __slots__ = ("index",)
+
+    is_stream = True
+
+    def __init__(self, app: str, name: str, type: Any) -> None:
+        super().__init__(app, name, type, Any)
+        self.index = -1
+
+
+class TopicOptions(TypedDict, Generic[E], total=False):
+    """What ``App.topic`` can be told besides name, type and key."""
+
+    event_time: str | TimeSource | Callable[[E], int | datetime | None]
+    out_of_order: str | int | timedelta
+    late: Literal["handle", "drop"] | Topic[E, Any]
+    watermark: bool | Literal["upstream"] | Callable[[E, int], int | None] | WatermarkGenerator
+    idle_after: str | int | timedelta
+    on_error: OnError | None
+    repartition: bool
+    format: Literal["json", "msgpack"]
+    time_range: tuple[int | datetime, int | datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What a topic was declared with, worked out. Instants and durations are milliseconds."""
+
+    format: str
+    key: Any
+    event_time: Any
+    time_kind: TimeKind
+    out_of_order_ms: int
+    watermark: WatermarkKind
+    punctuate: Callable[[Any, int], int | None] | None
+    generator: WatermarkGenerator | None
+    late: Late
+    late_topic: Topic[Any, Any] | None
+    idle_after_ms: int
+    on_error: OnError | None
+    repartition: bool
+    time_min_ms: int
+    time_max_ms: int
+
+
+class Topic(Edge[E, K]):
+    """A topic of the log, whose records hold events of type E. Made by ``App.topic``.
+
+    ``encode`` and ``decode`` are msgspec's own functions for the record's value; ``encode_key`` gives the record's key.
+    ``key_of`` is None for a topic declared without a key.
+    """
+
+    __slots__ = (
+        "decode",
+        "encode",
+        "encode_emitted",
+        "encode_key",
+        "immutable",
+        "key_codec",
+        "key_of",
+        "partitions",
+        "settings",
+        "time_of",
+    )
+
+    is_stream = False
+
+    def __init__(
+        self,
+        app: str,
+        name: str,
+        type: Any,
+        *,
+        partitions: int,
+        key_type: Any,
+        key_of: Callable[[Any], Any] | None,
+        settings: TopicSettings,
+    ) -> None:
+        super().__init__(app, name, type, key_type)
+        self.partitions = partitions
+        self.settings = settings
+        self.encode, self.decode = _codec(type, settings.format)
+        self.encode_emitted: Callable[[Any], bytes] = self._checked_encode
+        """``encode`` for what is emitted, whose bytes must follow from the value alone. Checked at the first use."""
+        self.immutable = is_immutable(type)
+        self.key_of = key_of
+        self.key_codec: KeyCodec = key_codec_for(bytes if key_of is None else key_type)
+        self.encode_key = _key_encoder(key_of, self.key_codec)
+        self.time_of: Callable[[Any], int | None] | None = None
+        if settings.time_kind == "field":
+            self.time_of = time_reader(type, settings.event_time, f"the topic {name!r}")
+
+    def _checked_encode(self, event: Any) -> bytes:
+        check_emitted(self.type, topic=self.name)
+        self.encode_emitted = self.encode
+        return self.encode(event)
+
+    def internal(self, name: str) -> Topic[E, K]:
+        """A topic of the same events, times and keys, under another name: where records go to be keyed as declared."""
+        settings = self.settings
+        if (
+            settings.time_kind == "arrival"
+        ):  # it was noted where the record arrived, and is the forwarded one's timestamp
+            settings = replace(settings, time_kind="record", event_time=RECORD_TIME)
+        topic: Topic[E, K] = Topic(
+            self.app,
+            name,
+            self.type,
+            partitions=self.partitions,
+            key_type=self.key_type,
+            key_of=self.key_of,
+            settings=settings,
+        )
+        return topic
+
+
+def _codec(type: Any, format: str) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    # Deterministic, as a dict's or set's order must not tell one run from another.
+    if format == "msgpack":
+        return msgspec.msgpack.Encoder(order="deterministic").encode, msgspec.msgpack.Decoder[Any](
+            type
+        ).decode
+    return msgspec.json.Encoder(order="deterministic").encode, msgspec.json.Decoder[Any](type).decode
+
+
+def _key_encoder(key_of: Callable[[Any], Any] | None, codec: KeyCodec) -> Callable[[Any], bytes | None]:
+    if key_of is None:
+        return lambda _: None
+    encode, read = codec.encode, key_of
+    if codec.type is not str:
+        return lambda event: encode(read(event))
+
+    def encode_text(event: Any) -> bytes:
+        key = read(event)
+        return key.encode() if type(key) is str else encode(key)
+
+    return encode_text

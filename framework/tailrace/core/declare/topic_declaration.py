@@ -1,0 +1,194 @@
+"""From what ``App.topic`` is told to a topic: everything is checked here, and refused with the mend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, cast, get_origin
+
+import msgspec
+
+from tailrace.core.declare.annotations import Scope, members_of
+from tailrace.core.declare.event_time import RECORD_TIME, TimeSource, WatermarkGenerator
+from tailrace.core.declare.plan import TimeKind, WatermarkKind
+from tailrace.core.declare.topic import Topic, TopicOptions, TopicSettings
+from tailrace.core.durations import duration, to_ms
+from tailrace.core.errors import DefinitionError, UsageError
+from tailrace.core.values.key_paths import Path
+from tailrace.core.values.keys import key_codec_for, key_getter, key_type_of
+from tailrace.core.values.types import check_durable, spell
+
+YEAR_2200_MS: Final = 7_258_118_400_000
+_PATH: Final[tuple[type[Any], ...]] = (str, tuple)
+_LEGAL = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def declare_topic(
+    app: str, partitions: int, name: str, type: Any, key: Any, key_type: Any, options: TopicOptions[Any]
+) -> Topic[Any, Any]:
+    """Make a topic, or raise DefinitionError or DurableTypeError with the mend."""
+    where = f"the topic {name!r}"
+    legal_name(name, "a topic")
+    _check_type(type, where)
+    key_type, key_of = _key(where, type, key, key_type)
+    settings = _settings(where, type, key, options)
+    return Topic(app, name, type, partitions=partitions, key_type=key_type, key_of=key_of, settings=settings)
+
+
+def _key(where: str, type: Any, key: Any, key_type: Any) -> tuple[Any, Callable[[Any], Any] | None]:
+    """The type of a topic's keys, and the function that takes the key out of an event."""
+    try:
+        if key is None:
+            return bytes | None, None
+        if isinstance(key, _PATH):
+            path = cast("Path", key)
+            found, key_of = key_type_of(type, path), key_getter(path)
+        elif callable(key):
+            found, key_of = _returned(where, key), key
+        else:
+            raise DefinitionError(
+                f"{key!r} is no key", mend="Name a field, a tuple of fields, or give a function of the event."
+            )
+        if found is None and key_type is None:
+            raise DefinitionError(
+                "its key is a function that does not say what it returns",
+                mend="Annotate its return type, or add key_type=str (or whatever it is).",
+            )
+        if key_type is not None and found is not None and found != key_type:
+            raise DefinitionError(
+                f"key_type is {spell(key_type)}, but the key {key!r} is {spell(found)}",
+                mend=f"Write key_type={spell(found)}, or leave it out.",
+            )
+        found = key_type if found is None else found
+        key_codec_for(found)
+    except DefinitionError as error:
+        raise DefinitionError(f"{where}: {error.what}", mend=error.mend) from None
+    return found, key_of
+
+
+def _returned(where: str, function: Any) -> Any:
+    """What a function is annotated to return, without None; None if it does not say."""
+    annotation = getattr(function, "__annotations__", {}).get("return")
+    if annotation is None:
+        return None
+    hint = Scope(getattr(function, "__globals__", {}), {}).resolve_now(
+        annotation, f"{where}: its key's function"
+    )
+    found = [member for member in members_of(hint) if member is not type(None)]
+    return found[0] if len(found) == 1 and found[0] is not Any else None
+
+
+def legal_name(name: Any, what: str, limit: int = 249) -> str:
+    """Refuse a name that Kafka does not allow for a topic."""
+    if not isinstance(name, str) or not _LEGAL.fullmatch(name) or name in (".", "..") or len(name) > limit:
+        raise DefinitionError(
+            f"{name!r} cannot be the name of {what}",
+            mend=f"Use letters, digits, '.', '_' and '-', at most {limit} of them.",
+        )
+    return name
+
+
+def _check_type(type: Any, where: str) -> None:
+    for member in members_of(type):
+        if not isinstance(get_origin(member) or member, msgspec.StructMeta):
+            raise DefinitionError(
+                f"{where} is to hold {spell(member)}, which is no event type",
+                mend="Declare events as msgspec.Struct classes, several as a union of tagged ones.",
+            )
+    structs = [get_origin(member) or member for member in members_of(type)]
+    if len(structs) > 1 and any(struct.__struct_config__.tag is None for struct in structs):
+        raise DefinitionError(
+            f"{where} holds {' | '.join(map(spell, structs))}, which cannot be told apart",
+            mend="Tag each of them: class A(msgspec.Struct, tag=True).",
+        )
+    try:
+        msgspec.json.Decoder[Any](type)
+    except (TypeError, NameError) as error:
+        raise DefinitionError(
+            f"{where}: {spell(type)} cannot be decoded: {error}",
+            mend="Give its fields types that msgspec can decode, and define those in a module.",
+        ) from error
+
+
+def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> TopicSettings:
+    event_time = options.get("event_time", RECORD_TIME)
+    if not isinstance(event_time, (str, TimeSource)) and not callable(event_time):
+        raise DefinitionError(
+            f"{where} has event_time={event_time!r}",
+            mend="Name a field, give a function of the event, or tr.RECORD_TIME or tr.ARRIVAL_TIME.",
+        )
+    time_kind: TimeKind = event_time.value if isinstance(event_time, TimeSource) else "field"
+    kind, punctuate, generator = _watermark(where, options.get("watermark", True))
+    late = options.get("late", "handle")
+    late_topic = late if isinstance(late, Topic) else None
+    if late_topic is None and late not in ("handle", "drop"):
+        raise DefinitionError(
+            f"{where} has late={late!r}",
+            mend='Write late="handle", late="drop", or another topic of the same type.',
+        )
+    if late_topic is not None and late_topic.type != type:
+        raise DefinitionError(
+            f"{where} sends its late events to {late_topic.name!r}, which holds {late_topic.type_name}",
+            mend=f"Declare a topic of {spell(type)} for them.",
+        )
+    repartition = options.get("repartition", False)
+    if repartition and key is None:
+        raise DefinitionError(f"{where} is to be repartitioned without a key", mend="Add key=.")
+    low, high = options.get("time_range", (0, YEAR_2200_MS))
+    return TopicSettings(
+        format=_one_of(where, "format", options.get("format", "json"), ("json", "msgpack")),
+        key=key,
+        event_time=event_time,
+        time_kind=time_kind,
+        out_of_order_ms=_duration(where, "out_of_order", options.get("out_of_order", 0)),
+        watermark=kind,
+        punctuate=punctuate,
+        generator=generator,
+        late="route" if late_topic is not None else "drop" if late == "drop" else "handle",
+        late_topic=late_topic,
+        idle_after_ms=_duration(where, "idle_after", options.get("idle_after", "60s")),
+        on_error=_one_of(where, "on_error", options.get("on_error"), (None, "stop", "dead-letter")),
+        repartition=repartition,
+        time_min_ms=_instant(where, low),
+        time_max_ms=_instant(where, high),
+    )
+
+
+def _watermark(where: str, given: Any) -> tuple[WatermarkKind, Any, WatermarkGenerator | None]:
+    if isinstance(given, bool):
+        return "events" if given else "none", None, None
+    if given == "upstream":
+        return "upstream", None, None
+    if isinstance(given, WatermarkGenerator):
+        for field in msgspec.structs.fields(given):
+            check_durable(field.type, owner=type(given).__name__, field=field.name)
+        return "generator", None, given
+    if isinstance(given, type) or not callable(given):
+        raise DefinitionError(
+            f"{where} has watermark={given!r}",
+            mend='Write True, False, "upstream", a function (event, event_time_ms) -> int | None, '
+            "or an instance of a tr.WatermarkGenerator.",
+        )
+    return "punctuated", given, None
+
+
+def _one_of(where: str, option: str, given: Any, allowed: tuple[Any, ...]) -> Any:
+    if given not in allowed:
+        raise DefinitionError(
+            f"{where} has {option}={given!r}", mend=f"Write one of {', '.join(repr(a) for a in allowed)}."
+        )
+    return given
+
+
+def _duration(where: str, option: str, given: Any) -> int:
+    try:
+        return duration(given)
+    except UsageError as error:
+        raise DefinitionError(f"{where} has a wrong {option}: {error.what}", mend=error.mend) from None
+
+
+def _instant(where: str, given: Any) -> int:
+    try:
+        return to_ms(given)
+    except UsageError as error:
+        raise DefinitionError(f"{where} has a wrong time_range: {error.what}", mend=error.mend) from None

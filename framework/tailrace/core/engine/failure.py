@@ -1,0 +1,94 @@
+"""What is said of a unit that failed: the error for its driver, and the headers of its dead letter."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+from tailrace.core.declare.plan import ActorPlan, Plan, Route
+from tailrace.core.errors import (
+    BadRecordError,
+    FencedError,
+    HandlerError,
+    LogUnavailableError,
+    RecordError,
+    ReplayDivergedError,
+    StateFolderError,
+    StateLeakError,
+    WrongPartitionError,
+)
+from tailrace.core.records import Headers
+
+_NOT_ITS_FAULT = (
+    StateFolderError,
+    StateLeakError,
+    LogUnavailableError,
+    FencedError,
+    ReplayDivergedError,
+    MemoryError,
+)
+
+
+def is_handlers_fault(error: Exception) -> bool:
+    """Whether a failure belongs to the event at hand. Otherwise the task must stop whatever the app has chosen."""
+    return not isinstance(error, _NOT_ITS_FAULT)
+
+
+def handler_error(
+    plan: Plan,
+    partition: int,
+    error: Exception,
+    route: Route | None,
+    number: int,
+    at: int,
+    key: Any,
+    timer: tuple[ActorPlan, str | None, int] | None,
+) -> HandlerError | WrongPartitionError:
+    """The error that names the unit: the record at offset ``at`` of input ``number``, or a timer's firing."""
+    topic = None if number < 0 else plan.inputs[number].name
+    if isinstance(error, WrongPartitionError):
+        error.topic, error.partition, error.offset = topic, partition, at
+        return error
+    actor = route.target.name if route is not None and route.target is not None else None
+    if timer is not None:
+        actor = timer[0].name
+    place = "a handler" if route is None else route.name
+    hints: list[str] = getattr(error, "__notes__", [])
+    return HandlerError(
+        f"{place} failed with {' '.join([f'{type(error).__name__}: {error}', *hints])}",
+        app=plan.app,
+        actor=actor,
+        handler=None if route is None else route.name,
+        topic=topic,
+        partition=partition,
+        offset=None if number < 0 else at,
+        key=key,
+        timer=None if timer is None else f"{timer[1] or 'unnamed'} at {timer[2]} ms",
+        mend="Nothing it did remains. Correct it and start again, or let such events go to the dead letters with "
+        'on_error="dead-letter".',
+    )
+
+
+def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | None) -> Headers:
+    """Headers that tell why a record is a dead letter and where it comes from."""
+    said: dict[str, object] = {
+        "reason": failure.reason if isinstance(failure, BadRecordError) else "handler-failed",
+        "error": f"{type(cause).__name__}: {cause}" if cause is not None else failure.what,
+        "topic": failure.topic,
+        "partition": failure.partition,
+        "offset": failure.offset,
+    }
+    if isinstance(failure, WrongPartitionError):
+        said["reason"] = "foreign-partition"
+    if isinstance(failure, HandlerError):
+        said |= {
+            "handler": failure.handler,
+            "actor": failure.actor,
+            "key": failure.key,
+            "timer": failure.timer,
+        }
+    if cause is not None:
+        said["traceback"] = "".join(traceback.format_exception(cause))
+    return tuple(
+        (f"tailrace-{name}", str(value).encode()) for name, value in said.items() if value is not None
+    )

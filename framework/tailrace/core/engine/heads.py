@@ -1,0 +1,135 @@
+"""From records to heads: decode, find the key and the event time, and refuse what has none that makes sense."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import InputPlan, Plan, Route
+from tailrace.core.durations import to_datetime
+from tailrace.core.engine.tables import Table
+from tailrace.core.errors import BadRecordError, TailraceError
+from tailrace.core.records import Delivery, Head, InputRecord, Refused
+
+BoundRoute = tuple[Route, Table | None]
+"""A route, and the table of its actor in this task; None for a stateless function."""
+
+
+class InputHeads:
+    """One input of one task: makes heads of its records, and knows who takes them."""
+
+    __slots__ = ("_actors", "_plan", "_routes", "salt")
+
+    def __init__(self, plan: Plan, input_plan: InputPlan, partition: int) -> None:
+        self._plan = input_plan
+        self._actors = {actor.name: actor for actor in plan.actors}
+        self._routes: list[BoundRoute] | None = None
+        place = f"{input_plan.name}/{partition}".encode()
+        self.salt = zlib.crc32(place) << 32 | zlib.adler32(place)
+        """What tells this input partition from others in the seeds of its records."""
+
+    def routes(self, tables: Sequence[Table]) -> list[BoundRoute]:
+        """Who takes the input's records."""
+        if self._routes is None:
+            self._routes = [
+                (route, None if route.target is None else tables[route.target.index])
+                for route in self._plan.routes
+            ]
+        return self._routes
+
+    def bound(self, delivery: Delivery, tables: Sequence[Table]) -> Sequence[BoundRoute]:
+        """Who takes a message."""
+        route: Route = delivery.route
+        return ((route, None if route.target is None else tables[route.target.index]),)
+
+    def decode(self, records: Sequence[InputRecord]) -> list[Head]:
+        """Heads of records as the log gave them."""
+        if self._plan.is_inbox:
+            return [self._message(record) for record in records]
+        heads: list[Head] = []
+        decode, head = self._plan.decode, self._head
+        for record in records:
+            offset, timestamp_ms, _, value, _ = record
+            if value is None:
+                heads.append((offset, None, None, Refused("undecodable", "the record has no value"), record))
+                continue
+            try:
+                event = decode(value)
+            except msgspec.ValidationError as error:
+                heads.append((offset, None, None, Refused("wrong-type", str(error)), record))
+            except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+                heads.append((offset, None, None, Refused("undecodable", str(error)), record))
+            else:
+                heads.append(head(offset, timestamp_ms, event, record))
+        return heads
+
+    def of_events(self, events: Iterable[Any], first_offset: int) -> list[Head]:
+        """Heads of decoded events at consecutive offsets, whose timestamps are taken to be 0."""
+        plan = self._plan
+        key_of, time_of, low, high = plan.key_of, plan.time_of, plan.time_min_ms, plan.time_max_ms
+        if key_of is None or time_of is None:
+            return [self._head(offset, 0, event, None) for offset, event in enumerate(events, first_offset)]
+        events = list(events)
+        times: list[Any] = list(map(time_of, events))
+        keys = list(map(key_of, events))
+        offsets = range(first_offset, first_offset + len(events))
+        sound = events and None not in keys and None not in times and low <= min(times) and max(times) <= high
+        if not sound:
+            return [self._head(offset, 0, event, None) for offset, event in zip(offsets, events, strict=True)]
+        return list(zip(offsets, times, keys, events, repeat(None)))
+
+    def _head(self, offset: int, timestamp_ms: int, event: Any, record: InputRecord | None) -> Head:
+        plan = self._plan
+        try:
+            if plan.key_of is None:
+                key = None if record is None else record.key
+            else:
+                key = plan.key_of(event)
+                if key is None:
+                    return (
+                        offset,
+                        None,
+                        None,
+                        Refused("missing-key", f"the key of {event!r:.200} is None"),
+                        record,
+                    )
+            if plan.time_kind == "arrival":
+                return offset, None, key, event, record
+            time_ms = timestamp_ms if plan.time_of is None else plan.time_of(event)
+        except BadRecordError as error:
+            return offset, None, None, Refused(error.reason, error.what), record
+        except (TailraceError, AttributeError, TypeError, ValueError, OverflowError) as error:
+            said = f"key or event time of {event!r:.200} cannot be told: {error}"
+            return offset, None, None, Refused("bad-key", said), record
+        if time_ms is None:
+            return offset, None, None, Refused("missing-time", f"{event!r:.200} has no event time"), record
+        if not plan.time_min_ms <= time_ms <= plan.time_max_ms:
+            said = f"the event time {time_ms} ms is outside of {plan.time_min_ms} to {plan.time_max_ms} ms"
+            return offset, None, None, Refused("bad-time", said + _as_date(time_ms)), record
+        return offset, time_ms, key, event, record
+
+    def _message(self, record: InputRecord) -> Head:
+        try:
+            actor_name, name, encoded = rows.decode_envelope(record.value or b"")
+            actor = self._actors[actor_name]
+            message = actor.messages[name]
+            key = actor.key_codec.decode(record.key or b"")
+            delivery = Delivery(message.route, message.decode(encoded))
+        except KeyError as error:
+            refused = Refused("wrong-type", f"a message for {error}, which this app does not have")
+            return record.offset, None, None, refused, record
+        except (msgspec.MsgspecError, ValueError, TailraceError) as error:
+            return record.offset, None, None, Refused("undecodable", str(error)), record
+        return record.offset, record.timestamp_ms, key, delivery, record
+
+
+def _as_date(time_ms: int) -> str:
+    try:
+        return f" ({to_datetime(time_ms).isoformat()})"
+    except (ValueError, OverflowError):
+        return ""

@@ -1,0 +1,87 @@
+"""The order in which records of several inputs are taken.
+
+Theory. Within an input, offsets are never reordered. Between inputs, the head with the least event time goes first,
+ties by input name; once an input is chosen it goes on until its head is more than a tolerance past the least head of
+the others, so that runs stay long. A head without an event time goes at once.
+
+Only inputs that have something unread are waited for: as long as one of those has no head here, nothing can be said
+about the order, and no run is given out. Feedback and slow reference data are never waited for.
+
+The order chosen here depends on what had arrived, so it is a cause: the task writes it on its tape, and a replay
+follows the tape instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tailrace.core.declare.plan import InputPlan
+from tailrace.core.records import Head
+
+TOLERANCE_MS = 1_000
+"""How far a run may go past the head of another input."""
+
+
+class Merge:
+    """Heads of all inputs, given out as runs.
+
+    ``offer`` heads as they are read, say with ``unread`` which inputs have more to read, and take ``next_run`` until
+    it gives None.
+    """
+
+    __slots__ = ("_at", "_heads", "_tolerance_ms", "_unread", "_waited_for")
+
+    def __init__(self, inputs: tuple[InputPlan, ...], tolerance_ms: int = TOLERANCE_MS) -> None:
+        self._heads: list[Sequence[Head]] = [()] * len(inputs)
+        self._at = [0] * len(inputs)
+        self._unread = [False] * len(inputs)
+        self._waited_for = [not plan.is_inbox and plan.watermark != "none" for plan in inputs]
+        self._tolerance_ms = tolerance_ms
+
+    def offer(self, number: int, heads: Sequence[Head]) -> None:
+        """Add heads, which follow those offered before."""
+        left = self._heads[number][self._at[number] :]
+        self._heads[number] = [*left, *heads] if left else heads
+        self._at[number] = 0
+
+    def unread(self, number: int, unread: bool) -> None:
+        """Say whether the input has more to read than was offered."""
+        self._unread[number] = unread
+
+    def buffered(self, number: int) -> int:
+        """How many heads of the input are waiting here."""
+        return len(self._heads[number]) - self._at[number]
+
+    def next_run(self, most: int = 1 << 62) -> tuple[int, Sequence[Head]] | None:
+        """The next run: an input and its heads, at most ``most``. None if there is nothing, or one is waited for."""
+        ready: list[tuple[int, int]] = []
+        for number, heads in enumerate(self._heads):
+            if self._at[number] < len(heads):
+                time_ms = heads[self._at[number]][1]
+                if time_ms is None:
+                    return self._take(number, self._at[number] + 1)
+                ready.append((time_ms, number))
+            elif self._unread[number] and self._waited_for[number]:
+                return None
+        if not ready:
+            return None
+        ready.sort()
+        first = ready[0][1]
+        heads, at = self._heads[first], self._at[first]
+        stop = min(len(heads), at + most)
+        if len(ready) > 1:
+            limit_ms = ready[1][0] + self._tolerance_ms
+            for index in range(at, stop):
+                time_ms = heads[index][1]
+                if time_ms is None or time_ms > limit_ms:
+                    stop = max(index, at + 1)
+                    break
+        return self._take(first, stop)
+
+    def _take(self, number: int, stop: int) -> tuple[int, Sequence[Head]]:
+        heads, at = self._heads[number], self._at[number]
+        if at == 0 and stop == len(heads):
+            self._heads[number], self._at[number] = (), 0
+            return number, heads
+        self._at[number] = stop
+        return number, heads[at:stop]

@@ -1,0 +1,81 @@
+"""What an instance has besides its plain fields: its collections and its pending timers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tailrace.core import rows
+from tailrace.core.handling.collections import Entries, ListState, MapState
+
+if TYPE_CHECKING:
+    from tailrace.core.engine.tables import Table
+
+TimerId = tuple[int, bytes]
+"""Time domain and timer name in bytes."""
+
+
+class Parts:
+    """What an instance has besides its plain fields: its collections and its pending timers."""
+
+    __slots__ = ("_lists", "_maps", "_timers", "fresh", "key", "key_bytes", "prefix", "table", "written")
+
+    def __init__(self, table: Table, key: Any, key_bytes: bytes, *, fresh: bool, has_timers: bool) -> None:
+        self.table = table
+        self.key = key
+        self.key_bytes = key_bytes
+        self.prefix: bytes = table.prefix + rows.escaped(key_bytes)
+        self.fresh = fresh
+        """The store has nothing that is true of this key."""
+        self.written: set[int] = set()
+        """Fields with a time to live that the running handler has assigned."""
+        self._timers: dict[TimerId, rows.Timer] | None = None if has_timers else {}
+        self._maps: dict[int, MapState[Any, Any]] = {}
+        self._lists: dict[int, ListState[Any]] = {}
+
+    def map(self, index: int) -> MapState[Any, Any]:
+        """The map state that the actor declares as number ``index``."""
+        found = self._maps.get(index)
+        if found is None:
+            found = self._maps[index] = MapState(self, self.table.plan.maps[index], b"m")
+        return found
+
+    def list(self, index: int) -> ListState[Any]:
+        """The list state that the actor declares as number ``index``."""
+        found = self._lists.get(index)
+        if found is None:
+            found = self._lists[index] = ListState(self, self.table.plan.lists[index], b"l")
+        return found
+
+    def ttl_written(self, index: int) -> None:
+        """Note that a field with a time to live is assigned."""
+        self.written.add(index)
+
+    @property
+    def timers(self) -> dict[TimerId, rows.Timer]:
+        """The pending timers of this key."""
+        if self._timers is None:
+            start = self.prefix + b"t"
+            self._timers = {
+                (row[len(start)], row[len(start) + 1 :]): rows.decode_timer(value)
+                for row, value in self.table.state.scan(start, rows.prefix_end(start))
+            }
+        return self._timers
+
+    @property
+    def has_timers(self) -> bool:
+        """Whether any timer is pending; an unread set of timers is never empty."""
+        return self._timers is None or bool(self._timers)
+
+    def collections(self) -> Sequence[Entries]:
+        """Every collection of the actor, used before or not."""
+        plan = self.table.plan
+        return [
+            *(self.map(i) for i in range(len(plan.maps))),
+            *(self.list(i) for i in range(len(plan.lists))),
+        ]
+
+    def forget_live(self) -> None:
+        """Decode every entry anew from here on."""
+        for entries in (*self._maps.values(), *self._lists.values()):
+            entries.forget_live()

@@ -1,0 +1,75 @@
+"""Questions to an actor's committed state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.engine.cells import Cells
+from tailrace.core.errors import QueryError
+from tailrace.core.handling.context import Context
+from tailrace.core.storage import StateReader
+
+
+class Reader:
+    """Reads the committed instances of one task. What it gives are copies: changing them changes nothing."""
+
+    def __init__(self, plan: Plan, partition: int, state: StateReader) -> None:
+        self._plan = plan
+        self._partition = partition
+        self._state = state
+
+    def instance(self, actor: type[Any], key: Any) -> Any:
+        """The instance of a key, or None if it has none. Its map and list states can be read."""
+        found = self._load(self._plan.actor_of(actor), key)
+        return found[1] if found is not None else None
+
+    def timers(self, actor: type[Any], key: Any) -> dict[tuple[str, str | int], int]:
+        """The pending timers of a key: (domain "event" or "processing", name, or time if unnamed) -> due time in ms."""
+        found = self._load(self._plan.actor_of(actor), key)
+        if found is None:
+            return {}
+        table, instance = found
+        pending: dict[tuple[str, str | int], int] = {}
+        for (domain, name), timer in table.parts(instance).timers.items():
+            if not name.startswith(b"!"):
+                given = table.timer_name(name)[1]
+                pending[("processing" if domain else "event"), timer.time_ms if given is None else given] = (
+                    timer.time_ms
+                )
+        return pending
+
+    def query(self, actor: type[Any], key: Any, name: str, *arguments: Any) -> Any:
+        """Ask an instance. Raises QueryError: no such query, no such key, or it failed; state is never changed."""
+        plan = self._plan.actor_of(actor)
+        call = plan.queries.get(name)
+        if call is None:
+            known = ", ".join(sorted(plan.queries)) or "none"
+            raise QueryError(f"{plan.name} has no query {name!r}", actor=plan.name, mend=f"It has: {known}.")
+        found = self._load(plan, key)
+        if found is None:
+            raise QueryError(f"{plan.name} has no instance of this key", actor=plan.name, query=name, key=key)
+        table, instance = found
+        before = table.encode(instance)
+        try:
+            answer = call(instance, *arguments)
+        except Exception as error:
+            raise QueryError(
+                f"the query failed with {type(error).__name__}: {error}", actor=plan.name, query=name, key=key
+            ) from error
+        if table.encode(instance) != before:
+            raise QueryError(
+                "the query has changed the instance",
+                actor=plan.name,
+                query=name,
+                key=key,
+                mend="Queries only read; the change was dropped. Change state in a handler.",
+            )
+        return answer
+
+    def _load(self, plan: ActorPlan, key: Any) -> tuple[Any, Any] | None:
+        cells = Cells(self._plan, self._partition, self._state, (), cache_bytes=1 << 20, reading=True)
+        cells.context = Context(self._plan, b"", 0)
+        table = cells.tables[plan.index]
+        instance = table.load(key)
+        return None if table.is_absent(instance) else (table, instance)

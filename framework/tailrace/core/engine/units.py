@@ -1,0 +1,203 @@
+"""Units: what succeeds or fails as a whole, a record with all its handlers or one firing of a timer.
+
+Whoever runs a unit begins it, lets handlers run (each is sealed when it returns), and hands any exception to
+``failed``, which takes everything back and then, as the app has chosen, raises or writes a dead letter. There are no
+other ways out: a unit leaves all of its traces or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tailrace.core.declare.explain import explain_attribute_error
+from tailrace.core.declare.plan import ActorPlan, Plan, Route
+from tailrace.core.engine import tape
+from tailrace.core.engine.cells import Cells
+from tailrace.core.engine.failure import dead_letter_headers, handler_error, is_handlers_fault
+from tailrace.core.engine.heads import BoundRoute
+from tailrace.core.engine.tables import Table
+from tailrace.core.errors import BadRecordError, ReplayDivergedError, UsageError
+from tailrace.core.handling.context import Context
+from tailrace.core.records import Headers, InputRecord, RawOutput, Refused
+
+_DELIVERIES = 1_000
+"""Deliveries to streams that one unit may cause: more must be a circle."""
+
+TIMER = -1
+"""Stands for the input number where a unit is the firing of a timer."""
+
+
+class Units:
+    """Runs the handlers of a task's units, and undoes those that fail."""
+
+    __slots__ = ("cells", "context", "partition", "plan", "replaying", "skips", "tape", "totals")
+
+    def __init__(
+        self,
+        plan: Plan,
+        partition: int,
+        cells: Cells,
+        context: Context[Any],
+        totals: tape.Totals,
+        log: tape.Tape,
+    ) -> None:
+        self.plan = plan
+        self.partition = partition
+        self.cells = cells
+        self.context = context
+        self.totals = totals
+        self.tape = log
+        self.replaying = False
+        self.skips: dict[tuple[int, int], Headers] = {}
+        """In a replay: the units that failed in the first run, with the headers of their dead letters."""
+
+    def record(
+        self,
+        number: int,
+        offset: int,
+        record: InputRecord | None,
+        to: Sequence[BoundRoute],
+        key: Any,
+        event: Any,
+        mark: int,
+    ) -> None:
+        """Run the handlers of a record, unless it is to be skipped: then nothing of it remains."""
+        if self.skips and (number, offset) in self.skips:
+            del self.context._outputs[mark:]
+            self.skip(number, offset, record)
+        else:
+            for route, table in to:
+                self.invoke(route, table, key, event)
+
+    def invoke(self, route: Route, table: Table | None, key: Any, event: Any) -> None:
+        """Run one handler of an event, and seal what it touched."""
+        context = self.context
+        context._route = route
+        context._table = table
+        context._draws = 0
+        context._random = None
+        if table is None:
+            route.call(event, context)
+            return
+        instance = table.live.get(key)
+        if instance is None:
+            instance = table.load(key)
+        image = table.touch(instance)
+        cells = self.cells
+        cells.touched.append((table, key, image))
+        context._instance = instance
+        route.call(instance, event, context)
+        if cells.touched_collections:
+            cells.seal_collections()
+        if table.simple and not cells.cleared:
+            table.seal(instance)
+        else:
+            table.settle(instance, image)
+
+    def invoke_timer(self, route: Route, table: Table, instance: Any, timer: tuple[int, bytes]) -> None:
+        """Run the handler of a timer, which is pending no more, and seal what it touched."""
+        context, cells = self.context, self.cells
+        context._route = route
+        context._table = table
+        context._draws = 0
+        context._random = None
+        image = self.use_up(table, instance, timer)
+        context._instance = instance
+        route.call(instance, context)
+        if cells.touched_collections:
+            cells.seal_collections()
+        table.settle(instance, image)
+
+    def use_up(self, table: Table, instance: Any, timer: tuple[int, bytes]) -> bytes | None:
+        """Remove a timer that fires. Returns the instance's image."""
+        image = table.touch(instance)
+        self.cells.touched.append((table, instance._tr_key, image))
+        table.move_timer(table.parts(instance), timer, None)
+        return image
+
+    def deliver_chained(self, key: Any) -> None:
+        """Deliver what was emitted to streams, in the order of emission, within the same unit."""
+        context, tables = self.context, self.cells.tables
+        chained, salt, deliveries = context._chained, context._salt, 0
+        while chained:
+            stream, event = chained.popleft()
+            deliveries += 1
+            if deliveries > _DELIVERIES:
+                raise UsageError(
+                    f"one event has caused more than {_DELIVERIES} deliveries, the last to the stream {stream.name!r}",
+                    mend="A handler of the stream emits to it again without end.",
+                )
+            context._salt = salt + deliveries
+            for route in self.plan.routes_of_stream[stream.index]:
+                self.invoke(route, None if route.target is None else tables[route.target.index], key, event)
+        context._salt = salt  # if one fails, the next unit sets its own
+
+    # --- failures ---
+
+    def failed(
+        self,
+        error: Exception,
+        mark: int,
+        number: int,
+        at: int,
+        record: InputRecord | None = None,
+        timer: tuple[ActorPlan, str | None, int] | None = None,
+    ) -> None:
+        """A unit has failed: undo it, and raise, or note it as skipped.
+
+        ``mark`` is how many outputs there were when it began; ``number`` and ``at`` say which unit it was, as in
+        ``tape.Skip``. ``timer`` is the actor, name and time of a timer.
+        """
+        context = self.context
+        route = context._route
+        del context._outputs[mark:]
+        context._chained.clear()
+        self.cells.rollback()
+        if not is_handlers_fault(error):
+            raise error
+        hint = explain_attribute_error(error) if isinstance(error, AttributeError) else None
+        if hint is not None:
+            error.add_note(hint)
+        failure = handler_error(self.plan, self.partition, error, route, number, at, context.key, timer)
+        if self.replaying:
+            raise ReplayDivergedError(
+                f"a handler failed in the replay that did not fail before: {failure}",
+                mend="The code differs from the one that ran, or it depends on something that is not on the tape.",
+            ) from error
+        policy = self.plan.on_error if number == TIMER else self.plan.inputs[number].on_error
+        if policy == "stop":
+            raise failure from error
+        self.skip(number, at, record, dead_letter_headers(failure, error))
+
+    def skip(self, number: int, at: int, record: InputRecord | None, headers: Headers | None = None) -> None:
+        """Note a unit that failed, now or when it ran first, and write its dead letter."""
+        headers = self.skips[number, at] if headers is None else headers
+        self.tape.skips.append(tape.Skip(number, at, list(headers)))
+        self.totals.failed += 1
+        letter: RawOutput = (self.plan.dead_letters_topic, None, None, self.context.event_time, headers)
+        if record is not None:
+            letter = (letter[0], record.key, record.value, record.timestamp_ms, record.headers + headers)
+        self.context._outputs.append(letter)
+
+    def refuse(self, number: int, refused: Refused, record: InputRecord | None) -> None:
+        """A record cannot be handed to any handler: raise BadRecordError, or write its dead letter.
+
+        It is not on the tape: it follows from the record's bytes.
+        """
+        plan = self.plan.inputs[number]
+        error = BadRecordError(
+            refused.detail,
+            reason=refused.reason,
+            topic=plan.name,
+            partition=self.partition,
+            offset=None if record is None else record.offset,
+            mend='Correct its producer, or send such records to the dead letters with on_error="dead-letter".',
+        )
+        if plan.on_error == "stop" or record is None:
+            raise error
+        self.totals.refused += 1
+        headers = record.headers + dead_letter_headers(error, None)
+        self.context._outputs.append(
+            (self.plan.dead_letters_topic, record.key, record.value, record.timestamp_ms, headers)
+        )

@@ -1,0 +1,327 @@
+"""What a handler is given besides its event: time, output, timers, randomness.
+
+One context serves all handlers of a task; it is valid only while the handler runs. Everything it tells is a function
+of the causes on the tape, so a replay is told the same. Randomness is seeded by what caused the call (an input
+position, or the seed that a timer was given when it was set), the actor, the key and the number of the draw: the same
+draw in a rebuild of some keys, in another split of the work, or in a shadow beside other actors.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime
+from hashlib import blake2b
+from random import Random
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from uuid import UUID
+
+from typing_extensions import TypeVar
+
+from tailrace.core import rows
+from tailrace.core.durations import to_ms
+from tailrace.core.errors import TimerLoopError, UsageError
+from tailrace.core.handling.collections import MISSING
+from tailrace.core.records import RawOutput
+
+if TYPE_CHECKING:
+    from tailrace.core.declare.actor import Actor
+    from tailrace.core.declare.plan import Plan, Route
+    from tailrace.core.declare.topic import Stream, Topic
+    from tailrace.core.engine.tables import Table
+
+K = TypeVar("K", default=Any)
+E = TypeVar("E")
+
+_MASK = (1 << 64) - 1
+
+
+class Measurement(NamedTuple):
+    """A change of a user's metric: ``kind`` is "count", "gauge" or "observe"."""
+
+    kind: str
+    name: str
+    value: float
+
+
+class Metrics:
+    """A user's own metrics.
+
+    They reach the outside with the commit of what they measure, so an abort never doubles them, and they are silent in
+    a replay.
+    """
+
+    __slots__ = ("_noted", "_undo")
+
+    def __init__(self) -> None:
+        self._noted: dict[int, Measurement] = {}
+        self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
+
+    def bind(self, undo: list[tuple[dict[Any, Any], Any, Any]]) -> None:
+        """Have what a unit measures taken back with the unit."""
+        self._undo = undo
+
+    def take(self) -> list[Measurement]:
+        """All that was measured since ``clear``."""
+        return list(self._noted.values())
+
+    def clear(self) -> None:
+        """What was measured is on its way."""
+        self._noted.clear()
+
+    def _note(self, measurement: Measurement) -> None:
+        number = len(self._noted)
+        self._undo.append((self._noted, number, MISSING))
+        self._noted[number] = measurement
+
+    def count(self, name: str, n: float = 1) -> None:
+        """Add ``n`` to a counter."""
+        self._note(Measurement("count", name, n))
+
+    def gauge(self, name: str, value: float) -> None:
+        """Set a gauge."""
+        self._note(Measurement("gauge", name, value))
+
+    def observe(self, name: str, value: float) -> None:
+        """Add a value to a histogram."""
+        self._note(Measurement("observe", name, value))
+
+
+class Context(Generic[K]):
+    """What a handler knows and can do. All instants are milliseconds since the epoch, UTC."""
+
+    __slots__ = (
+        "_chained",
+        "_depth",
+        "_draws",
+        "_fired",
+        "_instance",
+        "_lineage",
+        "_origin",
+        "_outputs",
+        "_plan",
+        "_random",
+        "_route",
+        "_salt",
+        "_table",
+        "_timer_cap",
+        "_timer_ids",
+        "event_time",
+        "is_late",
+        "key",
+        "metrics",
+        "now",
+        "timer_name",
+        "watermark",
+    )
+
+    key: K
+    """The key whose instance is handling."""
+    event_time: int
+    """The event's time; in a timer handler the timer's time; for a processing-time timer the watermark + 1 ms."""
+    watermark: int
+    """How far event time has come in this task: no event at or before it is expected any more."""
+    now: int
+    """Processing time: the last clock reading, which never goes back."""
+    is_late: bool
+    """Whether the event's time was at or before the watermark when it came."""
+    timer_name: str | None
+    """In a timer handler: the name it was set under, None for an unnamed one."""
+    metrics: Metrics
+    """The user's own metrics."""
+
+    def __init__(self, plan: Plan, lineage: bytes, timer_cap: int) -> None:
+        self._plan = plan
+        self._lineage = lineage
+        self._timer_cap = timer_cap
+        self._outputs: list[RawOutput] = []
+        self._chained: deque[tuple[Stream[Any], Any]] = deque()
+        self.metrics = Metrics()
+        self._timer_ids: dict[tuple[int, int, str], tuple[int, bytes]] = {}
+        self._table: Table | None = None
+        self._instance: Any = None
+        self._route: Route | None = None
+        self._random: Random | None = None
+        self._salt = self._origin = self._draws = self._depth = 0
+        self._fired: tuple[int, int] | None = None
+        self.event_time = self.watermark = self.now = 0
+        self.is_late = False
+        self.timer_name = None
+
+    # --- output ---
+
+    def emit(self, to: Topic[E, Any] | Stream[E], event: E) -> None:
+        """Write an event to a topic, or hand it to those who take a stream.
+
+        It becomes visible when the step that emits it is committed, and not at all if the handler fails. Its key is
+        worked out by the topic; its timestamp is ``event_time``. The event is encoded at once, so it may be changed
+        afterwards. Raises UsageError for an event of another type than the topic's.
+        """
+        edge: Any = to  # which of the two it is, is asked once, and not of its class
+        try:
+            types = edge.types
+        except AttributeError:
+            raise UsageError(
+                f"{self._place()} emits to {to!r}, which is no topic and no stream",
+                mend="Give the topic itself, as app.topic returned it.",
+            ) from None
+        if type(event) not in types:
+            raise UsageError(
+                f"{self._place()} emits {type(event).__name__} to {to.name!r}, which holds {to.type_name}",
+                mend="Emit an event of the declared type, or declare a topic for this one.",
+            )
+        if edge.is_stream:
+            self._chained.append((edge, event))
+        else:
+            self._outputs.append(
+                (edge.name, edge.encode_key(event), edge.encode_emitted(event), self.event_time, ())
+            )
+
+    def send(self, actor: type[Actor], key: Any, message: Any) -> None:
+        """Send a message to an instance of another actor, or of the same.
+
+        It goes through the log with the commit, arrives exactly once, is never late, and carries this handler's
+        event time. Raises UsageError if the actor does not take such a message, or the key is not of its type.
+        """
+        plan = self._plan.actor_of(actor)
+        name = plan.message_names.get(message.__class__)
+        if name is None or self._plan.inbox_topic is None:
+            raise UsageError(
+                f"{self._place()} sends {type(message).__name__} to {plan.name}, which does not take it",
+                mend=f"Give {actor.__name__} a method with @tr.on_message whose message is of that type.",
+            )
+        value = rows.encode_envelope((plan.name, name, plan.messages[name].encode(message)))
+        self._outputs.append((self._plan.inbox_topic, plan.key_codec.encode(key), value, self.event_time, ()))
+
+    # --- timers ---
+
+    def set_timer(self, time: int | datetime, name: str | None = None) -> None:
+        """Have ``@on_timer`` called when the watermark reaches ``time``.
+
+        A named timer that is pending moves; an unnamed one is there at most once per instant. A time that has passed
+        is due at once, after this step's handlers.
+        """
+        self._set(rows.EVENT_TIME, time, name)
+
+    def set_processing_timer(self, time: int | datetime, name: str | None = None) -> None:
+        """Have ``@on_processing_timer`` called when the clock reaches ``time``; otherwise like ``set_timer``."""
+        self._set(rows.PROCESSING_TIME, time, name)
+
+    def cancel_timer(self, timer: str | int | datetime) -> None:
+        """Cancel an event-time timer by its name, or an unnamed one by its time. Nothing happens if there is none."""
+        self._cancel(rows.EVENT_TIME, timer)
+
+    def cancel_processing_timer(self, timer: str | int | datetime) -> None:
+        """Cancel a processing-time timer by its name, or an unnamed one by its time."""
+        self._cancel(rows.PROCESSING_TIME, timer)
+
+    def clear(self) -> None:
+        """Forget this instance: its fields, collections and timers. What is set afterwards begins a new one."""
+        self._own("clear").clear(self._instance)
+
+    def _set(self, domain: int, time: int | datetime, name: str | None) -> None:
+        table = self._own("set a timer")
+        time_ms = time if type(time) is int else to_ms(time)
+        if not -(1 << 61) < time_ms < 1 << 61:
+            raise UsageError(f"{self._place()} sets a timer at {time_ms} ms, which is out of range")
+        depth = 0
+        if self._fired is not None:
+            fired_domain, fired_ms = self._fired
+            reached = self.watermark if domain == rows.EVENT_TIME else self.now
+            if time_ms <= (fired_ms if domain == fired_domain else reached):
+                depth = self._depth + 1
+                if depth > self._timer_cap:
+                    raise TimerLoopError(
+                        f"{self._place()} has set a timer at or before the one just fired {depth} times in a row",
+                        actor=table.plan.name,
+                        key=self.key,
+                        mend="A timer handler that sets its own timer must set it later than the time it fired at.",
+                    )
+        table.move_timer(
+            table.parts(self._instance),
+            self._timer_id(domain, time_ms if name is None else name, setting=True),
+            rows.Timer(time_ms, self._draw(), depth),
+        )
+
+    def _cancel(self, domain: int, timer: str | int | datetime) -> None:
+        table = self._own("cancel a timer")
+        name = timer if isinstance(timer, str) else to_ms(timer)
+        table.move_timer(table.parts(self._instance), self._timer_id(domain, name), None)
+
+    def _timer_id(self, domain: int, timer: str | int, *, setting: bool = False) -> tuple[int, bytes]:
+        if isinstance(timer, int):
+            if setting:
+                self._handled(domain, "")
+            return domain, b"u" + rows.time_bytes(timer)
+        table = self._table
+        assert table is not None
+        known = self._timer_ids.get((table.plan.index, domain, timer))
+        if known is None:
+            self._handled(domain, timer)
+            if len(self._timer_ids) > 10_000:
+                self._timer_ids.clear()
+            known = self._timer_ids[table.plan.index, domain, timer] = (domain, b"n" + timer.encode())
+        return known
+
+    def _handled(self, domain: int, name: str) -> None:
+        table = self._table
+        assert table is not None
+        plan = table.plan
+        handlers = plan.event_timers if domain == rows.EVENT_TIME else plan.processing_timers
+        family = name.partition(":")[0]
+        if family not in handlers:
+            decorator = "on_timer" if domain == rows.EVENT_TIME else "on_processing_timer"
+            said = f'@tr.{decorator}("{family}")' if family else f"@tr.{decorator}"
+            what = f"the timer {name!r}" if name else "an unnamed timer"
+            raise UsageError(
+                f"{self._place()} uses {what}, which {plan.cls.__name__} does not handle",
+                mend=f"Give {plan.cls.__name__} a method with {said}.",
+            )
+
+    # --- randomness ---
+
+    @property
+    def random(self) -> Random:
+        """A random generator that gives the same numbers in every replay. It is new in each call of a handler."""
+        if self._random is None:
+            self._random = Random(int.from_bytes(self._digest(), "big"))
+        return self._random
+
+    def uuid(self) -> UUID:
+        """A UUID (version 4 in form) that is the same in every replay."""
+        return UUID(bytes=self._digest(), version=4)
+
+    def _digest(self) -> bytes:
+        table, route = self._table, self._route
+        assert route is not None
+        if table is None:
+            owner, key = route.name.encode(), repr(self.key).encode()
+        else:
+            owner, key = table.plan.name.encode(), table.encode_key(self.key)
+        drawn = self._draw().to_bytes(8, "big")
+        return blake2b(b"\0".join((self._lineage, owner, drawn, key)), digest_size=16).digest()
+
+    def _draw(self) -> int:
+        """The next seed of this call: a mix of what caused it, who handles, and the number of the draw."""
+        route = self._route
+        assert route is not None
+        self._draws += 1
+        mixed = (
+            self._salt + self._origin * 0x9E3779B97F4A7C15 + (route.salt ^ self._draws * 0xD1342543DE82EF95)
+        ) & _MASK
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK  # the finaliser of splitmix64
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+        return mixed ^ (mixed >> 31)
+
+    # --- misuse ---
+
+    def _own(self, action: str) -> Table:
+        table = self._table
+        if table is None:
+            raise UsageError(
+                f"{self._place()} cannot {action}",
+                mend="Only the handlers of an actor have state and timers, and only while they run.",
+            )
+        return table
+
+    def _place(self) -> str:
+        return "a handler that has returned" if self._route is None else self._route.name

@@ -1,0 +1,1 @@
+"""Durable values: which types may be stored, what bytes they become, what their schemas allow, and keys."""

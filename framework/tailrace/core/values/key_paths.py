@@ -1,0 +1,111 @@
+"""Where in an event its key is: ``"tail"``, ``"plane.tail"``, ``("airline", "number")``, and of what type it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
+
+import msgspec
+
+from tailrace.core.errors import BadRecordError, DefinitionError
+from tailrace.core.values.types import spell
+
+Path: TypeAlias = str | tuple[str, ...]
+"""A field of an event, dotted where it is nested, or several of them, which make a tuple."""
+
+
+def key_type_of(event_type: Any, path: Path) -> Any:
+    """The type of the key that ``path`` finds in events of a type, without ``None`` (an event without key is bad).
+
+    Every member of a union of structs must have the field, with the same type. DefinitionError otherwise.
+    """
+    if isinstance(path, str):
+        return _type_at(event_type, path)
+    if len(path) < 2:
+        raise DefinitionError(
+            f"the key of {spell(event_type)} is a tuple of {len(path)} fields",
+            mend='Name one field as key="field", several as key=("field", "other").',
+        )
+    return tuple.__class_getitem__(tuple(_type_at(event_type, part) for part in path))
+
+
+def key_getter(path: Path) -> Callable[[Any], Any]:
+    """A function that takes the key out of an event. BadRecordError if what a dotted path leads through is missing.
+
+    The key itself may be None; its codec refuses that.
+    """
+    paths = (path,) if isinstance(path, str) else path
+    get = attrgetter(*paths)
+    if not any("." in part for part in paths):
+        return get
+
+    def key_of(event: Any) -> Any:
+        try:
+            return get(event)
+        except AttributeError:
+            raise BadRecordError(
+                f"the event has no key: {' and '.join(paths)} leads through a missing value",
+                reason="missing-key",
+                mend="Look at what its producer sends.",
+            ) from None
+
+    return key_of
+
+
+def members_of(declared: Any) -> tuple[Any, ...]:
+    """The types a union may have, aliases and annotations taken off, None and UNSET left out, without repetition."""
+    bare = unwrapped(declared)
+    if get_origin(bare) in (Union, UnionType):
+        found = [member for arg in get_args(bare) for member in members_of(arg)]
+        return tuple(dict.fromkeys(found))
+    return () if bare in (NoneType, None, msgspec.UnsetType) else (bare,)
+
+
+def unwrapped(declared: Any) -> Any:
+    """A type without Annotated, NewType and alias around it."""
+    while True:
+        if get_origin(declared) is Annotated:
+            declared = get_args(declared)[0]
+        elif hasattr(declared, "__supertype__"):
+            declared = declared.__supertype__
+        elif hasattr(declared, "__value__"):
+            declared = declared.__value__
+        else:
+            return declared
+
+
+def _type_at(event_type: Any, path: str) -> Any:
+    owners = members_of(event_type)
+    found: Any = None
+    for name in path.split("."):
+        types = [member for owner in owners for member in members_of(_field(owner, name, event_type, path))]
+        owners = tuple(dict.fromkeys(types))
+        found = owners[0] if owners else NoneType
+    if len(owners) != 1:
+        kinds = ", ".join(spell(owner) for owner in owners) or "None"
+        raise DefinitionError(
+            f"the key {path!r} of {spell(event_type)} has no single type: {kinds}",
+            mend="Give the field one type in all of the topic's events, or a function as key=.",
+        )
+    return found
+
+
+def _field(owner: Any, name: str, event_type: Any, path: str) -> Any:
+    cls = get_origin(owner) or owner
+    if not (isinstance(cls, type) and issubclass(cls, msgspec.Struct)):
+        raise DefinitionError(
+            f"the key {path!r} of {spell(event_type)} looks for {name!r} in {spell(owner)}, which is no msgspec.Struct",
+            mend="Give a function as key=, or make the event a msgspec.Struct.",
+        )
+    fields = {field.name: field.type for field in msgspec.structs.fields(owner)}
+    if name not in fields:
+        near = get_close_matches(name, fields, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise DefinitionError(
+            f"the key {path!r} of {spell(event_type)}: {spell(owner)} has no field {name!r}{hint}",
+            mend=f"Its fields are: {', '.join(fields) or 'none'}.",
+        )
+    return fields[name]

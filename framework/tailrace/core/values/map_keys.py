@@ -1,0 +1,233 @@
+"""The byte form of a map's keys: exactly invertible, and ordered as the keys are.
+
+A map in state is iterated in the order of its keys' bytes, so that order had better be one that users know:
+
+=============  =====================================================================================
+a key of type  its bytes
+=============  =====================================================================================
+str            UTF-8, which orders by code point, as Python does
+bytes          itself
+int            8 bytes, big-endian, sign bit flipped
+bool           00 or 01
+UUID           its 16 bytes
+date           4 bytes, big-endian: days since year 1
+datetime       8 bytes, big-endian: microseconds since 1970 in UTC, sign bit flipped
+enum, Literal  those of its value
+tuple          its items one after the other; a str or bytes ends with 00 00, and a 00 in it becomes
+               00 FF, as in FoundationDB's tuple layer
+=============  =====================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from enum import Enum, Flag
+from typing import Any, Final, Literal, NamedTuple, NoReturn, get_args, get_origin
+from uuid import UUID
+
+from tailrace.core.errors import CorruptStateError, DefinitionError, DurableValueError
+from tailrace.core.values.key_paths import members_of, unwrapped
+from tailrace.core.values.types import spell
+
+_BIAS = 1 << 63
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_END = b"\0\0"
+_ESCAPED = b"\0\xff"
+
+
+@dataclass(frozen=True, slots=True)
+class MapKeyCodec:
+    """Encodes and decodes a map's keys, in order.
+
+    ``encode(key)`` raises DurableValueError for a key that is not of the declared type; ``decode(data)`` raises
+    CorruptStateError for bytes that no key was written as. A datetime comes back in UTC; any other key as it was.
+    ``size`` is the number of bytes, or None where it varies.
+    """
+
+    type: Any
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+    size: int | None
+
+
+def map_key_codec_for(declared: Any) -> MapKeyCodec:
+    """The codec of a map's key type. DefinitionError for a type whose keys have no order in bytes."""
+    members = members_of(declared)
+    if len(members) == 1 and unwrapped(declared) == members[0]:
+        bare = members[0]
+        if bare in _SCALARS:
+            return _scalar(bare)
+        if get_origin(bare) is Literal:
+            return _values(bare, {value: value for value in get_args(bare)})
+        if isinstance(bare, type) and issubclass(bare, Enum) and not issubclass(bare, Flag):
+            return _values(bare, {member.value: member for member in bare})
+        if get_origin(bare) is tuple and Ellipsis not in get_args(bare):
+            return _tuple(bare, [map_key_codec_for(item) for item in get_args(bare)])
+    raise DefinitionError(
+        f"{spell(declared)} cannot be the key of a map",
+        mend="A map's key is a str, bytes, int, bool, UUID, date, datetime, an enum, or a tuple of these.",
+    )
+
+
+def _int_bytes(key: int) -> bytes:
+    return (key + _BIAS).to_bytes(8, "big")
+
+
+def _bytes_int(data: bytes) -> int:
+    return int.from_bytes(data, "big") - _BIAS
+
+
+def _datetime_bytes(key: datetime) -> bytes:
+    if key.tzinfo is None:
+        raise ValueError("it has no time zone")
+    return _int_bytes((key - _EPOCH) // _MICROSECOND)
+
+
+def _bytes_datetime(data: bytes) -> datetime:
+    return _EPOCH + _bytes_int(data) * _MICROSECOND
+
+
+def _bool_bytes(key: bool) -> bytes:
+    return b"\1" if key else b"\0"
+
+
+def _bytes_bool(data: bytes) -> bool:
+    return data == b"\1"
+
+
+def _uuid_bytes(key: UUID) -> bytes:
+    return key.bytes
+
+
+def _bytes_uuid(data: bytes) -> UUID:
+    return UUID(bytes=data)
+
+
+def _date_bytes(key: date) -> bytes:
+    return key.toordinal().to_bytes(4, "big")
+
+
+def _bytes_date(data: bytes) -> date:
+    return date.fromordinal(int.from_bytes(data, "big"))
+
+
+class _Scalar(NamedTuple):
+    write: Callable[[Any], bytes]
+    read: Callable[[bytes], Any]
+    size: int | None
+
+
+_SCALARS: Final[Mapping[Any, _Scalar]] = {
+    str: _Scalar(str.encode, bytes.decode, None),
+    bytes: _Scalar(bytes, bytes, None),
+    int: _Scalar(_int_bytes, _bytes_int, 8),
+    bool: _Scalar(_bool_bytes, _bytes_bool, 1),
+    UUID: _Scalar(_uuid_bytes, _bytes_uuid, 16),
+    date: _Scalar(_date_bytes, _bytes_date, 4),
+    datetime: _Scalar(_datetime_bytes, _bytes_datetime, 8),
+}
+
+
+def _refuse(key: object, declared: Any, why: object = "") -> NoReturn:
+    raise DurableValueError(
+        f"the map key {key!r} is not of type {spell(declared)}: {why or spell(type(key))}",
+        mend=f"Convert it to {spell(declared)}, or declare the map with the keys it has.",
+    )
+
+
+def _scalar(kind: Any) -> MapKeyCodec:
+    write, read, size = _SCALARS[kind]
+
+    def encode(key: Any) -> bytes:
+        if type(key) is not kind:
+            _refuse(key, kind)
+        try:
+            return write(key)
+        except (OverflowError, ValueError) as error:
+            _refuse(key, kind, error)
+
+    def decode(data: bytes) -> Any:
+        try:
+            key = read(data)
+            if write(key) == data:
+                return key
+        except (OverflowError, ValueError):
+            pass
+        raise _damaged(data, kind)
+
+    return MapKeyCodec(kind, encode, decode, size)
+
+
+def _damaged(data: bytes, declared: Any) -> CorruptStateError:
+    return CorruptStateError(
+        f"a stored map key {data!r} is no {spell(declared)}",
+        mend="Restore this task's state from the log or a snapshot.",
+    )
+
+
+def _values(declared: Any, members: Mapping[Any, Any]) -> MapKeyCodec:
+    """Keys that are one of a few values: an enum's members, by their values, or a Literal's."""
+    kinds: set[Any] = {type(value) for value in members}
+    if kinds not in ({str}, {int}):
+        raise DefinitionError(
+            f"{spell(declared)} cannot be the key of a map", mend="Its values must be all str, or all int."
+        )
+    form = _scalar(*kinds)
+    kind: Any = next(iter(members.values())).__class__
+    # A dict alone would take 1 for True and a str for its StrEnum: the type is looked at first.
+    written = {member: form.encode(value) for value, member in members.items()}
+    read = {data: member for member, data in written.items()}
+
+    def encode(key: Any) -> bytes:
+        if type(key) is not kind or key not in written:
+            _refuse(key, declared)
+        return written[key]
+
+    def decode(data: bytes) -> Any:
+        if data not in read:
+            raise _damaged(data, declared)
+        return read[data]
+
+    return MapKeyCodec(declared, encode, decode, form.size)
+
+
+def _tuple(declared: Any, items: Sequence[MapKeyCodec]) -> MapKeyCodec:
+    length = len(items)
+
+    def encode(key: Any) -> bytes:
+        if key.__class__ is not tuple or len(key) != length:
+            _refuse(key, declared)
+        return b"".join([_ended(one.encode(part), one.size) for one, part in zip(items, key, strict=True)])
+
+    def decode(data: bytes) -> Any:
+        parts: list[Any] = []
+        rest = data
+        for one in items:
+            part, rest = _split(rest, one.size, data, declared)
+            parts.append(one.decode(part))
+        if rest:
+            raise _damaged(data, declared)
+        return tuple(parts)
+
+    sizes = [one.size for one in items]
+    size = None if None in sizes else sum(size or 0 for size in sizes)
+    return MapKeyCodec(declared, encode, decode, size)
+
+
+def _ended(part: bytes, size: int | None) -> bytes:
+    return part if size is not None else part.replace(b"\0", _ESCAPED) + _END
+
+
+def _split(data: bytes, size: int | None, whole: bytes, declared: Any) -> tuple[bytes, bytes]:
+    """The first part of a tuple's bytes, as it was before ``_ended``, and what follows it."""
+    if size is not None:
+        return data[:size], data[size:]
+    at = data.find(b"\0")
+    while data[at : at + 2] == _ESCAPED:
+        at = data.find(b"\0", at + 2)
+    if data[at : at + 2] != _END:
+        raise _damaged(whole, declared)
+    return data[:at].replace(_ESCAPED, b"\0"), data[at + 2 :]

@@ -1,0 +1,231 @@
+"""Whether bytes written as one type can be read as another, and what may then lie in the store.
+
+The rule is one: *everything that may be stored must decode as what is declared, and mean the same*. Rows are not
+rewritten when a declaration changes, so "everything that may be stored" grows: after a field was added there are
+rows without it, after one was removed there are rows with it. ``evolve`` therefore gives, beside the changes, the
+merged schema, which is the one to store.
+
+==========================================  ================================================================
+stored                                      may be declared as
+==========================================  ================================================================
+any T                                       T, or a union with it
+int                                         float
+enum, Literal                               one with more values, or their plain type
+limits, such as ``Meta(ge=0)``              the same, wider ones or none
+list[T], tuple[T, ...]                      either, with what T may become
+dict, tuple, map and list state             the same, with what their items may become (keys of a map: grown)
+struct                                      one with more fields, if these have defaults, or with fewer; not
+                                            fewer if array_like or forbid_unknown_fields; the same tag
+NamedTuple                                  one with more fields at its end, if these have defaults
+==========================================  ================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from tailrace.core.values.type_schemas import FieldSchema, TypeSchema
+
+ChangeKind = Literal["added", "removed", "widened", "ttl", "incompatible"]
+_DEFAULT = "Give the field a default."
+_OTHER_NAME = "Keep the type, or store the new one beside it under another name (name=)."
+_ARRAYS = ("list", "tuple...")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference between what is stored and what is declared; ``field`` is dotted where it is nested."""
+
+    kind: ChangeKind
+    field: str
+    stored: str
+    declared: str
+    mend: str = ""
+
+
+def evolve_fields(
+    path: str,
+    stored: tuple[Sequence[FieldSchema], Sequence[FieldSchema]],
+    declared: Sequence[FieldSchema],
+    changes: list[Change],
+) -> tuple[tuple[FieldSchema, ...], tuple[FieldSchema, ...]]:
+    """The merged fields, and past fields, of something whose fields go by name. Appends to ``changes``."""
+    fields, past = stored
+    before = {field.name: field for field in fields}
+    names = {field.name for field in declared}
+    merged: list[FieldSchema] = []
+    for field in declared:
+        ghosts = [ghost for ghost in past if ghost.name == field.name]
+        there = before.get(field.name)
+        if there is None and not ghosts:
+            changes.append(Change("added", _dotted(path, field.name), "", str(field)))
+        one = field
+        for ancestor in [*([there] if there is not None else []), *ghosts]:
+            one = _evolve_field(path, ancestor, one, changes)
+        if there is None:
+            one = msgspec.structs.replace(one, absent=True)
+        if one.required and one.absent:
+            changes.append(
+                Change("incompatible", _dotted(path, field.name), "absent in some rows", str(field), _DEFAULT)
+            )
+        merged.append(one)
+    gone = [field for field in fields if field.name not in names]
+    changes.extend(Change("removed", _dotted(path, field.name), str(field), "") for field in gone)
+    kept = [ghost for ghost in past if ghost not in gone]
+    return tuple(merged), (*kept, *gone)
+
+
+def evolve_key(path: str, stored: TypeSchema, declared: TypeSchema, changes: list[Change]) -> TypeSchema:
+    """The merged type of keys, whose bytes must stay what they are. Appends to ``changes``."""
+    if not _same_key_bytes(stored, declared):
+        changes.append(Change("incompatible", path, str(stored), str(declared), "Keep the type of the key."))
+    elif stored.values != declared.values:
+        changes.append(Change("widened", path, str(stored), str(declared)))
+    return declared
+
+
+def _same_key_bytes(stored: TypeSchema, declared: TypeSchema) -> bool:
+    return (
+        stored.kind == declared.kind
+        and set(stored.values) <= set(declared.values)
+        and len(stored.of) == len(declared.of)
+        and all(map(_same_key_bytes, stored.of, declared.of))
+    )
+
+
+def _evolve_field(
+    path: str, stored: FieldSchema, declared: FieldSchema, changes: list[Change]
+) -> FieldSchema:
+    path = _dotted(path, declared.name)
+    if stored.kind != declared.kind:
+        changes.append(Change("incompatible", path, str(stored), str(declared), _OTHER_NAME))
+        return declared
+    key = declared.key
+    if stored.key is not None and key is not None:
+        key = evolve_key(path, stored.key, key, changes)
+    if (stored.ttl_ms, stored.ttl_time) != (declared.ttl_ms, declared.ttl_time):
+        changes.append(Change("ttl", path, _ttl(stored), _ttl(declared)))
+    return msgspec.structs.replace(
+        declared,
+        key=key,
+        type=evolve_type(path, stored.type, declared.type, changes),
+        absent=stored.absent or declared.absent,
+    )
+
+
+def evolve_type(path: str, stored: TypeSchema, declared: TypeSchema, changes: list[Change]) -> TypeSchema:
+    """The merged type. Appends to ``changes``, one of kind ``incompatible`` if there is none."""
+    merged = list(declared.members)
+    for member in stored.members:
+        at = _reader(member, merged)
+        if at is None:
+            changes.append(Change("incompatible", path, str(stored), str(declared), _OTHER_NAME))
+            return declared
+        merged[at] = _evolve_member(path, member, merged[at], changes)
+    if str(stored) != str(declared):
+        changes.append(Change("widened", path, str(stored), str(declared)))
+    return msgspec.structs.replace(declared, of=tuple(merged)) if declared.kind == "union" else merged[0]
+
+
+def _reader(stored: TypeSchema, members: Sequence[TypeSchema]) -> int | None:
+    """Which of a union's members reads what is stored; there is one at most, as msgspec tells them apart."""
+    plain = {"enum", "literal"} & {stored.kind} and type(stored.values[0]).__name__
+    for wanted in (stored.kind, plain, "float" if "int" in (stored.kind, plain) else None):
+        for at, member in enumerate(members):
+            kind_fits = member.kind == wanted or (member.kind in _ARRAYS and wanted in _ARRAYS)
+            if kind_fits and _accepts(stored, member):
+                return at
+    return None
+
+
+def _accepts(stored: TypeSchema, declared: TypeSchema) -> bool:
+    """Whether the two agree in all but their parts, which are looked at afterwards."""
+    if declared.kind in ("enum", "literal"):
+        return set(map(_typed, stored.values)) <= set(map(_typed, declared.values))
+    if declared.kind == "struct":
+        tagged = (stored.tag_field, stored.tag, stored.array_like)
+        return tagged == (declared.tag_field, declared.tag, declared.array_like)
+    return stored.up == declared.up and all(
+        _is_wider(name, stored.limits.get(name), limit) for name, limit in declared.limits.items()
+    )
+
+
+def _typed(value: str | int) -> tuple[type, str | int]:
+    return type(value), value
+
+
+def _is_wider(name: str, stored: object, declared: object) -> bool:
+    if isinstance(stored, int | float) and isinstance(declared, int | float):
+        if name in ("ge", "gt", "min_length"):
+            return declared <= stored
+        if name in ("le", "lt", "max_length"):
+            return declared >= stored
+    return stored == declared
+
+
+def _evolve_member(path: str, stored: TypeSchema, declared: TypeSchema, changes: list[Change]) -> TypeSchema:
+    if declared.kind == "struct" and not declared.array_like:
+        fields, past = evolve_fields(path, (stored.fields, stored.past), declared.fields, changes)
+        if past and declared.closed:
+            names = ", ".join(field.name for field in past)
+            changes.append(
+                Change(
+                    "incompatible",
+                    path,
+                    f"{declared.name} with {names}",
+                    f"{declared.name} with forbid_unknown_fields",
+                    "Declare it without forbid_unknown_fields, or keep the fields.",
+                )
+            )
+        return msgspec.structs.replace(declared, fields=fields, past=past)
+    if declared.kind in ("struct", "namedtuple"):
+        return msgspec.structs.replace(declared, fields=_evolve_positions(path, stored, declared, changes))
+    if len(stored.of) != len(declared.of):
+        changes.append(Change("incompatible", path, str(stored), str(declared), _OTHER_NAME))
+        return declared
+    of = [
+        evolve_type(f"{path}[]", one, other, changes)
+        for one, other in zip(stored.of, declared.of, strict=True)
+    ]
+    return msgspec.structs.replace(declared, of=tuple(of))
+
+
+def _evolve_positions(
+    path: str, stored: TypeSchema, declared: TypeSchema, changes: list[Change]
+) -> tuple[FieldSchema, ...]:
+    """The merged fields of something that is written as an array."""
+    if len(declared.fields) < len(stored.fields):
+        what = "a NamedTuple" if declared.kind == "namedtuple" else "an array_like struct"
+        changes.append(
+            Change(
+                "incompatible",
+                path,
+                str(stored),
+                str(declared),
+                f"Keep all fields of {what}, in their order.",
+            )
+        )
+        return declared.fields
+    merged = [
+        _evolve_field(path, one, field, changes)
+        for one, field in zip(stored.fields, declared.fields, strict=False)
+    ]
+    for field in declared.fields[len(merged) :]:
+        kind: ChangeKind = "incompatible" if field.required else "added"
+        changes.append(
+            Change(kind, _dotted(path, field.name), "", str(field), _DEFAULT if field.required else "")
+        )
+        merged.append(msgspec.structs.replace(field, absent=True))
+    return tuple(merged)
+
+
+def _dotted(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _ttl(field: FieldSchema) -> str:
+    return "no ttl" if field.ttl_ms is None else f"ttl of {field.ttl_ms} ms by {field.ttl_time} time"

@@ -1,0 +1,177 @@
+"""Types as data: what was stored, told without the classes that stored it.
+
+A ``TypeSchema`` says all that decides which bytes a type writes and reads, and nothing else: encoded names and not
+attributes, enum values and not members, tags and not classes (``name`` is only for messages).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
+
+from tailrace.core.values.guards import LIMITS, struct_class
+
+_PLAIN: Final[dict[type[inspect.Type], str]] = {
+    inspect.NoneType: "None",
+    inspect.BoolType: "bool",
+    inspect.IntType: "int",
+    inspect.FloatType: "float",
+    inspect.StrType: "str",
+    inspect.BytesType: "bytes",
+    inspect.DateTimeType: "datetime",
+    inspect.TimeType: "time",
+    inspect.DateType: "date",
+    inspect.TimeDeltaType: "timedelta",
+    inspect.UUIDType: "UUID",
+    inspect.DecimalType: "Decimal",
+}
+
+
+# omit_defaults goes by identity; each default here is the only object of its value, so what is written is certain.
+class TypeSchema(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One type: what it is (``kind``) and what it is made of.
+
+    ``kind`` is the name of a plain type, or one of these, which use the fields given: ``enum``, ``literal`` (values,
+    all str or all int); ``union``, ``list``, ``tuple``, ``tuple...``, ``dict`` (of); ``namedtuple``, ``struct`` (name,
+    fields, and ``past``: fields that old rows may still have); ``recursive`` (up: how many enclosing structs out the
+    one that is meant stands). ``limits`` are the checks of an annotation.
+    """
+
+    kind: str
+    name: str = ""
+    of: tuple[TypeSchema, ...] = ()
+    values: tuple[str | int, ...] = ()
+    fields: tuple[FieldSchema, ...] = ()
+    past: tuple[FieldSchema, ...] = ()
+    tag_field: str | None = None
+    tag: str | int | None = None
+    array_like: bool = False
+    closed: bool = False
+    """Whether decoding refuses fields that are not declared."""
+    limits: dict[str, str | int | float | bool] = {}
+    up: int = 0
+
+    @property
+    def members(self) -> tuple[TypeSchema, ...]:
+        """The members of a union, or the type itself."""
+        return self.of if self.kind == "union" else (self,)
+
+    def __str__(self) -> str:
+        if self.kind == "union":
+            return " | ".join(map(str, self.of))
+        if self.kind == "literal":
+            return f"Literal[{', '.join(map(repr, self.values))}]"
+        if self.kind == "tuple...":
+            return f"tuple[{self.of[0]}, ...]"
+        if self.of:
+            return f"{self.kind}[{', '.join(map(str, self.of))}]"
+        limits = ", ".join(f"{name}={value!r}" for name, value in self.limits.items())
+        return (self.name or self.kind) + (f"({limits})" if limits else "")
+
+
+class FieldSchema(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A field under its stored name: of a struct, or of an actor, where ``kind`` may be ``map`` or ``list``.
+
+    ``required``: it has no default. ``absent``: some stored rows may be without it.
+    """
+
+    name: str
+    type: TypeSchema
+    kind: str = "value"
+    key: TypeSchema | None = None
+    required: bool = False
+    absent: bool = False
+    ttl_ms: int | None = None
+    ttl_time: str | None = None
+
+    def __str__(self) -> str:
+        if self.kind == "map":
+            return f"MapState[{self.key}, {self.type}]"
+        return f"ListState[{self.type}]" if self.kind == "list" else str(self.type)
+
+
+def describe_type(declared: Any) -> TypeSchema:
+    """The schema of a durable type (one that ``types.check_durable`` accepts)."""
+    return _described(inspect.type_info(declared), ())
+
+
+def _described(node: inspect.Type, around: tuple[type, ...]) -> TypeSchema:
+    limits = {name: value for name in LIMITS if (value := getattr(node, name, None)) is not None}
+    plain = _PLAIN.get(type(node))
+    if plain is not None:
+        return TypeSchema(plain, limits=limits)
+    match node:
+        case inspect.Metadata():
+            return _described(node.type, around)
+        case inspect.EnumType():
+            return TypeSchema("enum", node.cls.__name__, values=_values(node.cls))
+        case inspect.LiteralType():
+            return _literal(node.values)
+        case inspect.UnionType():
+            members = [member for part in node.types for member in _described(part, around).members]
+            return TypeSchema("union", of=tuple(members))
+        case inspect.ListType():
+            return TypeSchema("list", of=_all(around, node.item_type), limits=limits)
+        case inspect.VarTupleType():
+            return TypeSchema("tuple...", of=_all(around, node.item_type), limits=limits)
+        case inspect.TupleType():
+            return TypeSchema("tuple", of=_all(around, *node.item_types))
+        case inspect.DictType():
+            return TypeSchema("dict", of=_all(around, node.key_type, node.value_type), limits=limits)
+        case inspect.NamedTupleType():
+            return TypeSchema(
+                "namedtuple", node.cls.__name__, fields=_fields(node.fields, (*around, node.cls))
+            )
+        case inspect.StructType():
+            return _struct(node, around)
+        case _:
+            raise TypeError(f"{node} is not a durable type")
+
+
+def _all(around: tuple[type, ...], *nodes: inspect.Type) -> tuple[TypeSchema, ...]:
+    return tuple(_described(node, around) for node in nodes)
+
+
+def _values(cls: type[Enum]) -> tuple[str | int, ...]:
+    return tuple(sorted(member.value for member in cls))
+
+
+def _literal(values: Iterable[Any]) -> TypeSchema:
+    """One literal for each kind of value: they are read as different types."""
+    sorts = [tuple(sorted(value for value in values if type(value) is kind)) for kind in (str, int)]
+    parts = [TypeSchema("literal", values=some) for some in sorts if some]
+    if None in values:
+        parts.append(TypeSchema("None"))
+    return parts[0] if len(parts) == 1 else TypeSchema("union", of=tuple(parts))
+
+
+def _struct(node: inspect.StructType, around: tuple[type, ...]) -> TypeSchema:
+    # A generic struct may hold itself with another argument, so it is the full alias that is looked for.
+    if node.cls in around:
+        return TypeSchema("recursive", struct_class(node).__name__, up=around[::-1].index(node.cls))
+    return TypeSchema(
+        "struct",
+        struct_class(node).__name__,
+        fields=_fields(node.fields, (*around, node.cls)),
+        tag_field=node.tag_field,
+        tag=node.tag,
+        array_like=node.array_like,
+        closed=node.forbid_unknown_fields,
+    )
+
+
+def _fields(fields: Iterable[inspect.Field], around: tuple[type, ...]) -> tuple[FieldSchema, ...]:
+    return tuple(
+        FieldSchema(
+            field.encode_name,
+            _described(field.type, around),
+            required=field.required,
+            # Optional without a default to show is how msgspec's inspection tells of a default of UNSET.
+            absent=not field.required and field.default is field.default_factory is msgspec.NODEFAULT,
+        )
+        for field in fields
+    )
