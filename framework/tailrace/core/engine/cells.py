@@ -27,7 +27,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.tables import Rows, Table
 from tailrace.core.engine.timers import TimerQueue
-from tailrace.core.handling.collections import MISSING, Entries
+from tailrace.core.handling.entries import MISSING, Entries
 from tailrace.core.storage import StateReader
 
 if TYPE_CHECKING:

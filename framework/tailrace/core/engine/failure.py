@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
 from typing import Any
 
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
@@ -18,6 +19,8 @@ from tailrace.core.errors import (
     WrongPartitionError,
 )
 from tailrace.core.records import Headers
+
+_ENGINE = Path(__file__).parent
 
 _NOT_ITS_FAULT = (
     StateFolderError,
@@ -55,7 +58,7 @@ def handler_error(
     place = "a handler" if route is None else route.name
     hints: list[str] = getattr(error, "__notes__", [])
     return HandlerError(
-        f"{place} failed with {' '.join([f'{type(error).__name__}: {error}', *hints])}",
+        f"{place} failed with {' '.join([_spelled(error), *hints])}",
         app=plan.app,
         actor=actor,
         handler=None if route is None else route.name,
@@ -73,7 +76,7 @@ def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | 
     """Headers that tell why a record is a dead letter and where it comes from."""
     said: dict[str, object] = {
         "reason": failure.reason if isinstance(failure, BadRecordError) else "handler-failed",
-        "error": f"{type(cause).__name__}: {cause}" if cause is not None else failure.what,
+        "error": _spelled(cause) if cause is not None else failure.what,
         "topic": failure.topic,
         "partition": failure.partition,
         "offset": failure.offset,
@@ -88,7 +91,27 @@ def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | 
             "timer": failure.timer,
         }
     if cause is not None:
-        said["traceback"] = "".join(traceback.format_exception(cause))
+        said["traceback"] = "".join(_traced(cause))
     return tuple(
-        (f"tailrace-{name}", str(value).encode()) for name, value in said.items() if value is not None
+        (f"tailrace-{name}", str(value).encode(errors="backslashreplace"))
+        for name, value in said.items()
+        if value is not None
     )
+
+
+def _traced(cause: Exception) -> list[str]:
+    """The traceback from the handler on: by which way the engine came to call it depends on the settings."""
+    trace = cause.__traceback__
+    while trace is not None and Path(trace.tb_frame.f_code.co_filename).parent == _ENGINE:
+        trace = trace.tb_next
+    try:
+        return traceback.format_exception(type(cause), cause, trace)
+    except Exception:  # noqa: BLE001  # the exception is a user's, and so is the way it is spelled
+        return traceback.format_tb(trace)
+
+
+def _spelled(error: Exception) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  # the exception is a user's, and so is the way it is spelled
+        return type(error).__name__

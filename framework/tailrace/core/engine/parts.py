@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tailrace.core import rows
-from tailrace.core.handling.collections import Entries, ListState, MapState
+from tailrace.core.handling.collections import ListState, MapState
+from tailrace.core.handling.entries import Entries
 
 if TYPE_CHECKING:
     from tailrace.core.engine.tables import Table

@@ -15,7 +15,7 @@ from tailrace.core.errors import (
     StateLeakError,
     WrongPartitionError,
 )
-from tailrace.core.handling.collections import MISSING
+from tailrace.core.handling.entries import MISSING
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.types import CODEC_ERRORS, explain
 

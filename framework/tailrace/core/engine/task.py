@@ -192,7 +192,11 @@ class Task:
     def dirty(self) -> bool:
         """Whether anything has happened since the last commit."""
         return (
-            self._dropping or bool(self._tape.causes) or bool(self._context._outputs) or self._firing.draining
+            self._dropping
+            or self.totals.fired != self._fired
+            or bool(self._tape.causes)
+            or bool(self._context._outputs)
+            or self._firing.draining
         )
 
     @property

@@ -20,7 +20,7 @@ from typing_extensions import TypeVar
 from tailrace.core import rows
 from tailrace.core.durations import to_ms
 from tailrace.core.errors import TimerLoopError, UsageError
-from tailrace.core.handling.collections import MISSING
+from tailrace.core.handling.entries import MISSING
 from tailrace.core.records import RawOutput
 
 if TYPE_CHECKING:

@@ -1,0 +1,271 @@
+"""Map and list state: collections whose entries are stored one by one, so that they are never loaded whole.
+
+The life of an entry. What a handler works on is *live*: the decoded value. What has been sealed but not committed is
+*pending*: its encoding. What is committed is in the store. A read looks there in this order.
+
+    get / set      the entry becomes live, and *touched* if it may have changed (set, deleted, or a mutable value read)
+    seal           when a handler returns: every touched entry is encoded; a changed one becomes pending, and a mutable
+                   value is replaced by what its encoding says, so that nobody else holds it
+    undo           when the unit fails: whatever it did to live and pending entries is taken back
+    commit         the pending entries become rows of the batch
+
+Changes of ``live`` and ``pending`` are dictionary assignments noted in the unit's undo list; nothing else is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.errors import CorruptStateError, DurableValueError, UsageError
+from tailrace.core.values.types import CODEC_ERRORS
+
+if TYPE_CHECKING:
+    from tailrace.core.declare.plan import ListPlan, MapPlan
+    from tailrace.core.engine.parts import Parts
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+MISSING: Final[Any] = object()
+"""In an undo list and in ``live``: that there is nothing."""
+
+_KEEP_LIVE = 1024
+"""Live entries kept per collection across a commit; more than these are read again when they are needed."""
+
+
+class Entries:
+    """The entries of one collection of one key, by their encoded names. The base of maps and lists.
+
+    An entry's name is what follows the collection's prefix in its row.
+    """
+
+    __slots__ = ("_live", "_parts", "_pending", "_plan", "_prefix", "_sizes", "_touched", "_written")
+
+    _plan: Any
+
+    def __init__(self, parts: Parts, plan: MapPlan | ListPlan, kind: bytes) -> None:
+        self._parts = parts
+        self._plan = plan
+        self._prefix = parts.prefix + kind + plan.name.encode() + b"\0"
+        self._live: dict[bytes, Any] = {}
+        self._pending: dict[bytes, bytes | None] = {}
+        self._touched: dict[bytes, None] = {}
+        self._written: set[bytes] = set()
+        self._sizes: int = 0  # counts structural changes, to stop an iteration that no longer makes sense
+
+    # --- reading and writing one entry ---
+
+    def _stored(self, name: bytes) -> bytes | None:
+        """The entry's sealed bytes, pending or committed."""
+        pending = self._pending.get(name, MISSING)
+        if pending is not MISSING:
+            return pending  # type: ignore[no-any-return]  # the sentinel is Any
+        if self._parts.fresh:
+            return None
+        return self._parts.table.state.get(self._prefix + name)
+
+    def _read(self, name: bytes) -> Any:
+        """The live value, or MISSING."""
+        value = self._live.get(name, self)
+        if value is self:
+            stored = self._stored(name)
+            if stored is None:
+                value = MISSING
+            else:
+                value = self._decode(rows.unpack_entry(stored)[0])
+            self._parts.table.cells.undo.append((self._live, name, MISSING))
+            self._live[name] = value
+        if value is not MISSING and not self._plan.immutable:
+            self._touch(name)
+        return value
+
+    def _look(self, name: bytes) -> Any:
+        """The value of an entry that is there, to be shown and not changed: nothing is noted of it."""
+        value = self._live.get(name, self)
+        return value if value is not self else self._decode(rows.unpack_entry(self._stored(name) or b"")[0])
+
+    def _decode(self, data: bytes) -> Any:
+        try:
+            return self._plan.decode(data)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise CorruptStateError(
+                f"an entry of {self._parts.table.plan.name}.{self._plan.attr} of the key {self._parts.key!r} "
+                f"cannot be read: {error}",
+                mend="Move the state folder away: it is restored from the changelog.",
+            ) from error
+
+    def _touch(self, name: bytes) -> None:
+        if name not in self._touched:
+            cells = self._parts.table.cells
+            if cells.reading:
+                return
+            if not self._touched:
+                cells.touched_collections.append(self)
+            self._touched[name] = None
+            # Undone by forgetting: the value is read again from its bytes, as it may have been changed in place.
+            cells.undo.append((self._live, name, MISSING))
+
+    def _write(self, name: bytes, value: Any) -> None:
+        """Make ``value`` (or MISSING) the live value."""
+        cells = self._parts.table.cells
+        if cells.reading:
+            raise UsageError(
+                f"a query changes {self._plan.attr}", mend="Queries only read; change state in a handler."
+            )
+        self._touch(name)
+        self._live[name] = value
+
+    # --- the unit ---
+
+    def seal(self) -> None:
+        """Encode what the handler touched. Raises DurableTypeError or UsageError for a value that cannot be stored."""
+        plan, live, pending, undo = self._plan, self._live, self._pending, self._parts.table.cells.undo
+        mutable, check = not plan.immutable, plan.check
+        for name in self._touched:
+            value = live[name]
+            if value is MISSING:
+                data = None
+                if self._stored(name) is None:
+                    continue
+            else:
+                if check is not None:
+                    value = check(value)
+                    live[name] = value
+                try:
+                    encoded = plan.encode(value)
+                    if mutable:
+                        undo.append((live, name, MISSING))
+                        live[name] = plan.decode(encoded)
+                        encoded = plan.encode(
+                            live[name]
+                        )  # an int in a list of floats, say, is a float by now
+                except CODEC_ERRORS as error:
+                    raise DurableValueError(
+                        f"a value is not of its declared type: {error}",
+                        owner=self._parts.table.plan.cls.__name__,
+                        field=plan.attr,
+                        mend="Convert it before it is stored, or declare the type that the entries have.",
+                    ) from error
+                if plan.ttl_ms is None:
+                    data = rows.STAYS + encoded
+                else:
+                    data = self._with_expiry(name, encoded)
+                if mutable and self._stored(name) == data:
+                    continue
+            undo.append((pending, name, pending.get(name, MISSING)))
+            pending[name] = data
+        if pending:
+            self._parts.table.cells.dirty_collections[self] = None
+        self.drop()
+
+    def _with_expiry(self, name: bytes, encoded: bytes) -> bytes:
+        """The entry's bytes with its expiry: renewed if the value was written or changed, else as it was."""
+        plan, parts, stored = self._plan, self._parts, self._stored(name)
+        before = None
+        if stored is not None:
+            data, before = rows.unpack_entry(stored)
+            if data == encoded and name not in self._written:
+                return rows.pack_entry(encoded, plan.ttl_domain, before)
+        expiry = parts.table.cells.expiry(plan.ttl_domain, plan.ttl_ms)
+        # Out of order, what is written later may expire earlier; renewed to a later time, it is looked at in between.
+        if before is None or expiry < before:
+            self.arm(name, expiry)
+        return rows.pack_entry(encoded, plan.ttl_domain, expiry)
+
+    def arm(self, name: bytes, expiry: int) -> None:
+        """Have the entry looked at when it expires."""
+        parts = self._parts
+        timer = rows.expiry_name(self._prefix[len(parts.prefix) :] + name)
+        parts.table.cells.arm(self._plan.ttl_domain, expiry, parts.table, parts.key_bytes, timer)
+
+    def expire(self, name: bytes, time_ms: int) -> bool:
+        """An expiry has come up: remove the entry if it is true, look again later if it was renewed."""
+        stored = self._stored(name)
+        expiry = None if stored is None else rows.unpack_entry(stored)[1]
+        if expiry is None or expiry < time_ms:
+            return False
+        if expiry > time_ms:
+            self.arm(name, expiry)
+            return False
+        self._write(name, MISSING)
+        return True
+
+    def occupied(self) -> bool:
+        """Whether there is any entry."""
+        return next(self._names(), None) is not None
+
+    def clear(self) -> None:
+        """Remove every entry."""
+        for name in list(self._names()):
+            self._write(name, MISSING)
+        self._sizes += 1
+
+    def drop(self) -> None:
+        """Forget what a handler touched; if it failed, the undo list has taken back the rest."""
+        self._touched.clear()
+        self._written.clear()
+
+    def forget_live(self) -> None:
+        """Decode every value anew from here on."""
+        self._live.clear()
+
+    # --- the commit ---
+
+    def collect(self, batch: dict[bytes, bytes | None]) -> None:
+        """Add the pending rows to a batch."""
+        prefix = self._prefix
+        for name, data in self._pending.items():
+            batch[prefix + name] = data
+
+    def committed(self) -> None:
+        """The pending rows are in the store now."""
+        self._pending.clear()
+        self._parts.fresh = False
+        if len(self._live) > _KEEP_LIVE:
+            self._live.clear()
+
+    # --- all of them ---
+
+    def _names(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[bytes]:
+        """The names of the entries there are, ascending, those of this unit included."""
+        sizes, prefix = self._sizes, self._prefix
+        low = prefix + start
+        high = rows.prefix_end(prefix) if stop is None else prefix + stop
+        over = sorted(
+            name
+            for name in {**self._pending, **self._touched}
+            if name >= start and (stop is None or name < stop)
+        )
+        stored: Iterator[tuple[bytes, bytes]] = (
+            iter(()) if self._parts.fresh else self._parts.table.state.scan(low, high)
+        )
+        index = 0
+        for row, _ in stored:
+            name = row[len(prefix) :]
+            while index < len(over) and over[index] < name:
+                if self._has(over[index]):
+                    yield over[index]
+                    self._same(sizes)
+                index += 1
+            if index < len(over) and over[index] == name:
+                index += 1
+                if not self._has(name):
+                    continue
+            yield name
+            self._same(sizes)
+        for name in over[index:]:
+            if self._has(name):
+                yield name
+                self._same(sizes)
+
+    def _has(self, name: bytes) -> bool:
+        live = self._live.get(name, self)
+        return self._stored(name) is not None if live is self else live is not MISSING
+
+    def _same(self, sizes: int) -> None:
+        if sizes != self._sizes:
+            raise RuntimeError(f"{self._plan.attr} gained or lost entries while it was iterated")
