@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.errors import UsageError
 from tailrace.testing import (
     COMMIT,
@@ -148,6 +149,16 @@ def test_what_is_no_item_is_refused(wrong):
         h.run([tag("x"), wrong])
 
 
+def test_what_a_drain_fires_after_a_commit_in_its_middle_is_committed_too():
+    timers = [(main, Do("a", 1_000, "timer", number)) for number in range(5)]
+    settings = TaskSettings(firing_budget=1)
+    with Harness(app, partitions=1, commit_every=1, settings=settings) as h:
+        h.run([*timers, Idle(side), Idle(strict), tag("x", 5_000)])
+        assert [event.what for event in h.emitted(did)].count("unnamed") == 5
+        assert h.timers(Everything, "a") == {}
+        assert h.replay().timers == 5
+
+
 # --- any list at all
 
 events = (
@@ -195,13 +206,18 @@ items = st.lists(
     commit_every=st.sampled_from([None, "manual", 1, 5]),
     reload=st.booleans(),
     end=st.booleans(),
+    settings=st.builds(
+        TaskSettings,
+        cache_bytes=st.sampled_from([1, 1 << 20]),
+        timers_in_memory=st.sampled_from([2, 5, 1_000]),
+        firing_budget=st.sampled_from([1, 3, 1_000]),
+    ),
 )
 def test_whatever_happens_a_replay_comes_to_the_same_bytes(
-    items, partitions, slice_size, commit_every, reload, end
+    items, partitions, slice_size, commit_every, reload, end, settings
 ):
-    with Harness(
-        app, partitions=partitions, slice_size=slice_size, commit_every=commit_every, reload=reload
-    ) as h:
+    how = {"partitions": partitions, "slice_size": slice_size, "commit_every": commit_every, "reload": reload}
+    with Harness(app, settings=settings, **how) as h:
         h.run(items)
         if end:
             h.end_of_input()
