@@ -33,6 +33,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import (
     CorruptStateError,
+    FencedError,
     ForeignStateError,
     LogUnavailableError,
     NewerFormatError,
@@ -152,7 +153,16 @@ class Restore:
         end = self.log.end_offset(*self.changelog)
         before = self._held(end, begun_ms)
         after, applied = self._catch_up(before, end, begun_ms)
-        positions = self._check_offsets(after.core)
+        try:
+            positions = self._check_offsets(after.core)
+        except OffsetsDisagreeError:
+            if self.log.end_offset(*self.changelog) == end:
+                raise
+            # Both were read while somebody else was committing: nothing is wrong with either.
+            raise FencedError(
+                f"{self.transactional_id!r} was taken over by another while it was being restored here",
+                mend="Stop this task; its new owner goes on from the last commit.",
+            ) from None
         return Restored(writer, after.core, after.changelog_position, positions, applied)
 
     # --- step 3 and 4: the changelog

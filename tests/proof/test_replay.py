@@ -1,0 +1,68 @@
+"""Given the same causes, state and outputs are the same bytes, whatever the batching and wherever a crash struck."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.replay import replay_record
+from tailrace.core.engine.task import Task
+from tailrace.state import MemoryStore
+from tests.proof.apps import Variant, build
+from tests.proof.operations import Chance, Model
+from tests.proof.runs import LINEAGE, Committed, First, assert_equal, follow
+from tests.proof.seeds import Feed, Records, pick, settings_of, told, variant_of
+
+
+def first_run(model: Model, variant: Variant, random: Random, log: Records, trace: list[str]) -> First:
+    """A run in which anything may happen."""
+    Feed(model, variant, random, most=random.choice((4, 15, 40))).fill(log)
+    flaky = random.choice((0.0, 0.3))
+    Chance.fires = staticmethod(lambda: random.random() < flaky)
+    try:
+        first = First(model.app.plan(), log, random, trace)
+        first.run(random.choice((5, 20, 60)))
+    finally:
+        Chance.fires = staticmethod(lambda: False)
+    return first
+
+
+def replayed(plan: Plan, partition: int, tapes: list[bytes], log: Records, random: Random) -> Committed:
+    """A replay as the framework does it, commit by commit."""
+    again = Committed(MemoryStore())
+    task = Task(plan, partition, again.store, lineage=LINEAGE, settings=settings_of(random), replaying=True)
+    for data in tapes:
+        replay_record(
+            task,
+            tape.decode_tape(data),
+            lambda name, start, stop: pick(log.get((name, partition), []), start, stop),
+        )
+        again.outputs += task.take_outputs()
+        batch = task.commit_batch()
+        again.store.write(batch.rows | batch.index_rows, batch.cut)
+        again.measurements += batch.measurements
+        task.committed()
+    return again
+
+
+def check_seed(seed: int, trace: list[str]) -> None:
+    random = Random(seed)
+    variant = variant_of(random)
+    trace.append(str(variant))
+    model = build(variant)
+    log: Records = {}
+    first = first_run(model, variant, random, log, trace)
+    for run in first.runs:
+        plan, number, then = run.plan, run.partition, run.committed
+        assert_equal(then, replayed(plan, number, then.tapes, log, random), "replay")
+        assert_equal(then, follow(plan, number, then.tapes, log, random, trace), "other batching")
+
+
+def test_the_same_causes_give_the_same_bytes_whatever_the_batching_and_wherever_a_crash_struck(
+    seeds: range,
+) -> None:
+    for seed in seeds:
+        trace: list[str] = []
+        with told(seed, trace):
+            check_seed(seed, trace)
