@@ -235,18 +235,22 @@ class Slices:
             if found is None:
                 return 0
             self._left = _Run(*found, 0)
-        if not self._clocked:
-            self._clocked = True
-            task.clock(self.now_ms)
-            self._send()
-            if task.draining:
-                return 0
+        self._read_clock()
+        if task.draining:
+            return 0
         number, heads, start = self._left
         stop = task.run(number, heads, start)
         self._left = None if stop == len(heads) else _Run(number, heads, stop)
         self._moved += stop - start
         self._send()
         return stop - start
+
+    def _read_clock(self) -> None:
+        """Tell the task what time it is, once in a slice that brings it anything."""
+        if not self._clocked:
+            self._clocked = True
+            self.task.clock(self.now_ms)
+            self._send()
 
     def _fall_idle(self) -> bool:
         """Tell the task of inputs that have had nothing for their declared time."""
@@ -256,6 +260,8 @@ class Slices:
                 continue
             if self._told_idle[one.index]:
                 continue
+            if not self.task.draining:
+                self._read_clock()
             if self.task.draining:
                 break
             fell = self._told_idle[one.index] = True

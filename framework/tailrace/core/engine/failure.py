@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-from pathlib import Path
 from typing import Any
 
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
@@ -20,7 +19,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import Headers
 
-_ENGINE = Path(__file__).parent
+_ENGINE = __name__.rpartition(".")[0] + "."
 
 _NOT_ITS_FAULT = (
     StateFolderError,
@@ -102,7 +101,7 @@ def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | 
 def _traced(cause: Exception) -> list[str]:
     """The traceback from the handler on: by which way the engine came to call it depends on the settings."""
     trace = cause.__traceback__
-    while trace is not None and Path(trace.tb_frame.f_code.co_filename).parent == _ENGINE:
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(_ENGINE):
         trace = trace.tb_next
     try:
         return traceback.format_exception(type(cause), cause, trace)
