@@ -17,7 +17,7 @@ SEEDS_OTHERS ?= 100
 SEEDS_FUZZ ?= 20000
 
 BIN := .venv/bin
-LOCK := requirements/dev.txt
+LOCK := requirements/dev.txt requirements/data.txt
 # Absent names fall out, so that the checks work while a room is still empty.
 TYPED := $(wildcard framework services schemas tests benchmarks) .ci/suite.py
 SOURCES := $(wildcard framework services schemas tests benchmarks docs) .ci
@@ -77,6 +77,7 @@ lock:  ## resolve the dependencies anew (needs uv on the PATH)
 	$(call compile,runtime) pyproject.toml
 	$(call compile,extras) -c requirements/runtime.txt --all-extras pyproject.toml
 	$(call compile,dev) -c requirements/extras.txt pyproject.toml requirements/dev.in
+	$(call compile,data) -c requirements/extras.txt --no-deps requirements/data.in
 
 # The tools give way to the extras (dev after extras), so that one environment can hold both.
 compile = uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \

@@ -1,0 +1,186 @@
+"""Aircraft: every aircraft's legs, the delay it hands from one to the next, and whether it is overdue.
+
+    airframes   ──┐
+    departures  ──┼──►  Aircraft  ──┬──►  movements          for the airports
+    arrivals    ──┘                 ├──►  legs-finished
+                                    └──►  aircraft-overdue
+
+What is said of a leg depends on event times alone: an aircraft that arrives after it was overdue has been overdue,
+even if it is here before event time has come that far and the timer has fired.
+"""
+
+import msgspec
+
+import tailrace as tr
+from schemas.flights import (
+    HOUR_MS,
+    MINUTE_MS,
+    AircraftOverdue,
+    Airframe,
+    Arrival,
+    Departure,
+    LegFinished,
+    Movement,
+)
+
+GRACE_MS = HOUR_MS
+"""An aircraft is overdue this long after it was expected."""
+ROTATION_MS = 12 * HOUR_MS
+"""A delay is handed on to a leg that is scheduled to begin within this time of the scheduled end of the one before."""
+
+app = tr.App("aircraft")
+# Read first and never waited for: an aircraft that is not in it is one of which nothing is known.
+airframes = app.topic("airframes", Airframe, key="tail", key_type=str, event_time="since_ms", watermark=False)
+# A departure is known at take-off. Few aircraft taxi for more than an hour; those are late, and handled.
+departures = app.topic(
+    "departures", Departure, key="tail", key_type=str, event_time="departed_ms", out_of_order="1h"
+)
+arrivals = app.topic("arrivals", Arrival, key="tail", key_type=str, event_time="arrived_ms")
+# Airports look at hours of the schedule, and departures are behind it: as far as this, the airports wait for them.
+movements = app.topic(
+    "movements", Movement, key="airport", key_type=str, event_time="scheduled_ms", out_of_order="3h"
+)
+legs_finished = app.topic("legs-finished", LegFinished, key="tail", key_type=str, event_time="arrived_ms")
+aircraft_overdue = app.topic("aircraft-overdue", AircraftOverdue, key="tail", key_type=str)
+
+
+class Leg(msgspec.Struct):
+    """A leg that has begun."""
+
+    departure: Departure
+    handed_minutes: int
+    overdue: bool = False
+
+    @property
+    def due_ms(self) -> int:
+        """When it is overdue unless it has ended."""
+        return self.departure.expected_ms + GRACE_MS
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """What the next leg has to know of the last one."""
+
+    scheduled_ms: int
+    scheduled_arrival_ms: int
+    delay_minutes: int
+
+
+@app.actor
+class Aircraft(tr.Actor):
+    """One aircraft. More than one leg is open where nothing was heard of the end of the first."""
+
+    airframe: Airframe | None = None
+    open: dict[str, Leg] = tr.field(default_factory=dict)  # by their names
+    last: Finished | None = None
+    legs: int = 0
+    overdue: int = 0
+    lost: int = 0
+
+    @tr.process(airframes)
+    def registered(self, airframe: Airframe, ctx: tr.Context[str]) -> None:
+        """Keep what the registry says."""
+        self.airframe = airframe
+
+    @tr.process(departures)
+    def departed(self, departure: Departure, ctx: tr.Context[str]) -> None:
+        """Begin a leg, tell the airport, and be alarmed if it does not end."""
+        self._give_up(departure, ctx)
+        leg = Leg(departure, self._handed(departure))
+        self.open[departure.leg] = leg
+        ctx.set_timer(leg.due_ms, f"overdue:{departure.leg}")
+        ctx.emit(
+            movements,
+            Movement(
+                airport=departure.origin,
+                tail=departure.tail,
+                carrier=departure.carrier,
+                flight=departure.flight,
+                scheduled_ms=departure.scheduled_ms,
+                delay_minutes=departure.delay_minutes,
+                handed_minutes=leg.handed_minutes,
+            ),
+        )
+
+    @tr.process(arrivals)
+    def arrived(self, arrival: Arrival, ctx: tr.Context[str]) -> None:
+        """End the leg and tell of it."""
+        leg = self.open.pop(arrival.leg, None)
+        if leg is None:
+            ctx.metrics.count("arrivals-without-departure")
+            return
+        if not leg.overdue:
+            ctx.cancel_timer(f"overdue:{arrival.leg}")
+            if arrival.arrived_ms > leg.due_ms:
+                self._tell_overdue(leg, ctx)
+        departure = leg.departure
+        delay_minutes = (arrival.arrived_ms - departure.scheduled_arrival_ms) // MINUTE_MS
+        self.legs += 1
+        if self.last is None or self.last.scheduled_ms < departure.scheduled_ms:
+            self.last = Finished(departure.scheduled_ms, departure.scheduled_arrival_ms, delay_minutes)
+        ctx.emit(
+            legs_finished,
+            LegFinished(
+                tail=departure.tail,
+                number=self.legs,
+                carrier=departure.carrier,
+                flight=departure.flight,
+                origin=departure.origin,
+                destination=departure.destination,
+                departed_ms=departure.departed_ms,
+                arrived_ms=arrival.arrived_ms,
+                departure_delay_minutes=departure.delay_minutes,
+                arrival_delay_minutes=delay_minutes,
+                handed_minutes=leg.handed_minutes,
+                seats=None if self.airframe is None else self.airframe.seats,
+                diverted=arrival.diverted,
+            ),
+        )
+
+    @tr.on_timer("overdue")
+    def missed(self, ctx: tr.Context[str]) -> None:
+        """It should have been there for an hour."""
+        assert ctx.timer_name is not None
+        self._tell_overdue(self.open[ctx.timer_name.partition(":")[2]], ctx)
+
+    @tr.query
+    def status(self) -> str:
+        """Where it is, in words."""
+        if not self.open:
+            return f"on the ground after {self.legs} legs"
+        leg = max(self.open.values(), key=lambda leg: leg.departure.departed_ms)
+        word = "overdue" if leg.overdue else "on its way"
+        return f"{word} from {leg.departure.origin} to {leg.departure.destination}"
+
+    def _give_up(self, departure: Departure, ctx: tr.Context[str]) -> None:
+        """An aircraft that departs has arrived before: close legs that were overdue by now, though nothing was heard."""
+        for name, leg in list(self.open.items()):
+            if leg.due_ms < departure.departed_ms:
+                if not leg.overdue:
+                    ctx.cancel_timer(f"overdue:{name}")
+                    self._tell_overdue(leg, ctx)
+                del self.open[name]
+                self.lost += 1
+
+    def _handed(self, departure: Departure) -> int:
+        """How much of a departure's delay may have come with the aircraft: no more than it arrived with."""
+        last = self.last
+        if last is None or not 0 <= departure.scheduled_ms - last.scheduled_arrival_ms <= ROTATION_MS:
+            return 0
+        return max(0, min(last.delay_minutes, departure.delay_minutes))
+
+    def _tell_overdue(self, leg: Leg, ctx: tr.Context[str]) -> None:
+        leg.overdue = True
+        self.overdue += 1
+        departure = leg.departure
+        ctx.emit(
+            aircraft_overdue,
+            AircraftOverdue(
+                tail=departure.tail,
+                carrier=departure.carrier,
+                flight=departure.flight,
+                origin=departure.origin,
+                destination=departure.destination,
+                departed_ms=departure.departed_ms,
+                expected_ms=departure.expected_ms,
+            ),
+        )

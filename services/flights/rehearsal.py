@@ -1,0 +1,85 @@
+"""Both services on a stretch of the history, in one process, by the harness: no server, and nothing to wait for.
+
+The two are fed in turns, a few hours of the history at a time. After each, what the aircraft have emitted goes to the airports,
+and so does how far they all are, as it would be published through a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from itertools import groupby
+from types import TracebackType
+from typing import Any, Self
+
+from schemas.flights import HOUR_MS
+from services.flights import aircraft, airport
+from services.flights.history import Fact
+from services.flights.load import Record, timed_records
+from services.flights.results import Results
+from tailrace.core.records import Output
+from tailrace.testing import Harness
+
+TURN_MS = 6 * HOUR_MS
+BEHIND_MS = 3 * HOUR_MS
+"""How far departures may be behind the schedule: the topic's ``out_of_order``."""
+
+
+class Rehearsal:
+    """Two harnesses, the second fed by the first. A context manager."""
+
+    def __init__(self, **how: Any) -> None:
+        """``how`` is what both harnesses are given."""
+        self._stack = ExitStack()
+        self.aircraft = self._stack.enter_context(Harness(aircraft.app, **how))
+        self.airport = self._stack.enter_context(Harness(airport.app, **how))
+
+    def play(self, history: Iterable[Fact], turn_ms: int = TURN_MS) -> Results:
+        """Feed the history to its end, which is also that of all input; returns what came of it."""
+        own = {one.name for one in aircraft.app.plan().inputs}
+        for _, group in groupby(timed_records(history), lambda record: record.known_ms // turn_ms):
+            records = list(group)
+            append(self.aircraft, (one for one in records if one.topic.name in own))
+            moved = [
+                Record(airport.movements, out.event, out.timestamp_ms)
+                for out in self.aircraft.commit()
+                if out.topic == airport.movements.name
+            ]
+            append(self.airport, [*(one for one in records if one.topic.name not in own), *moved])
+            self.airport.commit()
+            behind_ms = self.watermark - BEHIND_MS
+            if behind_ms > 0:
+                self.airport.advance_watermark(behind_ms)
+        self.aircraft.end_of_input()
+        self.airport.end_of_input()
+        return self.results()
+
+    @property
+    def watermark(self) -> int:
+        """How far all aircraft are."""
+        return min(self.aircraft.watermark(number) for number in range(self.aircraft.plan.partitions))
+
+    def results(self) -> Results:
+        """What has been said so far."""
+        return Results.of(
+            [
+                *self.airport.emitted(airport.hourly_statistics),
+                *self.airport.emitted(airport.congestion_alerts),
+                *self.aircraft.emitted(aircraft.aircraft_overdue),
+            ]
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+
+def append(h: Harness, records: Iterable[Record]) -> None:
+    """Append records to a harness' log, all at once: what is there together is merged as a worker merges it."""
+    h.log.append_all(
+        [Output(topic.name, topic.encode_key(event), topic.encode(event), at) for topic, event, at in records]
+    )

@@ -1,0 +1,39 @@
+"""What a run of both services comes to: the last word on every hour, the overdue aircraft, the alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Self
+
+from schemas.flights import AircraftOverdue, CongestionAlert, HourlyStatistics
+
+
+class Results(NamedTuple):
+    """Sorted by time, and so the same for any two runs that have said the same."""
+
+    hours: list[HourlyStatistics]
+    """The last revision of each hour of each airport."""
+    overdue: list[AircraftOverdue]
+    alerts: list[CongestionAlert]
+
+    @classmethod
+    def of(cls, events: Iterable[Any]) -> Self:
+        """Picks what matters from the events of any topics, in any order."""
+        hours: dict[tuple[int, str], HourlyStatistics] = {}
+        overdue: list[AircraftOverdue] = []
+        alerts: list[CongestionAlert] = []
+        for event in events:
+            match event:
+                case HourlyStatistics():
+                    place = event.hour_ms, event.airport
+                    if place not in hours or hours[place].revision < event.revision:
+                        hours[place] = event
+                case AircraftOverdue():
+                    overdue.append(event)
+                case CongestionAlert():
+                    alerts.append(event)
+                case _:
+                    pass
+        overdue.sort(key=lambda one: (one.departed_ms, one.tail))
+        alerts.sort(key=lambda one: (one.since_ms, one.airport))
+        return cls([hours[place] for place in sorted(hours)], overdue, alerts)

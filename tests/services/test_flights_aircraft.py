@@ -1,0 +1,164 @@
+import pytest
+
+from schemas.flights import HOUR_MS, MINUTE_MS, AircraftOverdue, Airframe, Arrival, Departure, LegFinished
+from services.flights.aircraft import (
+    GRACE_MS,
+    Aircraft,
+    aircraft_overdue,
+    airframes,
+    app,
+    arrivals,
+    departures,
+    legs_finished,
+    movements,
+)
+from tailrace.testing import END, Harness, Item, Watermark
+
+BLOCK_MS = 2 * HOUR_MS
+NOON_MS = 12 * HOUR_MS
+
+
+def departure(flight, scheduled_ms, late=0, tail="N1"):
+    """A flight of two hours."""
+    departed_ms = scheduled_ms + late * MINUTE_MS
+    return Departure(tail, "UA", flight, "EWR", "ORD", scheduled_ms, departed_ms, scheduled_ms + BLOCK_MS)
+
+
+def arrival(begun, late):
+    """It is there, so many minutes after it was scheduled to be."""
+    arrived_ms = begun.scheduled_arrival_ms + late * MINUTE_MS
+    return Arrival(begun.tail, begun.carrier, begun.flight, begun.scheduled_ms, arrived_ms)
+
+
+def overdue(begun):
+    return AircraftOverdue(begun.tail, "UA", begun.flight, "EWR", "ORD", begun.departed_ms, begun.expected_ms)
+
+
+FIRST = departure(1, NOON_MS, late=10)
+SECOND = departure(2, NOON_MS + 5 * HOUR_MS, late=40)
+DUE_MS = FIRST.expected_ms + GRACE_MS
+
+
+def test_a_leg_is_finished_from_gate_to_gate():
+    with Harness(app) as h:
+        h.send(airframes, Airframe("N1", 0, "BOEING", "737", 149, 1998))
+        h.send(departures, FIRST)
+        h.send(arrivals, arrival(FIRST, 25))
+        assert h.emitted(legs_finished) == [
+            LegFinished(
+                "N1",
+                number=1,
+                carrier="UA",
+                flight=1,
+                origin="EWR",
+                destination="ORD",
+                departed_ms=FIRST.departed_ms,
+                arrived_ms=FIRST.scheduled_arrival_ms + 25 * MINUTE_MS,
+                departure_delay_minutes=10,
+                arrival_delay_minutes=25,
+                handed_minutes=0,
+                seats=149,
+                diverted=False,
+            )
+        ]
+        h.replay()
+
+
+def test_an_aircraft_that_the_registry_does_not_know_has_no_seats_to_tell():
+    with Harness(app) as h:
+        h.send(departures, FIRST)
+        assert [leg.seats for leg in h.send(arrivals, arrival(FIRST, 0)).to(legs_finished)] == [None]
+
+
+@pytest.mark.parametrize(
+    ("arrived_late", "next_late", "hours_between", "handed"),
+    [
+        (25, 40, 3, 25),  # the rest is the second leg's own
+        (50, 40, 3, 40),  # some of it was made good
+        (-5, 40, 3, 0),
+        (25, -5, 3, 0),
+        (25, 40, 12, 25),
+        (25, 40, 13, 0),  # a night in between
+    ],
+)
+def test_a_leg_begins_with_no_more_delay_than_the_one_before_ended_with(
+    arrived_late, next_late, hours_between, handed
+):
+    following = departure(2, FIRST.scheduled_arrival_ms + hours_between * HOUR_MS, late=next_late)
+    with Harness(app) as h:
+        h.send(departures, FIRST)
+        h.send(arrivals, arrival(FIRST, arrived_late))
+        assert [one.handed_minutes for one in h.send(departures, following).to(movements)] == [handed]
+
+
+def test_an_aircraft_is_overdue_an_hour_after_it_was_expected():
+    with Harness(app) as h:
+        h.send(departures, FIRST)
+        assert h.timers(Aircraft, "N1") == {("event", f"overdue:{FIRST.leg}"): DUE_MS}
+        assert h.query(Aircraft, "N1", "status") == "on its way from EWR to ORD"
+        assert h.advance_watermark(DUE_MS - 1).to(aircraft_overdue) == []
+        assert h.advance_watermark(DUE_MS).to(aircraft_overdue) == [overdue(FIRST)]
+        assert h.query(Aircraft, "N1", "status") == "overdue from EWR to ORD"
+        h.send(arrivals, arrival(FIRST, 300))
+        assert h.query(Aircraft, "N1", "status") == "on the ground after 1 legs"
+        h.end_of_input()
+        assert h.emitted(aircraft_overdue) == [overdue(FIRST)]
+        h.replay()
+
+
+def test_an_aircraft_that_is_there_in_time_is_never_overdue():
+    with Harness(app) as h:
+        h.send(departures, FIRST)
+        h.send(arrivals, arrival(FIRST, 70))  # ten late already, and an hour's grace
+        assert h.timers(Aircraft, "N1") == {}
+        h.end_of_input()
+        assert h.emitted(aircraft_overdue) == []
+
+
+def test_an_aircraft_that_arrives_too_late_was_overdue_though_event_time_has_not_come_that_far():
+    with Harness(app) as h:
+        h.send(departures, FIRST)
+        assert h.send(arrivals, arrival(FIRST, 71)).to(aircraft_overdue) == [overdue(FIRST)]
+        assert h.end_of_input().to(aircraft_overdue) == []
+
+
+def test_an_aircraft_that_departs_again_is_lost_no_longer_and_was_overdue():
+    with Harness(app) as h:
+        h.send(departures, FIRST, SECOND)
+        assert h.emitted(aircraft_overdue) == [overdue(FIRST)]
+        state = h.state(Aircraft, "N1")
+        assert state is not None
+        assert (list(state.open), state.lost, state.overdue) == ([SECOND.leg], 1, 1)
+        h.send(arrivals, arrival(FIRST, 400))
+        assert h.metrics["arrivals-without-departure"] == 1
+        assert h.emitted(legs_finished) == []
+        h.replay()
+
+
+def test_a_departure_that_becomes_known_after_event_time_has_passed_it_is_handled():
+    other = departure(7, NOON_MS + 3 * HOUR_MS, tail="N2")
+    with Harness(app, partitions=1) as h:
+        h.send(departures, other)
+        h.send(arrivals, arrival(other, 0))
+        h.send(departures, FIRST)
+        assert h.late == 1
+        h.send(arrivals, arrival(FIRST, 0))
+        assert [leg.tail for leg in h.emitted(legs_finished)] == ["N2", "N1"]
+        h.end_of_input()
+        assert h.emitted(aircraft_overdue) == []
+
+
+def test_faults_anywhere_change_nothing(survives):
+    items: list[Item] = [
+        (airframes, Airframe("N1", 0, "BOEING", "737", 149, None)),
+        (departures, FIRST),
+        (arrivals, arrival(FIRST, 30)),
+        (departures, SECOND),
+        Watermark(SECOND.expected_ms + GRACE_MS),
+        (arrivals, arrival(SECOND, 200)),
+        END,
+    ]
+    found = survives(app, items)
+    assert [event for event, _ in found["aircraft-overdue", "N1"]] == [overdue(SECOND)]
+    assert [event.handed_minutes for event, _ in found["movements", "EWR"]] == [0, 30]
+    assert [event.seats for event, _ in found["legs-finished", "N1"]] == [149, 149]
