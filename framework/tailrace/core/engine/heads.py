@@ -103,7 +103,7 @@ class InputHeads:
             time_ms = timestamp_ms if plan.time_of is None else plan.time_of(event)
         except BadRecordError as error:
             return offset, None, None, Refused(error.reason, error.what), record
-        except (TailraceError, AttributeError, TypeError, ValueError, OverflowError) as error:
+        except Exception as error:  # noqa: BLE001  # key and event time may be functions of the user's
             said = f"key or event time of {event!r:.200} cannot be told: {error}"
             return offset, None, None, Refused("bad-key", said), record
         if time_ms is None:
@@ -131,5 +131,5 @@ class InputHeads:
 def _as_date(time_ms: int) -> str:
     try:
         return f" ({to_datetime(time_ms).isoformat()})"
-    except (ValueError, OverflowError):
+    except (TailraceError, ValueError, OverflowError):
         return ""
