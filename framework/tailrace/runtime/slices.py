@@ -188,7 +188,7 @@ class Slices:
         if self.dirty:
             due.append(self._committed_at + settings.commit_interval_ms - elapsed)
         for one, idle, empty in zip(task.plan.inputs, self._idle_since, self._empty_since, strict=True):
-            if idle is not None:
+            if idle is not None and one.watermark != "none" and not self._told_idle[one.index]:
                 due.append(idle + one.idle_after_ms - elapsed)
             if empty is not None and self._merge.buffered(one.index) == 0 and settings.merge_wait_ms:
                 due.append(empty + settings.merge_wait_ms - elapsed)
