@@ -12,9 +12,9 @@ from collections.abc import Iterable
 import pytest
 
 from tailrace.core.errors import FencedError, OffsetGoneError, TopicMismatchError, UnknownTopicError
-from tailrace.core.partitioner import partition_of
 from tailrace.core.records import InputRecord, Output
-from tailrace.log import Log, Reader, TopicPartition, TopicSettings
+from tailrace.core.values.partitioner import partition_of
+from tailrace.log import Log, Publication, Reader, TopicPartition, TopicSettings
 
 A = TopicPartition("a", 0)
 PATIENCE_S = 10.0
@@ -237,3 +237,55 @@ class LogContract:
 
     def expected(self, writer: int) -> list[tuple[int, int]]:
         return [(batch, one) for batch in range(10) if (batch + writer) % 4 for one in range(4)]
+
+    # --- watermarks from writers to readers
+
+    def test_a_watermark_is_found_where_all_is_read_that_was_there_when_it_was_committed(
+        self, topics
+    ) -> None:
+        writer, reader = topics.writer("w"), topics.reader({A: 0})
+        assert reader.published("a", 0) == []
+        for number in range(3):
+            writer.append(said("a", b"1", b"2"))
+            writer.commit({}, "", {"a": number})
+        assert reader.published("a", 0) == []
+        found = []
+        for _ in range(6):
+            reader.fetch("a", 0, 1)
+            found.append(reader.published("a", 0))
+        first, second, third = ([Publication("w", number)] for number in range(3))
+        # A log whose commits take offsets of their own may say it one record later.
+        assert [one for one in found if one] in ([first, second, third], [first, second])
+        assert first not in found[:1]
+        self.settled(reader)
+        assert [*found, reader.published("a", 0)].count(third) == 1
+
+    def test_a_watermark_is_given_once_by_publisher_and_all_of_them_again_after_a_seek(self, topics) -> None:
+        one, two = topics.writer("one"), topics.writer("two")
+        one.commit(None, "", {"a": 5, "b": 6})
+        two.commit(None, "", {"a": None})
+        one.commit(None, "", {"a": 7})
+        one.commit(None, "", {"a": 7})
+        two.append(said("a", b"aborted"))
+        two.abort()
+        reader = topics.reader({A: 0, TopicPartition("b", 2): 0})
+        self.settled(reader)
+        latest = {Publication("two", None), Publication("one", 7)}
+        assert set(reader.published("a", 0)) == latest
+        assert reader.published("a", 0) == []
+        assert reader.published("b", 2) == [Publication("one", 6)]
+        reader.seek("a", 0, 0)
+        self.settled(reader)
+        assert set(reader.published("a", 0)) == latest
+        one.commit(None, "", {"a": 7})
+        assert reader.published("a", 0) == []
+        two.commit(None, "", {"a": 8})
+        self.settled(reader)
+        assert reader.published("a", 0) == [Publication("two", 8)]
+
+    def test_a_watermark_of_a_topic_that_is_not_there_is_refused_with_the_commit(self, topics) -> None:
+        writer = topics.writer("w")
+        writer.append(said("a", b"1"))
+        with pytest.raises(UnknownTopicError):
+            writer.commit({A: 1}, "group", {"c": 5})
+        assert visible(topics, A) == []

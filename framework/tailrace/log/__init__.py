@@ -6,10 +6,11 @@ One small interface and its implementations; it carries bytes and knows neither 
 from tailrace.log.interface import (
     Fetch,
     Log,
+    Publication,
     Reader,
     TopicPartition,
     TopicSettings,
     Writer,
 )
 
-__all__ = ["Fetch", "Log", "Reader", "TopicPartition", "TopicSettings", "Writer"]
+__all__ = ["Fetch", "Log", "Publication", "Reader", "TopicPartition", "TopicSettings", "Writer"]

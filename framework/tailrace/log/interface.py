@@ -41,12 +41,24 @@ class TopicSettings(NamedTuple):
 
     A ``compacted`` topic keeps the last record of every key, and a deletion (a record without a value) at least for
     the log's own while. ``retention_ms`` deletes records by their timestamps, which are event times here; None keeps
-    them for ever.
+    them for ever. ``retention_bytes`` deletes the oldest records of a partition that is larger, about that size.
     """
 
     partitions: int
     compacted: bool = False
     retention_ms: int | None = None
+    retention_bytes: int | None = None
+
+
+class Publication(NamedTuple):
+    """What a writer has said about a topic: it will not write records of an event time up to ``watermark_ms`` any more.
+
+    None: it holds nobody back, because it is idle or will not come again.
+    """
+
+    publisher: str
+    """Its transactional id."""
+    watermark_ms: int | None
 
 
 class Fetch(NamedTuple):
@@ -86,6 +98,14 @@ class Reader(Protocol):
         """Read a partition no longer. One that was not read is no error."""
         ...
 
+    def published(self, topic: str, partition: int, /) -> list[Publication]:
+        """The watermarks published for a topic that hold at this reader's position and were not given yet.
+
+        One holds from the position on at which everything is read that was in the partition when it was committed.
+        The last of each publisher, and only if it differs from the one given before; after ``seek`` all are new.
+        """
+        ...
+
     def wait(self, timeout_s: float, /) -> bool:
         """Wait until a fetch may find something in any of the partitions, or the time is over; whether it may."""
         ...
@@ -115,9 +135,15 @@ class Writer(Protocol):
         ...
 
     def commit(
-        self, offsets: Mapping[TopicPartition, int] | None = None, group: str = "", /
+        self,
+        offsets: Mapping[TopicPartition, int] | None = None,
+        group: str = "",
+        watermarks: Mapping[str, int | None] | None = None,
+        /,
     ) -> Mapping[TopicPartition, int]:
         """Make everything appended, and ``offsets`` as the positions of ``group``, visible and durable at once.
+
+        With it go ``watermarks``, by topic, to be found by ``Reader.published``.
 
         Returns, for each partition written, the offset after the last record of this transaction there (its marker,
         if it has one, not counted): the position from which on nothing of it is missing.

@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Literal, NamedTuple, NoReturn
+from typing import Literal, NoReturn
 
 from tailrace.core.errors import (
     CommitUnknownError,
@@ -36,7 +35,8 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import Headers, InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
-from tailrace.log.interface import Fetch, TopicPartition, TopicSettings
+from tailrace.log.interface import Fetch, Publication, TopicPartition, TopicSettings
+from tailrace.testing.memory_partition import Partition, Transaction
 
 Operation = Literal[
     "create-topic", "take-over", "append", "commit", "committed", "abort", "fetch", "query", "close-writer"
@@ -46,58 +46,6 @@ Operation = Literal[
 _offset = attrgetter("offset")
 _record = InputRecord._make
 _KEYS_REMEMBERED = 1 << 20
-
-
-class _Transaction:
-    __slots__ = ("ended", "kept", "written")
-
-    def __init__(self) -> None:
-        self.ended = False
-        self.kept = False
-        self.written: dict[_Partition, int] = {}
-        """The offset after its last record, per partition it wrote."""
-
-
-class _Chunk(NamedTuple):
-    transaction: _Transaction | None
-    records: list[InputRecord]
-
-
-class _Partition:
-    __slots__ = ("end", "place", "records", "start", "undecided")
-
-    def __init__(self, place: TopicPartition) -> None:
-        self.place = place
-        self.records: list[InputRecord] = []
-        self.undecided: deque[_Chunk] = deque()
-        self.start = 0
-        self.end = 0
-
-    @property
-    def last_stable(self) -> int:
-        return self.undecided[0].records[0].offset if self.undecided else self.end
-
-    def append(self, records: list[InputRecord], transaction: _Transaction | None) -> None:
-        """Add records whose offsets follow ``end``; ``transaction`` None is a producer that uses none."""
-        if not records:
-            return
-        self.end = records[-1].offset + 1
-        if transaction is not None:
-            transaction.written[self] = self.end
-        elif not self.undecided:
-            self.records += records
-            return
-        self.undecided.append(_Chunk(transaction, records))
-
-    def settle(self) -> None:
-        """Move over what no open transaction hides any more."""
-        while self.undecided:
-            transaction, records = self.undecided[0]
-            if transaction is not None and not transaction.ended:
-                return
-            self.undecided.popleft()
-            if transaction is None or transaction.kept:
-                self.records += records
 
 
 class MemoryLog:
@@ -117,9 +65,10 @@ class MemoryLog:
         self.markers = markers
         self.max_record_bytes = max_record_bytes
         self._settings: dict[str, TopicSettings] = {}
-        self._partitions: dict[str, list[_Partition]] = {}
+        self._partitions: dict[str, list[Partition]] = {}
         self._holders: dict[str, MemoryWriter] = {}
         self._offsets: dict[tuple[str, TopicPartition], int] = {}
+        self._published: dict[str, list[tuple[Publication, list[int]]]] = {}
         self._partition_of_key: dict[tuple[int, bytes], int] = {}
 
     # --- topics and positions
@@ -136,7 +85,7 @@ class MemoryLog:
             )
         if topic not in self._partitions:
             self._partitions[topic] = [
-                _Partition(TopicPartition(topic, number)) for number in range(settings.partitions)
+                Partition(TopicPartition(topic, number)) for number in range(settings.partitions)
             ]
 
     def topics(self) -> Mapping[str, TopicSettings]:
@@ -266,12 +215,12 @@ class MemoryLog:
         return self._holders.get(writer.transactional_id) is writer
 
     def add(
-        self, outputs: Iterable[Output], partition: int | None, transaction: _Transaction | None
-    ) -> dict[_Partition, int]:
+        self, outputs: Iterable[Output], partition: int | None, transaction: Transaction | None
+    ) -> dict[Partition, int]:
         """Append to the partitions, all or nothing; returns the end offset of each that was written."""
-        batches: dict[_Partition, list[InputRecord]] = {}
+        batches: dict[Partition, list[InputRecord]] = {}
         of_key, limit, before = self._partition_of_key, self.max_record_bytes, ""
-        partitions: list[_Partition] = []
+        partitions: list[Partition] = []
         for topic, key, value, timestamp_ms, headers in outputs:
             if topic != before:
                 before, partitions = topic, self._of(topic)
@@ -291,21 +240,33 @@ class MemoryLog:
         return {place: place.end for place in batches}
 
     def end_transaction(
-        self, transaction: _Transaction, *, keep: bool, offsets: Mapping[tuple[str, TopicPartition], int]
+        self,
+        transaction: Transaction,
+        *,
+        keep: bool,
+        offsets: Mapping[tuple[str, TopicPartition], int],
+        watermarks: Mapping[str, Publication],
     ) -> None:
-        """Commit or abort: decide the transaction's records and write its markers."""
+        """Commit or abort: decide the transaction's records, write its markers, publish its watermarks."""
         transaction.ended, transaction.kept = True, keep
         for partition in transaction.written:
             partition.settle()
             partition.end += self.markers
         if keep:
             self._offsets.update(offsets)
+            for topic, one in watermarks.items():
+                ends = [place.end for place in self._of(topic)]
+                self._published.setdefault(topic, []).append((one, ends))
 
-    def at(self, topic: str, partition: int) -> _Partition:
+    def published(self, topic: str) -> Sequence[tuple[Publication, Sequence[int]]]:
+        """What was published for a topic, in order, and per partition the position from which on it holds."""
+        return self._published.get(topic, ())
+
+    def at(self, topic: str, partition: int) -> Partition:
         """One partition, for a reader."""
         return self._at(topic, partition)
 
-    def _of(self, topic: str) -> list[_Partition]:
+    def _of(self, topic: str) -> list[Partition]:
         try:
             return self._partitions[topic]
         except KeyError:
@@ -313,7 +274,7 @@ class MemoryLog:
                 "there is no such topic in the log", topic=topic, mend="Create it, or correct the name."
             ) from None
 
-    def _at(self, topic: str, partition: int) -> _Partition:
+    def _at(self, topic: str, partition: int) -> Partition:
         partitions = self._of(topic)
         if not 0 <= partition < len(partitions):
             raise UnknownTopicError(
@@ -345,25 +306,38 @@ class MemoryWriter:
     def __init__(self, log: MemoryLog, transactional_id: str) -> None:
         self.transactional_id = transactional_id
         self._log = log
-        self._open: _Transaction | None = None
+        self._open: Transaction | None = None
         self._in_doubt = False
 
     def append(self, outputs: Iterable[Output], /, partition: int | None = None) -> None:
         """See ``Writer.append``."""
         self._enter("append")
         if self._open is None:
-            self._open = _Transaction()
+            self._open = Transaction()
         self._log.add(outputs, partition, self._open)
 
     def commit(
-        self, offsets: Mapping[TopicPartition, int] | None = None, group: str = "", /
+        self,
+        offsets: Mapping[TopicPartition, int] | None = None,
+        group: str = "",
+        watermarks: Mapping[str, int | None] | None = None,
+        /,
     ) -> Mapping[TopicPartition, int]:
         """See ``Writer.commit``."""
         try:
             self._enter("commit")
+            for topic in watermarks or ():
+                self._log.partitions(topic)
             written = {} if self._open is None else self._open.written
             ends = {partition.place: end for partition, end in written.items()}
-            self.end(keep=True, offsets={(group, place): offset for place, offset in (offsets or {}).items()})
+            published = {
+                topic: Publication(self.transactional_id, at) for topic, at in (watermarks or {}).items()
+            }
+            self.end(
+                keep=True,
+                offsets={(group, place): offset for place, offset in (offsets or {}).items()},
+                watermarks=published,
+            )
             self._log.on_operation("committed")
         except CommitUnknownError:
             self._in_doubt = True
@@ -381,10 +355,16 @@ class MemoryWriter:
         if self._log.is_holder(self):
             self.end(keep=False)
 
-    def end(self, *, keep: bool, offsets: Mapping[tuple[str, TopicPartition], int] | None = None) -> None:
+    def end(
+        self,
+        *,
+        keep: bool,
+        offsets: Mapping[tuple[str, TopicPartition], int] | None = None,
+        watermarks: Mapping[str, Publication] | None = None,
+    ) -> None:
         """Decide the open transaction, if any; also how the log ends it for its holder."""
-        transaction, self._open = self._open or _Transaction(), None
-        self._log.end_transaction(transaction, keep=keep, offsets=offsets or {})
+        transaction, self._open = self._open or Transaction(), None
+        self._log.end_transaction(transaction, keep=keep, offsets=offsets or {}, watermarks=watermarks or {})
 
     def _enter(self, operation: Operation) -> None:
         self._log.on_operation(operation)
@@ -406,6 +386,9 @@ class MemoryReader:
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
         self._positions: dict[TopicPartition, int] = {}
+        self._passed: dict[TopicPartition, int] = {}
+        """How many publications were looked at."""
+        self._seen: dict[TopicPartition, dict[str, Publication]] = {}
 
     def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
         """See ``Reader.fetch``."""
@@ -430,11 +413,28 @@ class MemoryReader:
 
     def seek(self, topic: str, partition: int, offset: int, /) -> None:
         """See ``Reader.seek``."""
-        self._positions[self._log.at(topic, partition).place] = offset
+        place = self._log.at(topic, partition).place
+        self._positions[place] = offset
+        self._passed[place], self._seen[place] = 0, {}
 
     def forget(self, topic: str, partition: int, /) -> None:
         """See ``Reader.forget``."""
         self._positions.pop(TopicPartition(topic, partition), None)
+
+    def published(self, topic: str, partition: int, /) -> list[Publication]:
+        """See ``Reader.published``."""
+        place = TopicPartition(topic, partition)
+        everything, position, passed = self._log.published(topic), self._positions[place], self._passed[place]
+        found: dict[str, Publication] = {}
+        while passed < len(everything) and everything[passed][1][partition] <= position:
+            one = everything[passed][0]
+            found.pop(one.publisher, None)
+            found[one.publisher] = one
+            passed += 1
+        self._passed[place], seen = passed, self._seen[place]
+        new = [one for one in found.values() if seen.get(one.publisher) != one]
+        seen.update(found)
+        return new
 
     def wait(self, timeout_s: float, /) -> bool:
         """See ``Reader.wait``; looks again every few milliseconds, for a log fed by another thread."""

@@ -1,0 +1,83 @@
+"""What all commits amount to, records apart: topics, ends, offsets of groups, holders of ids, watermarks, segments."""
+
+from __future__ import annotations
+
+from tailrace.core.errors import UnknownTopicError
+from tailrace.log.embedded.frames import Meta, Published, State
+from tailrace.log.interface import TopicPartition, TopicSettings
+
+
+class Catalog:
+    """Built by applying metas in order; every process that follows the log has the same."""
+
+    def __init__(self, state: State) -> None:
+        self.topics: dict[str, TopicSettings] = dict(state.topics)
+        self.starts: dict[str, list[int]] = {topic: list(at) for topic, at in state.starts.items()}
+        self.ends: dict[str, list[int]] = {topic: list(at) for topic, at in state.ends.items()}
+        self.epochs: dict[str, int] = dict(state.epochs)
+        """How often each transactional id was taken over."""
+        self.offsets: dict[str, dict[TopicPartition, int]] = {
+            group: {TopicPartition(topic, partition): at for topic, partition, at in offsets}
+            for group, offsets in state.offsets.items()
+        }
+        self.published: dict[tuple[str, str], Published] = {
+            (one.topic, one.publisher): one for one in state.published
+        }
+        """The last publication by topic and publisher."""
+        self.segments: dict[int, int] = dict(state.segments)
+        """Generation of each sealed segment that is kept, in ascending order."""
+
+    def state(self) -> State:
+        """All of it, for the head of a segment."""
+        return State(
+            topics=self.topics,
+            starts=self.starts,
+            ends=self.ends,
+            epochs=self.epochs,
+            offsets={
+                group: [(topic, partition, at) for (topic, partition), at in offsets.items()]
+                for group, offsets in self.offsets.items()
+            },
+            published=list(self.published.values()),
+            segments=self.segments,
+        )
+
+    def apply(self, meta: Meta) -> None:
+        """Take in what a frame says."""
+        for topic, settings in meta.topics.items():
+            self.topics[topic] = settings
+            self.starts[topic] = [0] * settings.partitions
+            self.ends[topic] = [0] * settings.partitions
+        for block in meta.blocks:
+            self.ends[block.topic][block.partition] = block.end
+        if meta.offsets:
+            offsets = self.offsets.setdefault(meta.group, {})
+            for topic, partition, at in meta.offsets:
+                offsets[TopicPartition(topic, partition)] = at
+        for one in meta.published:
+            self.published[one.topic, one.publisher] = one
+        for topic, partition, at in meta.starts:
+            self.starts[topic][partition] = at
+        for group in meta.forgotten:
+            self.offsets.pop(group, None)
+        self.epochs.update(meta.epochs)
+        for number, generation in meta.cleaned.items():
+            if generation < 0:
+                self.segments.pop(number, None)
+            else:
+                self.segments[number] = generation
+
+    def settings(self, topic: str) -> TopicSettings:
+        """The settings of a topic that exists."""
+        try:
+            return self.topics[topic]
+        except KeyError:
+            raise UnknownTopicError(
+                "there is no such topic in the log", topic=topic, mend="Create it, or correct the name."
+            ) from None
+
+    def check(self, topic: str, partition: int) -> None:
+        """See that a topic has a partition."""
+        count = self.settings(topic).partitions
+        if not 0 <= partition < count:
+            raise UnknownTopicError(f"the topic has {count} partitions", topic=topic, partition=partition)

@@ -1,0 +1,103 @@
+"""Who owns a task on this machine: a file lock, which death frees at once, and a lease, which a stopped owner loses.
+
+A claim only decides who works; what protects the log is fencing. Who takes a stopped owner's task over makes a new
+file in the place of the old one, so that the lock of the old one, held by a process that sleeps, is of no more use, and
+then takes the transactional id over. The stopped owner learns of it when it wakes: from ``Claim.renew``, and from the
+log, which refuses its commit.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+from struct import Struct
+from urllib.parse import quote
+
+from tailrace.log.embedded.failures import failing
+
+_FOLDER = "owners"
+_GUARD = ".guard"
+_STAMP = Struct("<Q")
+"""When the claim was last renewed: the machine's monotonic clock, in ns, which all its processes share."""
+
+
+class Claim:
+    """A task that is owned, until ``release`` or for ``lease_s`` after the last ``renew``. Not for forked children."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor: int | None = descriptor
+
+    def renew(self) -> bool:
+        """Say that the owner is at work, several times per lease; whether it still is the owner."""
+        if self._descriptor is None:
+            return False
+        if not _is_at(self._path, self._descriptor):
+            self.release()
+            return False
+        _stamp(self._descriptor)
+        return True
+
+    def release(self) -> None:
+        """Let others have it. May be called again."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def claim(log_folder: Path, name: str, *, lease_s: float = 10.0) -> Claim | None:
+    """Own what ``name`` stands for, unless another process does, and is alive and at work; never waits.
+
+    Raises:
+        LogUnavailableError: The folder cannot be written.
+    """
+    folder = log_folder / _FOLDER
+    path = folder / (quote(name, safe="") + ".lock")
+    with failing(log_folder, f"claiming {name!r}"):
+        folder.mkdir(exist_ok=True)
+        guard = os.open(folder / _GUARD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # Held by who is claiming, for microseconds; who was stopped in here delays others' claims, not their work.
+            if not _locked(guard):
+                return None
+            return _claimed(path, lease_s)
+        finally:
+            os.close(guard)
+
+
+def _claimed(path: Path, lease_s: float) -> Claim | None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    if not _locked(descriptor):
+        stamp = os.pread(descriptor, _STAMP.size, 0)
+        renewed_ns = _STAMP.unpack(stamp)[0] if len(stamp) == _STAMP.size else time.monotonic_ns()
+        os.close(descriptor)
+        if time.monotonic_ns() - renewed_ns < lease_s * 1e9:
+            return None
+        path.unlink()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _stamp(descriptor)
+    return Claim(path, descriptor)
+
+
+def _stamp(descriptor: int) -> None:
+    os.pwrite(descriptor, _STAMP.pack(time.monotonic_ns()), 0)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    ours = os.fstat(descriptor)
+    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)

@@ -1,0 +1,235 @@
+"""The embedded log as its users see it: a folder that many processes open at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailrace.core.errors import TopicMismatchError
+from tailrace.core.records import Headers, Output
+from tailrace.log.embedded.appending import Appender, FsyncPolicy, check_whole, now_ms
+from tailrace.log.embedded.cleaning import Cleaned, clean
+from tailrace.log.embedded.files import SegmentFiles
+from tailrace.log.embedded.folder import prepare
+from tailrace.log.embedded.frames import Meta
+from tailrace.log.embedded.lock import AppendLock
+from tailrace.log.embedded.reader import EmbeddedReader
+from tailrace.log.embedded.routing import Router
+from tailrace.log.embedded.view import View
+from tailrace.log.embedded.writer import Batch, EmbeddedWriter, commit_batch
+from tailrace.log.interface import TopicPartition, TopicSettings
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """How a process uses a log. Processes on one log may use different ones.
+
+    ``fsync``: what survives a power loss, beyond what survives every kill anyway. "commit": all that was committed.
+    "interval": all but the last ``fsync_interval_s``. "never": what the system has happened to write; the log then ends
+    with a whole commit all the same.
+    """
+
+    fsync: FsyncPolicy = "never"
+    fsync_interval_s: float = 1.0
+    segment_bytes: int = 256 << 20
+    """A segment is ended by the first commit that finds it as long as this."""
+    max_record_bytes: int = 1 << 20
+    """Of key and value together."""
+    lease_s: float = 10.0
+    """How long a holder of the append lock that was stopped is waited for, before it is ended."""
+    patience_s: float = 60.0
+    """How long a holder that works is waited for."""
+
+
+class EmbeddedLog:
+    """A log in a folder; implements ``tailrace.log.Log``. Each process opens its own, any number of them at once.
+
+    A folder that is absent or empty is made a log, unless ``create`` is false. A log that is only read needs no right to
+    write in it.
+
+    Raises:
+        ForeignLogError: The folder holds something else; it is left as it was.
+        NewerFormatError: A newer version wrote it.
+        CorruptLogError: It is damaged; the message names file and position.
+        LogUnavailableError: It is not there, or cannot be made or read.
+    """
+
+    def __init__(self, path: Path | str, options: LogOptions | None = None, *, create: bool = True) -> None:
+        self.path = Path(path)
+        self.options = options = options or LogOptions()
+        self._files = SegmentFiles(self.path)
+        lock = AppendLock(self.path, lease_s=options.lease_s, patience_s=options.patience_s)
+        prepare(self._files, lock, create=create, now_ms=now_ms())
+        self._view = View(self._files, lock.power_was_lost)
+        self._lock = lock
+        self._appender = Appender(
+            self._files,
+            lock,
+            self._view,
+            fsync=options.fsync,
+            fsync_interval_s=options.fsync_interval_s,
+            segment_bytes=options.segment_bytes,
+        )
+
+    # --- topics and positions
+
+    def create_topic(self, topic: str, settings: TopicSettings, /) -> None:
+        """See ``Log.create_topic``."""
+        if self._known(topic, settings):
+            return
+        with self._appender.turn():
+            if not self._known(topic, settings):
+                self._appender.write(Meta(now_ms(), topics={topic: settings}))
+
+    def topics(self) -> Mapping[str, TopicSettings]:
+        """See ``Log.topics``."""
+        return dict(self._fresh().catalog.topics)
+
+    def partitions(self, topic: str, /) -> int:
+        """See ``Log.partitions``."""
+        return self._fresh().catalog.settings(topic).partitions
+
+    def start_offset(self, topic: str, partition: int, /) -> int:
+        """See ``Log.start_offset``."""
+        view = self._fresh()
+        view.catalog.check(topic, partition)
+        return view.catalog.starts[topic][partition]
+
+    def end_offset(self, topic: str, partition: int, /) -> int:
+        """See ``Log.end_offset``; nothing that is open is in the log, so it is the last stable offset too."""
+        view = self._fresh()
+        view.catalog.check(topic, partition)
+        return view.catalog.ends[topic][partition]
+
+    def offset_at(self, topic: str, partition: int, timestamp_ms: int, /) -> int:
+        """See ``Log.offset_at``."""
+        start, end = self.start_offset(topic, partition), self.end_offset(topic, partition)
+        place = TopicPartition(topic, partition)
+        for offset in self._view.offsets_of_blocks_at(place, timestamp_ms):
+            for record in self._view.records_at(place, offset):
+                if record.timestamp_ms >= timestamp_ms and record.offset >= start:
+                    return record.offset
+        return end
+
+    def committed_offsets(
+        self, group: str, partitions: Iterable[TopicPartition], /
+    ) -> Mapping[TopicPartition, int]:
+        """See ``Log.committed_offsets``; they do not expire."""
+        offsets = self._fresh().catalog.offsets.get(group, {})
+        return {place: offsets[place] for place in partitions if place in offsets}
+
+    # --- writers and readers
+
+    def writer(self, transactional_id: str, /) -> EmbeddedWriter:
+        """See ``Log.writer``."""
+        with self._appender.turn() as view:
+            epoch = view.catalog.epochs.get(transactional_id, 0) + 1
+            self._appender.write(Meta(now_ms(), epochs={transactional_id: epoch}))
+        return EmbeddedWriter(self._appender, self._router(), transactional_id, epoch)
+
+    def reader(self, positions: Mapping[TopicPartition, int], /) -> EmbeddedReader:
+        """See ``Log.reader``."""
+        reader = EmbeddedReader(self._view)
+        for (topic, partition), offset in positions.items():
+            reader.seek(topic, partition, offset)
+        return reader
+
+    def append(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> int:
+        """Append one record as a producer outside, without a transactional id; returns its offset."""
+        ((_, end),) = self.append_all((Output(topic, key, value, timestamp_ms, headers),), partition).items()
+        return end - 1
+
+    def append_all(
+        self, outputs: Iterable[Output], /, partition: int | None = None
+    ) -> Mapping[TopicPartition, int]:
+        """Append many records in one commit, without a transactional id; the end of each partition written."""
+        batch = Batch()
+        batch.add(self._router().split(outputs, partition))
+        batch.encoded()
+        with self._appender.turn() as view:
+            return commit_batch(
+                self._appender, batch, view.catalog, offsets={}, group="", watermarks={}, publisher=""
+            )
+
+    # --- keeping it
+
+    def delete_before(self, topic: str, partition: int, offset: int, /) -> None:
+        """Delete the records below ``offset``: no reader sees them again, and ``clean`` gives their room back."""
+        with self._appender.turn() as view:
+            view.catalog.check(topic, partition)
+            start = min(offset, view.catalog.ends[topic][partition])
+            if start > view.catalog.starts[topic][partition]:
+                self._appender.write(Meta(now_ms(), starts=[(topic, partition, start)]))
+
+    def forget_offsets(self, group: str, /) -> None:
+        """Forget all offsets committed for a group."""
+        with self._appender.turn():
+            self._appender.write(Meta(now_ms(), forgotten=[group]))
+
+    def clean(
+        self, *, now_ms: int | None = None, deletions_kept_ms: int = 86_400_000, least_gain: float = 0.2
+    ) -> Cleaned:
+        """Apply retention and compaction now, to the sealed segments; one process does so at a time.
+
+        ``now_ms`` is what records' timestamps are compared with, by default the clock. A deletion in a compacted topic
+        is kept for ``deletions_kept_ms``. Segments are rewritten when that gives ``least_gain`` of their bytes back.
+        """
+        return clean(self._appender, now_ms, deletions_kept_ms, least_gain)
+
+    def roll(self) -> None:
+        """End the segment that is being written, so that it can be cleaned."""
+        with self._appender.turn():
+            self._appender.roll()
+
+    def verify(self) -> None:
+        """Read the whole log and check it.
+
+        Raises:
+            CorruptLogError: A checksum does not fit.
+        """
+        view = self._fresh()
+        for index in list(view.indexes.values()):
+            check_whole(view, index.name)
+
+    @property
+    def bytes_cut_off(self) -> int:
+        """How much of half-written commits this process has found at the log's end and cut off."""
+        return self._appender.bytes_cut_off
+
+    def sync(self) -> None:
+        """Wait until everything committed by this process is on the disk, whatever the policy."""
+        self._appender.sync()
+
+    def close(self) -> None:
+        """See ``Log.close``."""
+        self._appender.close()
+        self._files.close()
+        self._lock.close()
+
+    # --- inside
+
+    def _fresh(self) -> View:
+        self._view.refresh()
+        return self._view
+
+    def _router(self) -> Router:
+        return Router(self.partitions, self.options.max_record_bytes)
+
+    def _known(self, topic: str, settings: TopicSettings) -> bool:
+        known = self._fresh().catalog.topics.get(topic)
+        if known is not None and known != settings:
+            raise TopicMismatchError(
+                f"the topic exists as {known}, asked for was {settings}",
+                topic=topic,
+                mend="Use the settings it has, or another name.",
+            )
+        return known is not None

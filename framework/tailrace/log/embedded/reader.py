@@ -1,0 +1,149 @@
+"""Reading the embedded log: positions over the view's index, a decoded block at hand for each partition."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from operator import attrgetter
+
+from tailrace.core.errors import OffsetGoneError
+from tailrace.core.records import InputRecord
+from tailrace.log.embedded.index import NO_WATERMARK
+from tailrace.log.embedded.view import View
+from tailrace.log.interface import Fetch, Publication, TopicPartition
+
+_offset = attrgetter("offset")
+_FIRST_NAP_S, _LONGEST_NAP_S = 0.0005, 0.005
+
+
+class _Cursor:
+    __slots__ = ("at", "passed", "position", "records", "seen")
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.records: list[InputRecord] = []
+        """Of the block being read; those from ``at`` on are still to be given."""
+        self.at = 0
+        self.passed: tuple[int, int] | None = None
+        """Segment and number of the next publication; None: not asked for yet."""
+        self.seen: dict[str, int | None] = {}
+
+
+class EmbeddedReader:
+    """A reader of an ``EmbeddedLog``; see ``tailrace.log.Reader``. Holds one decoded block for each partition."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._cursors: dict[TopicPartition, _Cursor] = {}
+
+    def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
+        """See ``Reader.fetch``."""
+        place = TopicPartition(topic, partition)
+        cursor, view = self._cursors[place], self._view
+        view.refresh()
+        self._check_position(place, cursor.position)
+        records: list[InputRecord] = []
+        while (wanted := max_records - len(records)) > 0:
+            if cursor.at == len(cursor.records):
+                cursor.records = view.records_at(place, cursor.position)
+                cursor.at = bisect_left(cursor.records, cursor.position, key=_offset)
+                if not cursor.records:
+                    break
+            some = cursor.records[cursor.at : cursor.at + wanted]
+            records += some
+            cursor.at += len(some)
+            cursor.position = some[-1].offset + 1
+        with view.mutex:
+            unread = cursor.at < len(cursor.records) or view.find(place, cursor.position) is not None
+            end = view.catalog.ends[topic][partition]
+            if not unread:
+                cursor.position = max(cursor.position, end)
+        return Fetch(records, cursor.position, unread, not unread and cursor.position == end)
+
+    def seek(self, topic: str, partition: int, offset: int, /) -> None:
+        """See ``Reader.seek``."""
+        if topic not in self._view.catalog.topics:
+            self._view.refresh()
+        self._view.catalog.check(topic, partition)
+        self._cursors[TopicPartition(topic, partition)] = _Cursor(offset)
+
+    def forget(self, topic: str, partition: int, /) -> None:
+        """See ``Reader.forget``."""
+        self._cursors.pop(TopicPartition(topic, partition), None)
+
+    def published(self, topic: str, partition: int, /) -> list[Publication]:
+        """See ``Reader.published``."""
+        cursor = self._cursors[TopicPartition(topic, partition)]
+        found: dict[str, int | None] = {}
+        with self._view.mutex:
+            first = cursor.passed is None
+            number, at = cursor.passed or (0, 0)
+            passed = (number, at)
+            for segment, index in self._view.indexes.items():
+                if segment < number:
+                    continue
+                if first:
+                    first = False
+                    found.update(
+                        (one.publisher, one.watermark_ms)
+                        for one in index.first
+                        if one.topic == topic and one.ends[partition] <= cursor.position
+                    )
+                publications = index.publications.get(topic)
+                begin = at if segment == number else 0
+                passed = (segment, begin)
+                if publications is None:
+                    continue
+                while begin < len(publications) and publications.end(begin, partition) <= cursor.position:
+                    watermark_ms = publications.watermarks_ms[begin]
+                    publisher = publications.publishers[begin]
+                    found.pop(publisher, None)  # so that it stands in the order of its last one
+                    found[publisher] = None if watermark_ms == NO_WATERMARK else watermark_ms
+                    begin += 1
+                passed = (segment, begin)
+                if begin < len(publications):
+                    break
+            cursor.passed = passed
+        new = [
+            Publication(publisher, watermark_ms)
+            for publisher, watermark_ms in found.items()
+            if publisher not in cursor.seen or cursor.seen[publisher] != watermark_ms
+        ]
+        cursor.seen.update(found)
+        return new
+
+    def wait(self, timeout_s: float, /) -> bool:
+        """See ``Reader.wait``; looks at the log's end every few milliseconds."""
+        deadline = time.monotonic() + timeout_s
+        nap_s = _FIRST_NAP_S
+        while not (ready := self._is_ready()) and (left_s := deadline - time.monotonic()) > 0:
+            time.sleep(min(nap_s, left_s))
+            nap_s = min(nap_s * 2, _LONGEST_NAP_S)
+        return ready
+
+    def close(self) -> None:
+        """See ``Reader.close``."""
+        self._cursors.clear()
+
+    def _is_ready(self) -> bool:
+        view = self._view
+        view.refresh()
+        with view.mutex:
+            return any(
+                cursor.at < len(cursor.records) or view.find(place, cursor.position) is not None
+                for place, cursor in self._cursors.items()
+            )
+
+    def _check_position(self, place: TopicPartition, position: int) -> None:
+        topic, partition = place
+        with self._view.mutex:
+            start = self._view.catalog.starts[topic][partition]
+            end = self._view.catalog.ends[topic][partition]
+        if not start <= position <= end:
+            raise OffsetGoneError(
+                f"the log holds offsets {start} to {end}, the reader stands at {position}",
+                topic=topic,
+                partition=partition,
+                offset=position,
+                mend="Restore from a snapshot that is not older than the log, or keep the log for longer.",
+            )

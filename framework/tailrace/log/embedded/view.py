@@ -1,0 +1,347 @@
+"""How a process sees the log: it follows what is appended, by whomever, without a lock between processes.
+
+Theory. The view stands after some frame of the newest segment it knows. To refresh is to look whether the file has
+grown, and to take in each frame that is whole. Nothing else ever tells one process about another: a writer, too, learns
+what it wrote by refreshing, so that catalog and index have one way of coming about.
+
+A frame that seals its segment sends the view to the next one, which begins with the state: a process that opens the log
+starts there, and gets older segments' indexes from the files beside them.
+
+A whole frame stays for ever. A part of one is invisible, and only who holds the append lock may cut it off.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+
+from tailrace.core.errors import CorruptLogError, LogUnavailableError
+from tailrace.core.records import InputRecord
+from tailrace.log.embedded import blocks as blocks_
+from tailrace.log.embedded.catalog import Catalog
+from tailrace.log.embedded.failures import failing
+from tailrace.log.embedded.files import SegmentFiles
+from tailrace.log.embedded.frames import (
+    FRAME_HEAD,
+    REPAIR,
+    SEGMENT_HEAD,
+    FrameHead,
+    Meta,
+    SegmentName,
+    State,
+    check_segment_head,
+    decode_head,
+    decode_meta,
+)
+from tailrace.log.embedded.index import Blocks, SegmentIndex, decode_index
+from tailrace.log.interface import TopicPartition
+
+_READ_AHEAD = 4096
+_ATTEMPTS = 20
+
+
+class View:
+    """The log as far as this process has followed it. ``mutex`` is held while any of it is read or moved on.
+
+    ``power_was_lost`` says whether the machine has been down since the last commit: see ``frames``.
+    """
+
+    def __init__(self, files: SegmentFiles, power_was_lost: Callable[[], bool]) -> None:
+        self.files = files
+        self.mutex = threading.RLock()
+        self._power_was_lost = power_was_lost
+        self.load()
+
+    # --- following
+
+    def load(self) -> None:
+        """Begin anew, from the newest segment."""
+        for _ in range(_ATTEMPTS):
+            try:
+                with self.mutex:
+                    return self._load()
+            except FileNotFoundError:  # a segment was replaced by a cleaned one meanwhile
+                continue
+        raise LogUnavailableError(
+            f"the segments of the log in {str(self.files.folder)!r} keep changing, or one is missing",
+            mend="Look at the folder; restore a file that was deleted by hand.",
+        )
+
+    def refresh(self) -> None:
+        """Take in every frame that is whole.
+
+        Raises:
+            CorruptLogError: One is damaged.
+            LogUnavailableError: The files cannot be read.
+        """
+        with self.mutex, failing(self.files.folder, "following the log"):
+            while self._step():
+                pass
+
+    @property
+    def torn(self) -> int:
+        """How many bytes follow the last whole frame: of one that is being written, or never will be."""
+        return 0 if self.sealed else max(0, self.files.size(self.active) - self.position)
+
+    def _load(self) -> None:
+        names = self.files.names()
+        if not names:
+            raise CorruptLogError(
+                "the log has a label and no segment",
+                segment=str(self.files.folder),
+                position=0,
+                mend=REPAIR,
+            )
+        self._begin(names[-1])
+        found = self._next_frame()
+        if found is None or found[1].state is None:
+            raise CorruptLogError(
+                "a segment does not begin with the state of the log",
+                segment=self.active.file,
+                position=self.position,
+                mend=REPAIR,
+            )
+        head, meta = found
+        state = meta.state
+        assert state is not None
+        self.catalog = Catalog(state)
+        self.indexes: dict[int, SegmentIndex] = {}
+        for number, generation in self.catalog.segments.items():
+            try:
+                self.indexes[number] = self.index_of(SegmentName(number, generation))
+            except FileNotFoundError:
+                continue  # cleaned since this state was written; a frame to come names what took its place
+        self._enter(state)
+        self._pass(head)
+        self._collect()
+        while self._step():
+            pass
+        for number, generation in self.catalog.segments.items():
+            name = SegmentName(number, generation)
+            if number not in self.indexes or self.indexes[number].name != name:
+                raise FileNotFoundError(name.file)
+
+    def _begin(self, name: SegmentName) -> None:
+        check_segment_head(self.files.read(name, 0, SEGMENT_HEAD.size), name)
+        self.active = name
+        """The segment that frames are appended to."""
+        self.position = SEGMENT_HEAD.size
+        """After the last whole frame."""
+        self.sealed = False
+        self.synced = 0
+        self.sequence = 0
+
+    def _enter(self, state: State) -> None:
+        index = self.indexes[self.active.number] = SegmentIndex(self.active)
+        index.first = list(state.published)
+
+    def _step(self) -> bool:
+        """Take in one frame, if there is one."""
+        if self.sealed:
+            following = SegmentName(self.active.number + 1)
+            if not self.files.path(following).exists():
+                return False
+            sequence = self.sequence
+            self._begin(following)
+            self.sequence = sequence
+        found = self._next_frame()
+        if found is None:
+            return False
+        head, meta = found
+        if head.sequence != self.sequence + 1 and meta.state is None:
+            raise self._damage(f"frame {head.sequence} follows frame {self.sequence}")
+        if meta.state is not None:
+            self._enter(meta.state)
+            self._pass(head)
+            return True
+        self.catalog.apply(meta)
+        body = self.position + FRAME_HEAD.size + head.meta_length
+        index = self.indexes[self.active.number]
+        for block in meta.blocks:
+            new = index.add_block(block, body + block.position)
+            if new is not None:
+                self.places.setdefault(TopicPartition(block.topic, block.partition), []).append(new)
+        for one in meta.published:
+            index.add_published(one)
+        self._pass(head)
+        if meta.sealed:
+            self.sealed = True
+            self.catalog.segments[self.active.number] = self.active.generation
+        if meta.cleaned:
+            self._replace(meta)
+        return True
+
+    def _pass(self, head: FrameHead) -> None:
+        self.position += head.length
+        self.synced = max(self.synced, head.synced)
+        self.sequence = head.sequence
+
+    def _next_frame(self) -> tuple[FrameHead, Meta] | None:
+        """The frame that the view stands at, if it is whole."""
+        name, position = self.active, self.position
+        size = self.files.size(name)
+        if size < position:
+            raise self._damage(f"the segment ends at {size}, before a commit that was in it")
+        if size < position + FRAME_HEAD.size:
+            return None
+        data = self.files.read(name, position, min(_READ_AHEAD, size - position))
+        if len(data) < FRAME_HEAD.size:
+            return None
+        head = decode_head(data)
+        if head is None:
+            self._refuse("the head of a frame")
+            return None
+        if position + head.length > size:
+            return None
+        begin = FRAME_HEAD.size
+        packed = data[begin : begin + head.meta_length]
+        if len(packed) < head.meta_length:
+            packed = self.files.read(name, position + begin, head.meta_length)
+        meta = decode_meta(head, packed)
+        # Who repairs the log may have cut off what was here, and written something longer, since we asked for the size.
+        if self.files.size(name) < position + head.length:
+            return None
+        if meta is None:
+            self._refuse("the meta of a frame")
+            return None
+        return head, meta
+
+    def _refuse(self, what: str) -> None:
+        """Raise, unless this is what a power loss may have left."""
+        if self.position < self.synced or not self._power_was_lost():
+            raise self._damage(f"{what} does not have its checksum")
+
+    def _damage(self, what: str) -> CorruptLogError:
+        return CorruptLogError(what, segment=self.active.file, position=self.position, mend=REPAIR)
+
+    # --- indexes
+
+    def index_of(self, name: SegmentName) -> SegmentIndex:
+        """The index of a sealed segment, from its file or from the segment itself."""
+        path = self.files.folder / name.index_file
+        try:
+            index = decode_index(path.read_bytes(), name)
+        except FileNotFoundError:
+            index = None
+        return self._scanned(name) if index is None else index
+
+    def _scanned(self, name: SegmentName) -> SegmentIndex:
+        index = SegmentIndex(name)
+        for position, head, meta in self.frames(name):
+            if meta.state is not None:
+                index.first = list(meta.state.published)
+            body = position + FRAME_HEAD.size + head.meta_length
+            for block in meta.blocks:
+                index.add_block(block, body + block.position)
+            for one in meta.published:
+                index.add_published(one)
+        return index
+
+    def frames(self, name: SegmentName) -> Iterator[tuple[int, FrameHead, Meta]]:
+        """Position, head and meta of every frame of a segment, up to where the view has followed it.
+
+        Raises:
+            CorruptLogError: One is damaged or cut short.
+        """
+        check_segment_head(self.files.read(name, 0, SEGMENT_HEAD.size), name)
+        position = SEGMENT_HEAD.size
+        size = self.position if name == self.active else self.files.size(name)
+        while position < size:
+            data = self.files.read(name, position, min(_READ_AHEAD, size - position))
+            head = decode_head(data) if len(data) >= FRAME_HEAD.size else None
+            if head is None or position + head.length > size:
+                raise CorruptLogError("a frame is damaged", segment=name.file, position=position, mend=REPAIR)
+            packed = data[FRAME_HEAD.size : FRAME_HEAD.size + head.meta_length]
+            if len(packed) < head.meta_length:
+                packed = self.files.read(name, position + FRAME_HEAD.size, head.meta_length)
+            meta = decode_meta(head, packed)
+            if meta is None:
+                raise CorruptLogError("a frame is damaged", segment=name.file, position=position, mend=REPAIR)
+            yield position, head, meta
+            position += head.length
+
+    def _replace(self, meta: Meta) -> None:
+        for number, generation in meta.cleaned.items():
+            if generation < 0:
+                self.indexes.pop(number, None)
+            else:
+                try:
+                    self.indexes[number] = self.index_of(SegmentName(number, generation))
+                except FileNotFoundError:
+                    # Cleaned again since; a later frame says so.
+                    self.indexes.pop(number, None)
+        self.indexes = dict(sorted(self.indexes.items()))
+        self._collect()
+
+    def _collect(self) -> None:
+        self.places: dict[TopicPartition, list[Blocks]] = {}
+        """Per topic-partition its blocks, segment by segment."""
+        for _, index in sorted(self.indexes.items()):
+            for place, blocks in index.blocks.items():
+                self.places.setdefault(place, []).append(blocks)
+
+    # --- records
+
+    def find(self, place: TopicPartition, offset: int) -> tuple[Blocks, int] | None:
+        """The first block with records at ``offset`` or after it."""
+        segments = self.places.get(place)
+        if not segments or segments[-1].ends[-1] <= offset:
+            return None
+        found = segments[bisect_right(segments, offset, key=_last_end)]
+        return found, found.at_or_after(offset)
+
+    def offsets_of_blocks_at(self, place: TopicPartition, timestamp_ms: int) -> list[int]:
+        """The first offsets of the blocks that hold a record of this time or a later one."""
+        with self.mutex:
+            return [
+                base
+                for blocks in self.places.get(place, [])
+                for base, highest_ms in zip(blocks.bases, blocks.max_timestamps_ms, strict=True)
+                if highest_ms >= timestamp_ms
+            ]
+
+    def raw_block(self, place: TopicPartition, blocks: Blocks, number: int) -> bytes:
+        """The bytes of a block, checked.
+
+        Raises:
+            FileNotFoundError: Its segment was replaced or deleted; refresh and look again.
+            CorruptLogError: Its checksum does not fit.
+        """
+        position, length = blocks.positions[number], blocks.lengths[number]
+        data = self.files.read(blocks.segment, position, length)
+        if len(data) < length or zlib.crc32(data) != blocks.checksums[number]:
+            raise CorruptLogError(
+                f"the records of {place.topic!r} partition {place.partition} from offset {blocks.bases[number]} on do "
+                "not have their checksum",
+                segment=blocks.segment.file,
+                position=position,
+                mend=REPAIR,
+            )
+        return data
+
+    def records_at(self, place: TopicPartition, offset: int) -> list[InputRecord]:
+        """The records of the first block that ends after ``offset``, those before it included; none at the end."""
+        for _ in range(_ATTEMPTS):
+            with self.mutex, failing(self.files.folder, "reading records"):
+                found = self.find(place, offset)
+                if found is None:
+                    return []
+                blocks, number = found
+                try:
+                    data = self.raw_block(place, blocks, number)
+                except FileNotFoundError:
+                    self.refresh()
+                    continue
+                base = blocks.bases[number]
+            return blocks_.decode(data, base)
+        raise LogUnavailableError(
+            f"the segment with offset {offset} of {place.topic!r} partition {place.partition} is missing in "
+            f"{str(self.files.folder)!r}",
+            mend="Restore the file; nothing in the log says that it may be gone.",
+        )
+
+
+def _last_end(blocks: Blocks) -> int:
+    return blocks.ends[-1]

@@ -1,0 +1,92 @@
+"""Programs that tests run beside them: each a process of its own, ended by the test that began it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+PATIENCE_S = 60.0
+
+COMMON = """
+import os, signal, sys, time
+from pathlib import Path
+from tailrace.core.errors import *
+from tailrace.core.records import Output
+from tailrace.log import TopicPartition, TopicSettings
+from tailrace.log.embedded import EmbeddedLog, LogOptions, claim
+
+folder, *arguments = sys.argv[1:]
+folder = Path(folder)
+
+def say(*words):
+    print(*words, flush=True)
+"""
+
+
+class Process:
+    """A program that talks in lines."""
+
+    def __init__(self, program: str, folder: Path, *arguments: object) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", COMMON + program, str(folder), *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def line(self) -> str:
+        """The next line; empty when there are no more."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().rstrip("\n")
+
+    def lines(self) -> list[str]:
+        """All that is left to say, once the process has ended."""
+        assert self.process.stdout is not None
+        return self.process.stdout.read().splitlines()
+
+    def tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+    def ended(self) -> int:
+        """Wait for its end; its return code, negative for a signal."""
+        return self.process.wait(PATIENCE_S)
+
+    def is_stopped(self) -> bool:
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text("ascii")
+        return stat.rpartition(")")[2].split()[0] == "T"
+
+
+@contextmanager
+def running(program: str, folder: Path, *arguments: object) -> Generator[Process]:
+    """A process for as long as the block lasts."""
+    process = Process(program, folder, *arguments)
+    try:
+        yield process
+    finally:
+        process.process.kill()
+        process.process.wait()
+        for stream in (process.process.stdin, process.process.stdout):
+            assert stream is not None
+            try:
+                stream.close()
+            except BrokenPipeError:
+                pass
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

@@ -1,0 +1,259 @@
+"""Retention moves the start, compaction keeps the last of each key, and whoever reads meanwhile notices neither."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tailrace.core.errors import OffsetGoneError
+from tailrace.core.records import InputRecord, Output
+from tailrace.log import Publication, TopicPartition, TopicSettings
+from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import cleaning as cleaning_
+
+T0 = TopicPartition("t", 0)
+SMALL = LogOptions(segment_bytes=2_000)
+DAY_MS = 86_400_000
+
+
+def everything(log: EmbeddedLog, place: TopicPartition = T0) -> list[InputRecord]:
+    reader = log.reader({place: log.start_offset(*place)})
+    found: list[InputRecord] = []
+    while (fetched := reader.fetch(*place, 7)).records:
+        found += fetched.records
+    return found
+
+
+def segments(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.segment"))
+
+
+def filled(folder: Path, settings: TopicSettings, *, commits: int = 60, keys: int = 5) -> EmbeddedLog:
+    log = EmbeddedLog(folder, SMALL)
+    log.create_topic("t", settings)
+    log.create_topic("plain", TopicSettings(1))
+    writer = log.writer("w")
+    for number in range(commits):
+        key = b"%d" % (number % keys)
+        value = None if number % 7 == 6 else b"value %d" % number
+        writer.append([Output("t", key, value, number * 1_000), Output("plain", key, b"kept", 0)])
+        writer.commit(None, "", {"t": number})
+    return log
+
+
+class TestCompaction:
+    @pytest.mark.parametrize("deletions_kept_ms", [DAY_MS, -DAY_MS])
+    def test_the_last_of_each_key_stays_at_its_offset_and_deletions_for_their_time(
+        self, tmp_path, deletions_kept_ms
+    ) -> None:
+        log = filled(tmp_path, TopicSettings(1, compacted=True))
+        log.roll()
+        before, plain = everything(log), everything(log, TopicPartition("plain", 0))
+        other = EmbeddedLog(tmp_path)
+        done = log.clean(deletions_kept_ms=deletions_kept_ms)
+        assert done.bytes_after < done.bytes_before
+        last = {one.key: one for one in before}
+        expected = sorted(last.values())
+        if deletions_kept_ms < 0:
+            expected = [one for one in expected if one.value is not None]
+        assert expected
+        for reader in (log, other, EmbeddedLog(tmp_path)):
+            assert everything(reader) == expected
+            assert everything(reader, TopicPartition("plain", 0)) == plain
+            assert reader.end_offset("t", 0) == 60
+            reader.verify()
+        writer = log.writer("w")
+        writer.append([Output("t", b"9", b"after", 0)])
+        writer.commit()
+        assert [one.offset for one in everything(other)] == [*(one.offset for one in expected), 60]
+
+    def test_watermarks_outlive_it(self, tmp_path) -> None:
+        log = filled(tmp_path, TopicSettings(1, compacted=True))
+        log.roll()
+        log.clean()
+        for one in (log, EmbeddedLog(tmp_path)):
+            reader = one.reader({T0: 0})
+            reader.fetch("t", 0, 1000)
+            assert reader.published("t", 0) == [Publication("w", 59)]
+
+    def test_a_reader_on_its_way_goes_on_where_it_is(self, tmp_path) -> None:
+        log = filled(tmp_path, TopicSettings(1, compacted=True))
+        log.roll()
+        other = EmbeddedLog(tmp_path)
+        reader = other.reader({T0: 0})
+        first = [one.offset for one in reader.fetch("t", 0, 10).records]
+        log.clean()
+        rest = [one.offset for one in reader.fetch("t", 0, 100).records]
+        assert first == list(range(10))
+        assert rest == [one.offset for one in everything(log) if one.offset >= 10]
+
+    def test_cleaning_again_and_again_while_the_log_grows_keeps_the_last_of_each_key(self, tmp_path) -> None:
+        log = filled(tmp_path, TopicSettings(1, compacted=True))
+        latest = {one.key: one.value for one in everything(log)}
+        for turn in range(10):
+            writer = log.writer("w")
+            for number in range(30):
+                key, value = b"%d" % (number % 11), b"%d" % turn
+                writer.append([Output("t", key, value, 0)])
+                writer.commit()
+                latest[key] = value
+            log.clean(least_gain=0)
+            for one in (log, EmbeddedLog(tmp_path)):
+                assert {one.key: one.value for one in everything(one)} == latest
+
+    def test_a_deleted_key_does_not_come_back(self, tmp_path) -> None:
+        log = EmbeddedLog(tmp_path, SMALL)
+        log.create_topic("t", TopicSettings(1, compacted=True))
+        log.append("t", b"gone", bytes(100), 0)
+        log.roll()
+        for _ in range(20):
+            log.append("t", b"other", bytes(500), 0)
+        log.append("t", b"gone", None, 0)
+        log.roll()
+        for gain in (0.99, 0.5, 0.2, 0.0):
+            log.clean(deletions_kept_ms=-DAY_MS, least_gain=gain)
+            last = {one.key: one.value for one in everything(log)}
+            assert last.get(b"gone") is None
+
+
+class TestRetention:
+    def test_old_records_go_by_their_own_time_and_their_room_is_given_back(self, tmp_path) -> None:
+        log = filled(tmp_path, TopicSettings(1, retention_ms=10_000))
+        log.roll()
+        other = EmbeddedLog(tmp_path)
+        log.clean(now_ms=60_000)
+        assert log.start_offset("t", 0) == 50
+        assert [one.offset for one in everything(log)] == list(range(50, 60))
+        assert [one.offset for one in everything(other)] == list(range(50, 60))
+        with pytest.raises(OffsetGoneError):
+            other.reader({T0: 49}).fetch("t", 0, 1)
+        assert len(everything(log, TopicPartition("plain", 0))) == 60
+        assert log.offset_at("t", 0, 0) == 50
+
+    def test_whole_segments_are_deleted_when_nothing_in_them_stays(self, tmp_path) -> None:
+        log = EmbeddedLog(tmp_path, SMALL)
+        log.create_topic("t", TopicSettings(1, retention_bytes=3_000))
+        for number in range(50):
+            log.append("t", None, bytes(500), number)
+        before = len(segments(tmp_path))
+        done = log.clean()
+        assert done.segments_deleted > 5
+        assert len(segments(tmp_path)) == before - done.segments_deleted
+        assert len(segments(tmp_path)) * 2 == len(list(tmp_path.glob("0*"))) + 1, (
+            "an index for each, but the last"
+        )
+        kept = everything(log)
+        assert 5 <= len(kept) <= 6
+        assert [one.offset for one in everything(EmbeddedLog(tmp_path))] == [one.offset for one in kept]
+        log.verify()
+
+    def test_who_opens_a_log_whose_first_segments_are_gone_finds_what_they_said(self, tmp_path) -> None:
+        log = filled(tmp_path, TopicSettings(1, retention_bytes=100))
+        log.create_topic("plain too", TopicSettings(1))
+        writer = log.writer("idle")
+        writer.commit({T0: 3}, "g", {"t": None})
+        log.delete_before("plain", 0, 60)
+        log.roll()
+        log.clean()
+        assert log.clean().segments_deleted == 0
+        other = EmbeddedLog(tmp_path)
+        assert other.topics() == log.topics()
+        assert other.committed_offsets("g", [T0]) == {T0: 3}
+        reader = other.reader({T0: 60})
+        reader.fetch("t", 0, 1)
+        assert set(reader.published("t", 0)) == {Publication("w", 59), Publication("idle", None)}
+
+    def test_deleting_before_an_offset_hides_it_at_once(self, tmp_path) -> None:
+        log = filled(tmp_path, TopicSettings(1))
+        log.delete_before("t", 0, 57)
+        log.delete_before("t", 0, 3)
+        assert [one.offset for one in everything(log)] == [57, 58, 59]
+        log.delete_before("t", 0, 100)
+        assert everything(log) == []
+        assert log.start_offset("t", 0) == 60
+
+
+class TestInterruptions:
+    def test_a_cleaning_that_dies_at_any_step_leaves_all_or_nothing(self, tmp_path, monkeypatch) -> None:
+        class Kill(BaseException):
+            pass
+
+        log = filled(tmp_path, TopicSettings(1, compacted=True))
+        log.roll()
+        before = everything(log)
+        last = sorted({one.key: one for one in before}.values())
+        step = 0
+        for step in range(200):
+            victim = EmbeddedLog(tmp_path, SMALL)
+            left = step
+
+            def strike(real):
+                def struck(*arguments, **options):
+                    nonlocal left
+                    if left == 0:
+                        raise Kill
+                    left -= 1
+                    return real(*arguments, **options)
+
+                return struck
+
+            with monkeypatch.context() as patch:
+                patch.setattr(victim._files, "create", strike(victim._files.create))
+                patch.setattr(victim._appender, "write", strike(victim._appender.write))
+                patch.setattr(Path, "unlink", strike(Path.unlink))
+                try:
+                    victim.clean(least_gain=0)
+                    break
+                except Kill:
+                    pass
+            for one in (log, EmbeddedLog(tmp_path)):
+                assert everything(one) in (before, last)
+        assert step > 5
+        log.clean(least_gain=0)
+        assert everything(log) == last
+        files = {path.name for path in tmp_path.glob("0*")}
+        assert not any(name.endswith(".making") for name in files)
+
+    def test_one_cleans_at_a_time(self, tmp_path) -> None:
+        log = filled(tmp_path, TopicSettings(1, compacted=True))
+        with cleaning_._alone(log._appender) as alone:
+            assert alone
+            assert EmbeddedLog(tmp_path).clean().busy
+        assert not log.clean().busy
+
+    def test_a_roll_that_dies_is_finished_by_the_next_writer(self, tmp_path, monkeypatch) -> None:
+        class Kill(BaseException):
+            pass
+
+        log = filled(tmp_path, TopicSettings(1))
+        expected = everything(log)
+        for created in (0, 1):
+            victim = EmbeddedLog(tmp_path, SMALL)
+            real, left = victim._files.create, created
+
+            def struck(*arguments, real=real):
+                nonlocal left
+                if left == 0:
+                    raise Kill
+                left -= 1
+                real(*arguments)
+
+            monkeypatch.setattr(victim._files, "create", struck)
+            with pytest.raises(Kill):
+                victim.roll()
+            for one in (log, EmbeddedLog(tmp_path)):
+                assert everything(one) == expected
+            log.append("t", b"k", b"after", 0)
+            expected = everything(log)
+            assert expected[-1].value == b"after"
+            assert everything(EmbeddedLog(tmp_path)) == expected
+
+    def test_an_index_that_is_missing_or_damaged_is_read_from_the_segment(self, tmp_path) -> None:
+        log = filled(tmp_path, TopicSettings(1))
+        expected = everything(log)
+        indexes = list(tmp_path.glob("*.index"))
+        assert len(indexes) > 2
+        indexes[0].unlink()
+        indexes[1].write_bytes(indexes[1].read_bytes()[:-1])
+        assert everything(EmbeddedLog(tmp_path)) == expected

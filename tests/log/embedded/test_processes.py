@@ -1,0 +1,270 @@
+"""Several processes on one log, killed and stopped for real: nothing lost, nothing twice, nothing in halves."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from tailrace.core.errors import FencedError, LogUnavailableError
+from tailrace.core.records import Output
+from tailrace.log import TopicPartition, TopicSettings
+from tailrace.log.embedded import EmbeddedLog, LogOptions, claim
+from tests.log.embedded.processes import running, until
+
+PLACES = [TopicPartition("t", number) for number in range(3)]
+OPTIONS = LogOptions(segment_bytes=20_000)
+
+WORKER = """
+name, size = arguments
+log = EmbeddedLog(folder, LogOptions(segment_bytes=20_000))
+writer = log.writer(name)
+at = TopicPartition(name, 0)
+number = log.committed_offsets("g", [at]).get(at, 0)
+say("owner", number)
+while True:
+    for partition in range(3):
+        writer.append([Output("t", b"k", b"%s %d %d" % (name.encode(), number, one), number) for one in range(int(size))],
+            partition)
+    number += 1
+    writer.commit({at: number}, "g")
+    say(number)
+"""
+
+
+def batches(log: EmbeddedLog, size: int) -> dict[tuple[int, str], list[int]]:
+    """Per partition and worker the batches that are there; each must be there whole, in order and in one piece."""
+    reader = log.reader(dict.fromkeys(PLACES, 0))
+    found: dict[tuple[int, str], list[int]] = {}
+    for place in PLACES:
+        records = []
+        while (fetched := reader.fetch(*place, 1_000)).records:
+            records += fetched.records
+        assert [one.offset for one in records] == list(range(len(records)))
+        words = [(one.value or b"").split() for one in records]
+        assert len(words) % size == 0
+        for begin in range(0, len(words), size):
+            name, number, _ = words[begin]
+            assert words[begin : begin + size] == [[name, number, b"%d" % one] for one in range(size)]
+            found.setdefault((place.partition, name.decode()), []).append(int(number))
+    return found
+
+
+def test_workers_that_are_killed_at_any_moment_lose_and_repeat_nothing(tmp_path) -> None:
+    dice, size = random.Random(7), 20
+    log = EmbeddedLog(tmp_path, OPTIONS)
+    log.create_topic("t", TopicSettings(3))
+    acknowledged = {"x": 0, "y": 0}
+    for _ in range(8):
+        with ExitStack() as stack:
+            workers = {name: stack.enter_context(running(WORKER, tmp_path, name, size)) for name in "xy"}
+            for name, worker in workers.items():
+                begun = int(worker.line().split()[1])
+                # A kill may fall between the commit and its acknowledgement.
+                assert begun - acknowledged[name] in (0, 1)
+                acknowledged[name] = begun
+            for name in dice.sample("xy", 2):
+                for _ in range(dice.randrange(1, 12)):
+                    acknowledged[name] = int(workers[name].line())
+                workers[name].signal(signal.SIGKILL)
+            for name, worker in workers.items():
+                worker.ended()
+                rest = [int(line) for line in worker.lines() if line.isdigit()]
+                acknowledged[name] = max([acknowledged[name], *rest])
+        found = batches(EmbeddedLog(tmp_path, OPTIONS), size)
+        assert found == batches(log, size), "who follows sees what who opens anew sees"
+        for (_, name), numbers in found.items():
+            assert numbers == list(range(len(numbers)))
+            at = TopicPartition(name, 0)
+            assert log.committed_offsets("g", [at]) == {at: len(numbers)}
+            assert len(numbers) - acknowledged[name] in (0, 1)
+    log.verify()
+
+
+def test_a_taken_over_worker_in_another_process_is_fenced_at_its_next_act(tmp_path) -> None:
+    log = EmbeddedLog(tmp_path, OPTIONS)
+    log.create_topic("t", TopicSettings(3))
+    program = WORKER.replace("    say(number)", "    say(number)\n    if sys.stdin.readline() == '': break")
+    with running(f"try:\n    {program.strip().replace(chr(10), chr(10) + '    ')}\nexcept FencedError: say('fenced')",
+                 tmp_path, "x", 5) as worker:  # fmt: skip
+        assert worker.line() == "owner 0"
+        assert worker.line() == "1"
+        owner = log.writer("x")
+        worker.tell("go on")
+        assert worker.line() == "fenced"
+        assert worker.ended() == 0
+    owner.append([Output("t", b"k", b"mine", 0)], 0)
+    owner.commit()
+    assert log.end_offset("t", 0) == 6
+
+
+def test_a_worker_stopped_past_its_take_over_is_fenced_when_it_wakes(tmp_path) -> None:
+    log = EmbeddedLog(tmp_path)
+    log.create_topic("t", TopicSettings(3))
+    program = """
+log = EmbeddedLog(folder)
+writer = log.writer("x")
+writer.append([Output("t", b"k", b"of the sleeper", 0)])
+say("ready")
+os.kill(os.getpid(), signal.SIGSTOP)
+try:
+    writer.commit()
+except FencedError:
+    say("fenced")
+"""
+    with running(program, tmp_path) as sleeper:
+        assert sleeper.line() == "ready"
+        until(sleeper.is_stopped)
+        owner = log.writer("x")
+        owner.append([Output("t", b"k", b"of the owner", 0)])
+        owner.commit()
+        sleeper.signal(signal.SIGCONT)
+        assert sleeper.line() == "fenced"
+    assert sum(log.end_offset(*place) for place in PLACES) == 1
+
+
+HOLDER = """
+log = EmbeddedLog(folder)
+with log._appender.turn() as view:
+    with open(folder / view.active.file, "ab", buffering=0) as file:
+        file.write(b"FRAM half of a commit")
+    say("holds")
+    {how}
+say("let go")
+"""
+
+
+def test_who_is_stopped_while_it_appends_is_ended_after_the_lease_and_its_half_commit_cut_off(
+    tmp_path,
+) -> None:
+    log = EmbeddedLog(tmp_path, LogOptions(lease_s=0.3))
+    log.create_topic("t", TopicSettings(3))
+    stop = "os.kill(os.getpid(), signal.SIGSTOP)"
+    with running(HOLDER.format(how=stop), tmp_path) as holder:
+        assert holder.line() == "holds"
+        begun = time.monotonic()
+        assert log.append("t", b"k", b"v", 0, partition=1) == 0
+        assert time.monotonic() - begun > 0.3
+        assert holder.ended() == -signal.SIGKILL
+    assert log.bytes_cut_off > 0
+    log.verify()
+
+
+def test_who_holds_the_lock_and_works_is_left_alone_however_long_it_takes(tmp_path) -> None:
+    log = EmbeddedLog(tmp_path, LogOptions(lease_s=0.2))
+    log.create_topic("t", TopicSettings(3))
+    busy = "end = time.monotonic() + 1.5\n    while time.monotonic() < end: pass"
+    with running(HOLDER.format(how=busy), tmp_path) as holder:
+        assert holder.line() == "holds"
+        log.append("t", b"k", b"v", 0)
+        assert holder.line() == "let go"
+        assert holder.ended() == 0
+
+
+def test_who_waits_for_a_busy_lock_in_vain_is_told_who_has_it(tmp_path) -> None:
+    log = EmbeddedLog(tmp_path, LogOptions(lease_s=60, patience_s=0.3))
+    log.create_topic("t", TopicSettings(3))
+    with running(HOLDER.format(how="time.sleep(60)"), tmp_path) as holder:
+        assert holder.line() == "holds"
+        with pytest.raises(LogUnavailableError, match=f"process {holder.process.pid} holds"):
+            log.append("t", b"k", b"v", 0)
+        assert log.end_offset("t", 0) == 0, "readers never wait"
+
+
+def test_who_dies_holding_the_lock_frees_it_at_once(tmp_path) -> None:
+    log = EmbeddedLog(tmp_path, LogOptions(lease_s=60))
+    log.create_topic("t", TopicSettings(3))
+    with running(HOLDER.format(how="os.kill(os.getpid(), signal.SIGKILL)"), tmp_path) as holder:
+        assert holder.ended() == -signal.SIGKILL
+    begun = time.monotonic()
+    log.append("t", b"k", b"v", 0)
+    assert time.monotonic() - begun < 30
+    assert log.bytes_cut_off > 0
+
+
+def test_processes_that_all_make_the_log_at_once_make_one(tmp_path) -> None:
+    program = """
+log = EmbeddedLog(folder / "log")
+log.create_topic("t", TopicSettings(3))
+for number in range(20):
+    log.append("t", b"k", b"%d" % number, 0, partition=0)
+say(log.end_offset("t", 0))
+"""
+    with ExitStack() as stack:
+        processes = [stack.enter_context(running(program, tmp_path)) for _ in range(4)]
+        ends = [int(one.line()) for one in processes]
+    assert max(ends) == 80
+    EmbeddedLog(tmp_path / "log").verify()
+
+
+def test_a_reader_in_another_process_reads_along(tmp_path) -> None:
+    log = EmbeddedLog(tmp_path, OPTIONS)
+    log.create_topic("t", TopicSettings(3))
+    program = """
+log = EmbeddedLog(folder, create=False)
+reader = log.reader({TopicPartition("t", 0): 0})
+say("reads")
+expected = 0
+while expected < 2000:
+    assert reader.wait(60)
+    for record in reader.fetch("t", 0, 100).records:
+        assert (record.offset, record.value) == (expected, b"%d" % expected)
+        expected += 1
+say("all")
+"""
+    with running(program, tmp_path) as reader:
+        assert reader.line() == "reads"
+        for number in range(0, 2000, 4):
+            log.append_all([Output("t", b"k", b"%d" % one, 0) for one in range(number, number + 4)], 0)
+        assert reader.line() == "all"
+
+
+class TestClaims:
+    PROGRAM = """
+mine = claim(folder, "flights/3", lease_s=0.3)
+say(mine is not None)
+while True:
+    if sys.stdin.readline() == "": break
+    say(mine.renew())
+"""
+
+    def test_a_task_has_one_owner_and_death_frees_it_at_once(self, tmp_path) -> None:
+        with running(self.PROGRAM, tmp_path) as owner:
+            assert owner.line() == "True"
+            assert claim(tmp_path, "flights/3", lease_s=60) is None
+            other = claim(tmp_path, "flights/4", lease_s=60)
+            assert other is not None
+            owner.signal(signal.SIGKILL)
+            owner.ended()
+            assert claim(tmp_path, "flights/3", lease_s=60) is not None
+            other.release()
+            other.release()
+            assert not other.renew()
+
+    def test_a_stopped_owner_loses_it_after_the_lease_and_learns_so_when_it_wakes(self, tmp_path) -> None:
+        with running(self.PROGRAM, tmp_path) as owner:
+            assert owner.line() == "True"
+            owner.tell("renew")
+            assert owner.line() == "True"
+            owner.signal(signal.SIGSTOP)
+            assert claim(tmp_path, "flights/3", lease_s=60) is None
+            time.sleep(0.31)
+            mine = claim(tmp_path, "flights/3", lease_s=0.3)
+            assert mine is not None
+            assert mine.renew()
+            owner.signal(signal.SIGCONT)
+            owner.tell("renew")
+            assert owner.line() == "False"
+            assert mine.renew()
+
+
+def test_a_log_in_the_same_process_is_fenced_like_any_other(tmp_path) -> None:
+    one, two = EmbeddedLog(tmp_path), EmbeddedLog(tmp_path)
+    one.create_topic("t", TopicSettings(1))
+    zombie = one.writer("x")
+    two.writer("x")
+    with pytest.raises(FencedError):
+        zombie.commit()
