@@ -31,6 +31,7 @@ from tailrace.log.interface import Log, Reader, TopicPartition, Writer
 from tailrace.runtime.lifecycle import Event, Lifecycle, State
 from tailrace.runtime.restore import FORMAT, Clock, Restore, StoreCut
 from tailrace.runtime.slices import PartitionSettings, Slices
+from tailrace.runtime.upstream import publications
 
 
 class Partition:
@@ -158,7 +159,7 @@ class Partition:
             batch = slices.stage()
             offsets = {TopicPartition(name, self.partition): at for name, at in batch.positions.items()}
             try:
-                ends = slices.writer.commit(offsets, self.plan.app)
+                ends = slices.writer.commit(offsets, self.plan.app, publications(slices.task))
             except CommitUnknownError:
                 self.lifecycle.on(Event.OUTCOME_UNKNOWN)
                 self._drop()

@@ -25,6 +25,7 @@ from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import LogUnavailableError
 from tailrace.core.records import Head, Output
 from tailrace.log.interface import Reader, Writer
+from tailrace.runtime.upstream import Upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class Slices:
         "_drained",
         "_elapsed_ms",
         "_empty_since",
+        "_followed",
         "_idle_since",
         "_later",
         "_left",
@@ -76,6 +78,7 @@ class Slices:
         "_reader",
         "_settings",
         "_told_idle",
+        "_upstream",
         "now_ms",
         "task",
         "trouble",
@@ -105,7 +108,8 @@ class Slices:
         self._idle_since: list[int | None] = [None] * count
         self._told_idle = [False] * count
         self._asked = [False] * count
-        self._clocked = False
+        self._clocked = self._followed = False
+        self._upstream = Upstream(task.plan, task.partition, reader)
         for name, offset in task.positions.items():
             reader.seek(name, task.partition, offset)
 
@@ -128,7 +132,7 @@ class Slices:
             worked = True
             task.clock(now_ms)
             self._send()
-        self._clocked = False
+        self._clocked = self._followed = False
         self._asked = [False] * len(self._asked)
         taken = 0
         while taken < most and not task.draining:
@@ -137,7 +141,7 @@ class Slices:
             if not count:
                 break
             taken += count
-        worked = self._fall_idle() or worked or taken > 0
+        worked = self._fall_idle() or worked or self._followed or taken > 0
         if not worked and self._later and self.trouble is None:
             worked = True
             self._later.popleft()()
@@ -203,6 +207,8 @@ class Slices:
         for number, one in enumerate(task.plan.inputs):
             if number == left or self._asked[number] or merge.buffered(number):
                 continue
+            if number in self._upstream.inputs and self._follow(number):
+                return
             try:
                 records, _, unread, idle = self._reader.fetch(one.name, task.partition, most)
             except LogUnavailableError as error:
@@ -226,6 +232,22 @@ class Slices:
                 self._idle_since[number] = None
             elif self._idle_since[number] is None:
                 self._idle_since[number] = self._elapsed_ms
+
+    def _follow(self, number: int) -> bool:
+        """Apply what its producers have published for an input that is read as far; whether a drain has to end first.
+
+        All that was read of the input has been taken, so the task stands where the reader does.
+        """
+        watermark_ms = self._upstream.news(number)
+        if watermark_ms is not None and watermark_ms > self.task.watermark_of(number):
+            self._read_clock()
+            if self.task.draining:
+                self._upstream.again(number)
+            else:
+                self.task.upstream(number, watermark_ms)
+                self._followed = True
+                self._send()
+        return self.task.draining
 
     def _take(self, most: int) -> int:
         """Bring one run to the task; how many of its records were taken."""

@@ -69,6 +69,13 @@ class Watermarks:
             self.task_ms,
         )
 
+    @property
+    def holds_nobody_back(self) -> bool:
+        """Whether every input that has a watermark is idle or has ended."""
+        return all(
+            self.idle[number] or self.ended[number] for number, counts in enumerate(self._counts) if counts
+        )
+
     def ceiling(self, but: int) -> int:
         """The least watermark of the inputs that count, without ``but``: it alone cannot lift the task past this."""
         return min(
