@@ -147,6 +147,11 @@ class Task:
         return self._watermarks.task_ms
 
     @property
+    def holds_nobody_back(self) -> bool:
+        """Whether every input that has a watermark is idle or has ended."""
+        return self._watermarks.holds_nobody_back
+
+    @property
     def now(self) -> int:
         """The last clock reading."""
         return self._context.now
