@@ -64,6 +64,10 @@ class DurableTypeError(DefinitionError):
         self.field = field
 
 
+class UnknownAppError(TailraceError):
+    """No app can be found under a name that was given on a command line."""
+
+
 # --- A handler does what it must not: change the code ---
 
 
@@ -261,6 +265,10 @@ class IncompatibleStateError(TailraceError):
         self.declared = declared
 
 
+class InputsChangedError(TailraceError):
+    """An app has other inputs, or another number of partitions, than its history in the log was made with."""
+
+
 class StateFolderError(TailraceError):
     """Something about stored state; ``path`` is where it lies, if it lies in a file."""
 
@@ -325,6 +333,14 @@ class ForeignLogError(LogFolderError):
 
 class FencedError(TailraceError):
     """Another worker has taken this task over. Stop at once; nothing more of it can be committed here."""
+
+
+class TaskOwnedError(TailraceError):
+    """Another process owns a task and is alive. A task has one owner at a time."""
+
+
+class WorkerLostError(TailraceError):
+    """A worker process ended and could not be put in order again."""
 
 
 class CommitUnknownError(TailraceError):

@@ -1,0 +1,71 @@
+"""The group of all commands, and how a command ends.
+
+========  =================================================================
+exit 0    done
+exit 1    it failed: a ``TailraceError``, told in a sentence or two
+exit 2    the command was not understood: a wrong argument, an unknown app
+exit 130  ended by Ctrl-C
+========  =================================================================
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from tailrace.cli.run import run
+from tailrace.core.errors import TailraceError, UnknownAppError
+
+WRONG_ARGUMENTS = 2
+FAILED = 1
+INTERRUPTED = 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tailrace")
+def tailrace() -> None:
+    """Event-driven services: exactly once on an event log, replayed bit for bit."""
+
+
+tailrace.add_command(run)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and end the process. See the head of this file."""
+    sys.exit(execute(arguments))
+
+
+def execute(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; its exit code. What it has to complain of goes to standard error, in one line."""
+    try:
+        code = tailrace.main(arguments, prog_name="tailrace", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return WRONG_ARGUMENTS
+    except click.UsageError as error:
+        return _complain(f"{_sentence(error.format_message())} See {_help_of(error)}.", error.exit_code)
+    except click.ClickException as error:
+        return _complain(_sentence(error.format_message()), error.exit_code)
+    except click.Abort:
+        return INTERRUPTED
+    except UnknownAppError as error:
+        return _complain(str(error), WRONG_ARGUMENTS)
+    except TailraceError as error:
+        return _complain(str(error), FAILED)
+    return code if isinstance(code, int) else 0
+
+
+def _complain(message: str, code: int) -> int:
+    click.echo(f"tailrace: {message}", err=True)
+    return code
+
+
+def _sentence(message: str) -> str:
+    said = " ".join(message.split())
+    return said if said.endswith((".", "?", "!")) else f"{said}."
+
+
+def _help_of(error: click.UsageError) -> str:
+    return f"{error.ctx.command_path if error.ctx else 'tailrace'} --help"

@@ -1,0 +1,140 @@
+"""``tailrace run``: an app at work."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tailrace.core.durations import duration
+from tailrace.core.errors import UsageError
+from tailrace.log.embedded import LogOptions
+from tailrace.runtime import logs
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.service import ServiceOptions, serve
+from tailrace.runtime.supervisor import Supervisor
+
+
+class Duration(click.ParamType):
+    """A length of time as the API takes it: 500ms, 1s, 5m. Its value is in milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The milliseconds."""
+        try:
+            return duration(value)
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command
+@click.argument("app")
+@click.option(
+    "--log",
+    "log_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="data/log",
+    show_default=True,
+    help="Folder of the event log.",
+)
+@click.option(
+    "--state",
+    "state_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="data/state",
+    show_default=True,
+    help="Folder for state: one folder per task in it, <app>/<partition>.",
+)
+@click.option(
+    "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes to share the tasks."
+)
+@click.option(
+    "--commit-interval", type=Duration(), default="1s", show_default=True, help="Time between two commits."
+)
+@click.option(
+    "--lease",
+    type=Duration(),
+    default="10s",
+    show_default=True,
+    help="After which a worker that does not run (suspended, frozen) loses its tasks to another that asks for them.",
+)
+@click.option("--until-end", is_flag=True, help="Leave when everything there is has been read and handled.")
+@click.option(
+    "--create-topics", is_flag=True, help="Create the log and the declared topics if they are missing."
+)
+@click.option(
+    "--change-inputs", is_flag=True, help="Let the app read other topics than its history was made from."
+)
+@click.option(
+    "--drop-state",
+    multiple=True,
+    metavar="NAME",
+    help="Drop the state of an actor, or of a collection (Actor.field), that is declared no longer.",
+)
+@click.option(
+    "--fsync",
+    type=click.Choice(["never", "commit", "interval"]),
+    default="never",
+    show_default=True,
+    help="What survives a power loss: what the system has written, every commit, all but the last second.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["auto", "json", "text"]),
+    default="auto",
+    show_default=True,
+    help="How this process logs to standard error; auto: text on a terminal, else JSON.",
+)
+def run(
+    *,
+    app: str,
+    log_folder: Path,
+    state_folder: Path,
+    workers: int,
+    commit_interval: int,
+    lease: int,
+    until_end: bool,
+    create_topics: bool,
+    change_inputs: bool,
+    drop_state: tuple[str, ...],
+    fsync: Any,
+    log_format: Any,
+) -> None:
+    """Run APP, given as package.module:app, until it is told to stop.
+
+    SIGTERM or Ctrl-C: it commits and leaves. Ctrl-C twice: it leaves at once, and nothing is lost. Killed at any
+    moment, it goes on from its last commit when it is started again.
+    """
+    plan = find_app(app).plan()
+    if workers > plan.partitions:
+        raise click.BadParameter(
+            f"{plan.app!r} has {plan.partitions} partitions, so at most {plan.partitions} workers have something to do",
+            param_hint="--workers",
+        )
+    options = ServiceOptions(
+        app=app,
+        log=log_folder,
+        state=state_folder,
+        workers=workers,
+        commit_interval_ms=commit_interval,
+        until_end=until_end,
+        drop_state=frozenset(drop_state),
+        change_inputs=change_inputs,
+        create_topics=create_topics,
+        log_options=LogOptions(fsync=fsync),
+        log_format=log_format,
+        lease_s=lease / 1_000,
+    )
+    handler = logs.configure(options.log_format)
+    try:
+        if workers == 1:
+            serve(options, plan)
+        else:
+            with closing(Supervisor(options, plan)) as supervisor:
+                supervisor.run()
+    finally:
+        logging.getLogger().removeHandler(handler)

@@ -1,0 +1,75 @@
+"""From ``package.module:app`` to the app: what every command and every worker process begins with."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from tailrace.core.declare.app import App
+from tailrace.core.errors import TailraceError, UnknownAppError
+
+
+def find_app(reference: str) -> App:
+    """The app that ``package.module:attribute`` names. Modules are also looked for in the working folder.
+
+    Raises:
+        UnknownAppError: There is no such module or attribute, or it is no app; or the module fails when imported.
+        DefinitionError: The app, or another declaration in its module, makes no sense.
+    """
+    name, colon, attribute = reference.partition(":")
+    if not colon or not all(part.isidentifier() for part in (*name.split("."), *attribute.split("."))):
+        raise UnknownAppError(
+            f"{reference!r} names no app",
+            mend="Write the module and the app in it: package.module:app.",
+        )
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    module = _import(name)
+    found: object = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise UnknownAppError(f"the module {name!r} has no {attribute!r}", mend=_apps_of(module, name))
+        found = getattr(found, part)
+    if not isinstance(found, App):
+        raise UnknownAppError(
+            f"{reference!r} is of type {type(found).__name__}, and no app", mend=_apps_of(module, name)
+        )
+    return found
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except TailraceError:
+        raise
+    except ModuleNotFoundError as error:
+        missing = error.name or name
+        if missing == name or name.startswith(f"{missing}."):
+            raise UnknownAppError(
+                f"there is no module {missing!r}",
+                mend=f"Correct the name, or start in the folder that holds {missing.partition('.')[0]!r}.",
+            ) from None
+        raise _failed(name, error) from error
+    except Exception as error:
+        raise _failed(name, error) from error
+
+
+def _failed(name: str, error: Exception) -> UnknownAppError:
+    """Where in the user's code the import went wrong, for one line."""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
+    ]
+    place = f" at {frames[-1].filename}:{frames[-1].lineno}" if len(frames) > 1 else ""
+    return UnknownAppError(
+        f"the module {name!r} cannot be imported: {type(error).__name__}: {error}{place}",
+        mend="Mend the module.",
+    )
+
+
+def _apps_of(module: ModuleType, name: str) -> str:
+    apps = [f"{name}:{attribute}" for attribute, value in vars(module).items() if isinstance(value, App)]
+    return f"There is {', '.join(apps)}." if apps else "No app is declared there."

@@ -1,0 +1,98 @@
+"""Logs of a running service: short lines for a person at a terminal, one JSON object a line for everything else.
+
+The library logs through the standard ``logging``, and so may handlers of events. What a line is about goes into
+``extra``, as fields of its own: ``log.info("a partition runs", extra={"partition": 3})``. Both formats show them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+import msgspec
+
+LogFormat = Literal["auto", "json", "text"]
+
+CLEAR_LINE = "\r\x1b[K"
+"""Takes a progress line off a terminal, so that a line of the log does not begin behind it."""
+
+_OWN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """What was given as ``extra``."""
+    return {name: value for name, value in vars(record).items() if name not in _OWN}
+
+
+class JsonFormatter(logging.Formatter):
+    """One object: ``at`` (ISO 8601, UTC), ``level``, ``message``, ``logger``, ``process``, the fields, ``traceback``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._encoder = msgspec.json.Encoder(enc_hook=str)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end."""
+        line: dict[str, Any] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            "logger": record.name,
+            "process": record.process,
+        }
+        for name, value in fields_of(record).items():
+            line.setdefault(name, value)
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return self._encode(line)
+
+    def _encode(self, line: dict[str, Any]) -> str:
+        try:
+            return self._encoder.encode(line).decode()
+        except (TypeError, ValueError):
+            # A field that JSON cannot say, deep inside: a log line is never the reason for a failure.
+            return self._encoder.encode({name: _plain(value) for name, value in line.items()}).decode()
+
+
+def _plain(value: object) -> str:
+    return str(value).encode(errors="replace").decode()
+
+
+class TextFormatter(logging.Formatter):
+    """``12:00:00 message  field=value ...``; the level where it is more than information.
+
+    On a ``terminal`` a progress line is taken away first.
+    """
+
+    def __init__(self, *, terminal: bool = False) -> None:
+        super().__init__()
+        self._begin = CLEAR_LINE if terminal else ""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end."""
+        at = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
+        level = "" if record.levelno <= logging.INFO else f"{record.levelname} "
+        shown = "".join(f"  {name}={value}" for name, value in fields_of(record).items())
+        line = f"{self._begin}{at} {level}{record.getMessage()}{shown}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def configure(
+    format: LogFormat = "auto", *, level: int = logging.INFO, stream: TextIO | None = None
+) -> logging.Handler:
+    """Send the logs of this process to ``stream`` (None: standard error); whatever was set up before is taken out.
+
+    ``auto`` is text for a terminal, JSON otherwise. Returns the handler that does it.
+    """
+    out: TextIO = sys.stderr if stream is None else stream
+    text = format == "text" or (format == "auto" and out.isatty())
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(TextFormatter(terminal=out.isatty()) if text else JsonFormatter())
+    root = logging.getLogger()
+    for before in list(root.handlers):
+        root.removeHandler(before)
+    root.addHandler(handler)
+    root.setLevel(level)
+    return handler

@@ -1,0 +1,141 @@
+"""How far a service has come: measured by workers, added up over processes, told while it catches up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import TextIO
+
+import msgspec
+
+from tailrace.runtime.logs import CLEAR_LINE
+
+_log = logging.getLogger("tailrace.progress")
+
+BEHIND = 1_000
+"""So many records behind, a service is catching up; fewer come and go with every commit of a producer."""
+_EVERY_LOGGED_S = 10.0
+
+
+class Phase(IntEnum):
+    """How far a bounded run has come."""
+
+    READING = 0
+    ENDED = 1
+    """All inputs have been read to their end, and were told so."""
+    FINISHED = 2
+    """The watermark has risen to the latest timer."""
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What one worker says of itself."""
+
+    partitions: int
+    running: int
+    """Partitions at work; the others wait to be tried again."""
+    records: int
+    """Taken since the worker began."""
+    lag: int
+    """Records that are there to be read."""
+    watermark_ms: int | None
+    """The least of its tasks; None as long as one of them has none."""
+    phase: Phase
+    quiet: bool
+    """The last turn found nothing to do, nothing to read and nothing to commit."""
+    turns: int
+    """In which something was done. Between two equal ones nothing has happened."""
+
+
+def total(statuses: Iterable[Status]) -> Status:
+    """Several workers as one."""
+    found = list(statuses)
+    marks = [one.watermark_ms for one in found]
+    known = [mark for mark in marks if mark is not None]
+    return Status(
+        partitions=sum(one.partitions for one in found),
+        running=sum(one.running for one in found),
+        records=sum(one.records for one in found),
+        lag=sum(one.lag for one in found),
+        watermark_ms=min(known) if known and len(known) == len(marks) else None,
+        phase=min((one.phase for one in found), default=Phase.READING),
+        quiet=all(one.quiet for one in found),
+        turns=sum(one.turns for one in found),
+    )
+
+
+class Progress:
+    """Tells of a service that catches up: one line that is written over on a terminal, else a log line now and then.
+
+    ``terminal`` is where the line goes; None if there is none.
+    """
+
+    def __init__(self, app: str, terminal: TextIO | None) -> None:
+        self._app = app
+        self._terminal = terminal
+        self._before = (0.0, 0)
+        self._catching_up = False
+        self._logged_s = 0.0
+
+    def tell(self, status: Status, elapsed_s: float, now_ms: int) -> None:
+        """Tell if there is something to tell. ``elapsed_s``: by a clock that only goes forward; call it each second."""
+        rate = 0.0
+        if elapsed_s > self._before[0]:
+            # A worker that was started again counts from nothing.
+            rate = max(0, status.records - self._before[1]) / (elapsed_s - self._before[0])
+        self._before = elapsed_s, status.records
+        if not self._catching_up:
+            if status.lag <= BEHIND:
+                return
+            self._catching_up = True
+            self._logged_s = elapsed_s - _EVERY_LOGGED_S
+        elif status.lag <= min(BEHIND, max(rate, 1)):
+            self._catching_up = False
+            self.clear()
+            _log.info("caught up", extra={"app": self._app, **_fields(status, rate, now_ms)})
+            return
+        if self._terminal is not None:
+            self._terminal.write(f"{CLEAR_LINE}{progress_line(self._app, status, rate, now_ms)}")
+            self._terminal.flush()
+        elif elapsed_s - self._logged_s >= _EVERY_LOGGED_S:
+            self._logged_s = elapsed_s
+            _log.info("catching up", extra={"app": self._app, **_fields(status, rate, now_ms)})
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._terminal is not None:
+            self._terminal.write(CLEAR_LINE)
+            self._terminal.flush()
+
+
+def progress_line(app: str, status: Status, rate: float, now_ms: int) -> str:
+    """``flights: 98,765 records/s, 1,234,567 to go (12s), event time 2013-04-05 12:00 (12y behind)``."""
+    left = f" ({_roughly(status.lag / rate)})" if rate >= 1 else ""
+    line = f"{app}: {rate:,.0f} records/s, {status.lag:,} to go{left}"
+    if status.watermark_ms is not None:
+        at = datetime.fromtimestamp(status.watermark_ms / 1000, UTC)
+        behind = _roughly(max(0, now_ms - status.watermark_ms) / 1000)
+        line += f", event time {at:%Y-%m-%d %H:%M} ({behind} behind)"
+    if status.running < status.partitions:
+        line += f", {status.partitions - status.running} of {status.partitions} partitions are not running"
+    return line
+
+
+def _fields(status: Status, rate: float, now_ms: int) -> dict[str, object]:
+    mark = status.watermark_ms
+    return {
+        "records_per_s": round(rate),
+        "lag": status.lag,
+        "watermark_ms": mark,
+        "watermark_delay_ms": None if mark is None else max(0, now_ms - mark),
+        "running": status.running,
+        "partitions": status.partitions,
+    }
+
+
+def _roughly(seconds: float) -> str:
+    for name, length in (("y", 31_557_600), ("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f}{name}"
+    return f"{seconds:.0f}s"

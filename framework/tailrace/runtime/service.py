@@ -1,0 +1,231 @@
+"""An app as a service on the embedded log: its options, and a worker put together from them.
+
+``serve`` is a service in this process; ``supervisor`` spreads one over several.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import time
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.task import TaskSettings
+from tailrace.core.errors import (
+    HandlerError,
+    InputsChangedError,
+    StateInUseError,
+    TailraceError,
+    TaskOwnedError,
+    UnknownTopicError,
+)
+from tailrace.core.storage import Store
+from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.interface import Log
+from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.logs import LogFormat
+from tailrace.runtime.ownership import LEASE_S, Ownership
+from tailrace.runtime.progress import Phase, Progress
+from tailrace.runtime.signals import stop_signals
+from tailrace.runtime.slices import PartitionSettings
+from tailrace.runtime.topics import internal_topics, prepare_topics
+from tailrace.runtime.worker import Worker, WorkerSettings, system_clock
+from tailrace.state import StateIdentity, StateMemory, open_store
+
+_log = logging.getLogger("tailrace.service")
+
+_CACHE_BYTES = 256 << 20
+"""For live instances, shared out among the tasks of a process."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """How an app is run. It can be sent to another process."""
+
+    app: str
+    """``package.module:app``."""
+    log: Path
+    state: Path
+    """Holds one folder per task: ``<app>/<partition>``."""
+    workers: int = 1
+    commit_interval_ms: int = 1_000
+    until_end: bool = False
+    """Leave when all inputs have been read to their end and everything that follows from them is done."""
+    drop_state: frozenset[str] = frozenset()
+    """Actors and collections that are declared no longer, and whose state goes."""
+    change_inputs: bool = False
+    create_topics: bool = False
+    """Create the log and the declared topics, where there are none."""
+    log_options: LogOptions = field(default_factory=LogOptions)
+    log_format: LogFormat = "auto"
+    lease_s: float = LEASE_S
+
+
+def serve(options: ServiceOptions, plan: Plan) -> None:
+    """Run an app in this process, until its end, SIGTERM or Ctrl-C.
+
+    Raises:
+        TailraceError: It could not begin, or could not go on.
+    """
+    tune_collector()
+    prepare(options, plan)
+    terminal = sys.stderr if sys.stderr.isatty() and options.log_format != "json" else None
+    with ExitStack() as closing:
+        worker, ownership = open_worker(options, plan, range(plan.partitions), closing)
+        progress = Progress(plan.app, terminal)
+        begun_s = told_s = time.monotonic()
+
+        def steer() -> None:
+            nonlocal told_s
+            ownership.check()
+            if worker.quiet and options.until_end:
+                if worker.phase is Phase.FINISHED:
+                    worker.stop()
+                else:
+                    worker.advance()
+            now_s = time.monotonic()
+            if now_s - told_s >= 1.0:
+                told_s = now_s
+                progress.tell(worker.status(), now_s - begun_s, system_clock())
+
+        with stop_signals(worker.stop):
+            run_worker(worker, steer)
+            progress.clear()
+    _log.info("left", extra={"app": plan.app})
+
+
+def tune_collector() -> None:
+    """Let Python look for cycles less often: a slice makes many objects, and hardly a cycle.
+
+    One commit of 100,000 events took a seventh less of the processor with it; what cycles there are wait for longer,
+    but are found.
+    """
+    gc.set_threshold(100_000, 50, 100)
+
+
+def run_worker(worker: Worker, steer: Callable[[], None]) -> None:
+    """Start, run and leave, whatever happens on the way; what happened first is what is raised."""
+    try:
+        worker.start()
+        worker.run(steer)
+    except Exception as failure:
+        if isinstance(failure, HandlerError):
+            # The message says where; only the trace says why, and it does not reach who reads the message.
+            _log.error("a handler failed", exc_info=failure.__cause__, extra={"app": worker.plan.app})
+        try:
+            worker.leave()
+        except TailraceError as error:
+            _log.debug("while leaving: %s", error)
+        raise
+    worker.leave()
+
+
+def open_worker(
+    options: ServiceOptions, plan: Plan, numbers: Collection[int], closing: ExitStack
+) -> tuple[Worker, Ownership]:
+    """A worker for some of an app's tasks, which are then owned; ``closing`` lets go of what it rests on."""
+    log = EmbeddedLog(options.log, options.log_options, create=False)
+    closing.callback(log.close)
+    states = _States(options.state / plan.app, plan.app)
+    closing.callback(states.close)
+    ownership = _own(options, plan, numbers, states)
+    closing.callback(ownership.release)
+    settings = WorkerSettings(
+        partition=PartitionSettings(
+            commit_interval_ms=options.commit_interval_ms,
+            drop=options.drop_state,
+            task=TaskSettings(
+                cache_bytes=_CACHE_BYTES // max(1, len(numbers)), timezones=timezones_version()
+            ),
+        )
+    )
+    worker = Worker(
+        plan,
+        log,
+        numbers,
+        states.take,
+        settings=settings,
+        bounded=options.until_end,
+        change_inputs=options.change_inputs,
+    )
+    return worker, ownership
+
+
+def prepare(options: ServiceOptions, plan: Plan) -> None:
+    """See that the log is there, and that its topics fit the app.
+
+    Raises:
+        InputsChangedError: The app was run with another number of partitions.
+        UnknownTopicError, TopicMismatchError: A declared topic is not there, or an input has other partitions.
+        LogUnavailableError: There is no log.
+    """
+    log = EmbeddedLog(options.log, options.log_options, create=options.create_topics)
+    try:
+        prepare_log(log, plan, create_declared=options.create_topics)
+    finally:
+        log.close()
+
+
+def prepare_log(log: Log, plan: Plan, *, create_declared: bool) -> None:
+    """``prepare`` for any log that is open."""
+    known = log.topics()
+    for name in internal_topics(plan):
+        found = known.get(name)
+        if found is not None and found.partitions != plan.partitions:
+            raise InputsChangedError(
+                f"the app {plan.app!r} has {plan.partitions} partitions, and was run with {found.partitions}",
+                mend=f"Its keys are spread over {found.partitions}, in the inputs and in its state. Give it "
+                f"partitions={found.partitions} again, or give the app another name and begin anew.",
+            )
+    missing = sorted(
+        {*(one.name for one in plan.inputs), *plan.outputs} - known.keys() - internal_topics(plan).keys()
+    )
+    if missing and not create_declared:
+        raise UnknownTopicError(
+            f"the log has no topic {' and no '.join(map(repr, missing))}, which {plan.app!r} declares",
+            mend="Correct the names, start what writes them first, or let them be created with --create-topics.",
+        )
+    prepare_topics(log, plan, create_declared=create_declared)
+
+
+class _States:
+    """The stores of a process, opened as they are asked for, or before."""
+
+    def __init__(self, folder: Path, app: str) -> None:
+        self._folder = folder
+        self._app = app
+        self._memory = StateMemory()
+        self._early: dict[int, Store] = {}
+
+    def take(self, number: int) -> Store:
+        """The store of a task. Who takes it closes it."""
+        return self._early.pop(number, None) or open_store(
+            self._folder / str(number), StateIdentity(self._app, number), self._memory
+        )
+
+    def hold(self, numbers: Collection[int]) -> None:
+        """Open the stores now, and keep them until they are taken."""
+        for number in numbers:
+            self._early[number] = self.take(number)
+
+    def close(self) -> None:
+        """Close those that nobody has taken."""
+        while self._early:
+            self._early.popitem()[1].close()
+
+
+def _own(options: ServiceOptions, plan: Plan, numbers: Collection[int], states: _States) -> Ownership:
+    """Own the tasks. Those of a stopped owner are only taken once it is sure that we can work without its folders."""
+    try:
+        return Ownership(options.log, plan.app, numbers, lease_s=options.lease_s, from_stopped=False)
+    except TaskOwnedError as error:
+        try:
+            states.hold(numbers)
+        except StateInUseError:
+            raise error from None
+    return Ownership(options.log, plan.app, numbers, lease_s=options.lease_s)

@@ -1,0 +1,41 @@
+"""How a process is told to stop: SIGTERM or Ctrl-C once, in good order; Ctrl-C twice, at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+
+INTERRUPTED = 130
+"""The exit code of a process that left at once."""
+
+
+@contextmanager
+def stop_signals(
+    stop: Callable[[], None], at_once: Callable[[], None] | None = None
+) -> Generator[None, None, None]:
+    """While in here, the first SIGTERM or Ctrl-C calls ``stop``; a second Ctrl-C calls ``at_once`` and ends the process.
+
+    Both are called from a signal handler, between any two steps of the main thread. What is not committed by then is
+    done again by who starts next, so there is nothing that leaving at once could break.
+    """
+    interrupts = 0
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal interrupts
+        if number == signal.SIGINT:
+            interrupts += 1
+            if interrupts > 1:
+                if at_once is not None:
+                    at_once()
+                os._exit(INTERRUPTED)
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

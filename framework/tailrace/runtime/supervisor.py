@@ -1,0 +1,377 @@
+"""A service spread over several processes: started, watched, started again when they die, and led to a common end.
+
+Process i of n owns the partitions p with ``p % n == i``. The parent does no work of its own: it asks each child how it
+stands, adds the answers up, passes on what it was told, and ends with the first error that is no accident.
+
+A child that dies without a word (a kill, a crash of the interpreter, an exception nobody foresaw) is started again,
+after ever longer pauses if it goes on dying. One that says why it ends (``TailraceError``) would end the same way
+again: then all leave. When the parent dies, its children see the pipe to it closed, commit and leave.
+
+The end of a bounded run needs all of them, as messages go from one to another. It is found by asking twice (Mattern's
+four counters, with "turns in which something was done" for the counts): when all were quiet in two rounds of questions,
+each answered from a turn begun after it was asked, and nobody has done anything in between, then no message is on
+its way.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from types import FrameType
+from typing import Literal, TypeAlias, cast
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import TailraceError, WorkerLostError
+from tailrace.runtime import logs
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.ownership import Ownership
+from tailrace.runtime.progress import Phase, Progress, Status, total
+from tailrace.runtime.service import ServiceOptions, open_worker, prepare, run_worker, tune_collector
+from tailrace.runtime.signals import stop_signals
+from tailrace.runtime.worker import Worker, system_clock
+
+_log = logging.getLogger("tailrace.supervisor")
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 30.0
+_STEADY_S = 10.0
+"""Who has lived for so long begins with the first pause again."""
+_SILENT_S = 15.0
+_LEAVING_S = 60.0
+"""For how long a child may take to leave."""
+_ASK_S, _ASK_BOUNDED_S = 1.0, 0.02
+
+_Order: TypeAlias = Literal["status", "stop"] | Phase
+_Answer: TypeAlias = Status | TailraceError
+_Parents: TypeAlias = "Connection[_Order, _Answer]"
+"""The parent's end of the pipe."""
+_Childs: TypeAlias = "Connection[_Answer, _Order]"
+
+
+# --- the child
+
+
+class _Link:
+    """The child's side: answers, and passes orders on to the worker."""
+
+    def __init__(self, pipe: _Childs, worker: Worker, ownership: Ownership) -> None:
+        self._pipe = pipe
+        self._worker = worker
+        self._ownership = ownership
+        self._asked = False
+
+    def terminated(self, _signal: int, _frame: FrameType | None) -> None:
+        """SIGTERM: leave in good order."""
+        self._worker.stop()
+
+    def steer(self) -> None:
+        """After each turn. What is asked now is answered after the next: from a turn begun after the question."""
+        self._ownership.check()
+        worker = self._worker
+        try:
+            if self._asked:
+                self._asked = False
+                self._pipe.send(worker.status())
+            while self._pipe.poll():
+                order = self._pipe.recv()
+                if order == "status":
+                    self._asked = True
+                elif order == "stop":
+                    worker.stop()
+                else:
+                    while worker.phase < order:
+                        worker.advance()
+        except (EOFError, OSError):
+            _log.warning("the parent of this worker is gone: it leaves")
+            worker.stop()
+
+
+def work(options: ServiceOptions, index: int, phase: Phase, pipe: _Childs) -> None:
+    """The whole life of a child process."""
+    # Ctrl-C reaches every process at the terminal; what follows from it is for the parent to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logs.configure(options.log_format)
+    tune_collector()
+    try:
+        plan = find_app(options.app).plan()
+        numbers = range(index, plan.partitions, options.workers)
+        with ExitStack() as closing:
+            worker, ownership = open_worker(options, plan, numbers, closing)
+            worker.phase = phase
+            link = _Link(pipe, worker, ownership)
+            signal.signal(signal.SIGTERM, link.terminated)
+            run_worker(worker, link.steer)
+    except TailraceError as error:
+        _log.debug("this worker ends", exc_info=True)
+        _say(pipe, error)
+        sys.exit(1)
+
+
+def _say(pipe: _Childs, error: TailraceError) -> None:
+    try:
+        pipe.send(error)
+    except OSError:
+        pass  # nobody listens any more
+    except Exception:  # noqa: BLE001  # a key, say, that cannot be sent to another process
+        pipe.send(TailraceError(str(error)))
+
+
+# --- the parent
+
+
+@dataclass(slots=True)
+class _Child:
+    """The place of one worker process."""
+
+    index: int
+    process: SpawnProcess | None = None
+    pipe: _Parents | None = None
+    begun_s: float = 0.0
+    pause_s: float = 0.0
+    again_at_s: float = 0.0
+    asked_at_s: float | None = None
+    silent: bool = False
+    status: Status | None = None
+    fresh: bool = False
+    """Its status belongs to the present round of questions."""
+    failed: TailraceError | None = None
+
+
+class Supervisor:
+    """The parent of a service's processes: ``run`` is all of it.
+
+    Raises, from ``run``:
+        TailraceError: What the first child that said why it ended has said.
+        WorkerLostError: A child could not leave in good order when it was asked to.
+    """
+
+    def __init__(self, options: ServiceOptions, plan: Plan) -> None:
+        self._options = options
+        self._plan = plan
+        self._spawn = multiprocessing.get_context("spawn")
+        self._children = [_Child(index) for index in range(options.workers)]
+        self._phase = Phase.READING
+        self._round: tuple[tuple[int, int], ...] | None = None
+        """Who was quiet in the last round of questions, and after how many turns."""
+        self._stopping_s: float | None = None
+        self._asked_s = 0.0
+        self._failure: TailraceError | None = None
+        terminal = sys.stderr if sys.stderr.isatty() and options.log_format != "json" else None
+        self._progress = Progress(plan.app, terminal)
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_writer, False)
+
+    def run(self) -> None:
+        """Supervise until all children have left."""
+        prepare(self._options, self._plan)
+        begun_s = told_s = time.monotonic()
+        stop_asked = False
+
+        def stop() -> None:
+            nonlocal stop_asked
+            stop_asked = True
+            os.write(self._wake_writer, b".")
+
+        with stop_signals(stop, self._kill_all):
+            for child in self._children:
+                self._start(child)
+            while any(one.process is not None or self._due_again(one) for one in self._children):
+                self._wait()
+                for child in self._children:
+                    self._look(child)
+                if stop_asked:
+                    self._stop()
+                now_s = time.monotonic()
+                if self._stopping_s is None:
+                    self._ask(now_s)
+                elif now_s - self._stopping_s > _LEAVING_S:
+                    self._end_the_slow()
+                if now_s - told_s >= 1.0:
+                    told_s = now_s
+                    known = [one.status for one in self._children if one.status is not None]
+                    if len(known) == len(self._children):
+                        self._progress.tell(total(known), now_s - begun_s, system_clock())
+        self._progress.clear()
+        if self._failure is not None:
+            raise self._failure
+        _log.info("left", extra={"app": self._plan.app, "workers": len(self._children)})
+
+    def close(self) -> None:
+        """Let go of what it holds itself. After ``run``."""
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
+
+    # --- one child
+
+    def _start(self, child: _Child) -> None:
+        ours, theirs = cast("tuple[_Parents, _Childs]", connection.Pipe())
+        process = self._spawn.Process(
+            target=work,
+            args=(self._options, child.index, self._phase, theirs),
+            name=f"{self._plan.app}-{child.index}",
+        )
+        process.start()
+        theirs.close()
+        child.process, child.pipe = process, ours
+        child.begun_s = time.monotonic()
+        child.asked_at_s, child.silent, child.status, child.fresh = None, False, None, False
+        self._round = None
+        _log.info("a worker is started", extra={"worker": child.index, "worker_process": process.pid})
+
+    def _look(self, child: _Child) -> None:
+        """Take in what a child says, and see whether it lives."""
+        if child.process is None:
+            if self._due_again(child) and time.monotonic() >= child.again_at_s:
+                self._start(child)
+            return
+        alive = child.process.is_alive()  # asked first: what it said last is then still read
+        assert child.pipe is not None
+        try:
+            while child.pipe.poll():
+                answer = child.pipe.recv()
+                child.asked_at_s, child.silent = None, False
+                if isinstance(answer, Status):
+                    child.status, child.fresh = answer, True
+                else:
+                    child.failed = answer
+        except (EOFError, OSError):
+            pass
+        if not alive:
+            self._ended(child)
+
+    def _ended(self, child: _Child) -> None:
+        assert child.process is not None
+        assert child.pipe is not None
+        process, child.process = child.process, None
+        code, pid = process.exitcode, process.pid
+        process.join()
+        process.close()
+        child.pipe.close()
+        said = {"worker": child.index, "worker_process": pid}
+        if child.failed is not None:
+            self._failure = self._failure or child.failed
+            self._stop()
+        elif self._stopping_s is None:
+            lived_s = time.monotonic() - child.begun_s
+            child.pause_s = (
+                _FIRST_PAUSE_S
+                if lived_s > _STEADY_S or not child.pause_s
+                else min(2 * child.pause_s, _LONGEST_PAUSE_S)
+            )
+            child.again_at_s = time.monotonic() + child.pause_s
+            _log.warning("a worker %s; it is started again in %.1f s", _how(code), child.pause_s, extra=said)
+        elif code:
+            _log.warning("a worker %s while leaving", _how(code), extra=said)
+            self._failure = self._failure or WorkerLostError(
+                f"worker {child.index} {_how(code)} while it was leaving",
+                mend="What it had not committed is done again by who starts next.",
+            )
+
+    def _due_again(self, child: _Child) -> bool:
+        return child.process is None and self._stopping_s is None
+
+    def _tell(self, child: _Child, order: _Order) -> None:
+        if child.process is None or child.pipe is None:
+            return
+        try:
+            child.pipe.send(order)
+        except OSError:
+            pass  # it is dying; the next look sees it
+
+    # --- all of them
+
+    def _wait(self) -> None:
+        """Until a child says something or dies, a signal comes, or it is time for the next question."""
+        bounded = self._options.until_end and self._stopping_s is None
+        now_s = time.monotonic()
+        timeout_s = min(
+            [_ASK_BOUNDED_S if bounded else _ASK_S]
+            + [max(0.0, one.again_at_s - now_s) for one in self._children if self._due_again(one)]
+        )
+        waited: list[_Parents | int] = [self._wake_reader]
+        for child in self._children:
+            if child.process is not None and child.pipe is not None:
+                waited += [child.pipe, child.process.sentinel]
+        if self._wake_reader in connection.wait(waited, timeout_s):
+            os.read(self._wake_reader, 4096)
+
+    def _ask(self, now_s: float) -> None:
+        """End a round of questions that all have answered, and begin the next when it is time."""
+        children = self._children
+        if all(one.fresh for one in children) and self._options.until_end:
+            self._conclude()
+        for child in children:
+            if child.asked_at_s is not None and now_s - child.asked_at_s > _SILENT_S and not child.silent:
+                child.silent = True
+                _log.warning(
+                    "a worker has not answered for %.0f s: it is restoring, stopped, or in a long handler",
+                    _SILENT_S,
+                    extra={"worker": child.index, "worker_process": child.process and child.process.pid},
+                )
+        waiting = any(one.asked_at_s is not None or one.process is None for one in children)
+        if waiting or now_s - self._asked_s < (_ASK_BOUNDED_S if self._options.until_end else _ASK_S):
+            return
+        self._asked_s = now_s
+        for child in children:
+            child.fresh, child.asked_at_s = False, now_s
+            self._tell(child, "status")
+
+    def _conclude(self) -> None:
+        """Whether the present phase is over for all. See the head of this file."""
+        found: list[tuple[int, int]] = []
+        for child in self._children:
+            child.fresh = False
+            status, process = child.status, child.process
+            if status is not None and process is not None and status.quiet and status.phase is self._phase:
+                found.append((process.pid or 0, status.turns))
+        before, self._round = self._round, None
+        if len(found) < len(self._children):
+            return
+        if before != tuple(found):
+            self._round = tuple(found)
+        elif self._phase is Phase.FINISHED:
+            self._stop()
+        else:
+            self._phase = Phase(self._phase + 1)
+            for child in self._children:
+                self._tell(child, self._phase)
+
+    def _stop(self) -> None:
+        if self._stopping_s is None:
+            self._stopping_s = time.monotonic()
+            self._progress.clear()
+            for child in self._children:
+                self._tell(child, "stop")
+
+    def _end_the_slow(self) -> None:
+        for child in self._children:
+            if child.process is not None:
+                _log.warning(
+                    "a worker has not left for %.0f s: it is ended",
+                    _LEAVING_S,
+                    extra={"worker": child.index, "worker_process": child.process.pid},
+                )
+                child.process.kill()
+
+    def _kill_all(self) -> None:
+        for child in self._children:
+            if child.process is not None and child.process.pid is not None:
+                try:
+                    os.kill(child.process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+
+
+def _how(code: int | None) -> str:
+    """How a process ended, from its exit code."""
+    if code is not None and code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return "left by itself" if not code else f"died with exit code {code}"

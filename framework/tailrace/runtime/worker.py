@@ -1,0 +1,445 @@
+"""A worker: some partitions of an app, in one thread, from their start until they are given back.
+
+Theory. A worker goes round its partitions in *turns*; in a turn each takes one slice. When a turn found nothing to do,
+the worker *rests* until the log has something, or something becomes due by itself.
+
+Slices are cut to a length in time, not in records: how many are asked for follows from how long the last ones took. So
+a slow handler delays neither a commit nor the order to stop by more than a slice, and what is fetched ahead of it
+stays small. All that is ever in memory is a slice per input, and the outputs of at most a commit.
+
+What happens to a partition that fails depends on whose fault it is:
+
+    the log or the disk does not answer   it is restored from the log after a while, and again, ever less often
+    the app's: a handler, a bad record    the worker ends: what the partition could do without was not asked for
+    another worker has taken it over      the worker ends: all of its partitions have a new owner, or will have
+
+A bounded run is taken further by ``advance``, phase by phase (``progress.Phase``); who decides when has to know that
+no message is on its way between workers, which one worker alone cannot.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.task import CommitBatch
+from tailrace.core.engine.watermarks import NOTHING
+from tailrace.core.errors import (
+    FencedError,
+    InputsChangedError,
+    LogUnavailableError,
+    StateInUseError,
+    StateUnavailableError,
+    TailraceError,
+)
+from tailrace.core.storage import Store
+from tailrace.log.interface import Fetch, Log, Publication, Reader, TopicPartition
+from tailrace.runtime.lifecycle import State
+from tailrace.runtime.partition import Partition
+from tailrace.runtime.progress import Phase, Status
+from tailrace.runtime.restore import Clock, decode_store_cut
+from tailrace.runtime.slices import PartitionSettings
+
+_log = logging.getLogger("tailrace.worker")
+
+_FEWEST = 256
+"""Records asked for when nothing is known of how long they take."""
+
+
+def system_clock() -> int:
+    """The present instant in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How a worker goes about its work."""
+
+    slice_records: int = 10_000
+    """The most in one slice, and so in one fetch."""
+    slice_ms: int = 50
+    """How long a slice should take."""
+    rest_ms: int = 200
+    """The longest rest: by then a signal, or an order of another thread, is seen."""
+    retry_ms: int = 200
+    """After which a partition that failed is tried again the first time; then twice as long, and so on."""
+    retry_most_ms: int = 30_000
+    partition: PartitionSettings = field(default_factory=PartitionSettings)
+
+
+class Worker:
+    """See the head of this file. It is for one thread, but for ``stop``.
+
+    ``open_state`` gives the store of a partition. With ``bounded`` it commits as soon as there is nothing to read.
+    With ``change_inputs`` an app may begin or cease to read a topic.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        log: Log,
+        numbers: Collection[int],
+        open_state: Callable[[int], Store],
+        *,
+        settings: WorkerSettings | None = None,
+        clock: Clock = system_clock,
+        bounded: bool = False,
+        change_inputs: bool = False,
+    ) -> None:
+        self.plan = plan
+        self.log = log
+        self.settings = settings or WorkerSettings()
+        self.phase = Phase.READING
+        self.quiet = False
+        """The last turn found nothing to do, nothing to read and nothing to commit. Known of bounded runs only."""
+        self.stopping = False
+        self._clock = clock
+        self._bounded = bounded
+        self._change_inputs = change_inputs
+        self._open_state = open_state
+        self._reader = _Watched(log.reader({}))
+        self._slots = [_Slot(number, _FEWEST) for number in sorted(numbers)]
+        self._records = self._turns = self._vain = 0
+
+    # --- the life of a worker
+
+    def start(self) -> None:
+        """Take the partitions over and restore them, one after the other.
+
+        Raises:
+            TailraceError: One could not be started; ``leave`` is still to be called.
+        """
+        for slot in self._slots:
+            if self.stopping:
+                return
+            self._start(slot)
+
+    def run(self, steer: Callable[[], None] | None = None) -> None:
+        """Work until ``stop``; ``steer`` is called after every turn.
+
+        Raises:
+            FencedError: Another worker has taken a partition over.
+            HandlerError, BadRecordError: The app stops on failures, and there was one.
+            TailraceError: Something that does not mend itself.
+        """
+        while not self.stopping:
+            worked = self.turn()
+            if steer is not None:
+                steer()
+            if not worked and not self.stopping:
+                self._rest()
+
+    def stop(self) -> None:
+        """Let ``run`` return after the present slice. May be called from anywhere, a signal handler included."""
+        self.stopping = True
+
+    def leave(self) -> None:
+        """Commit, give every partition back, and let go of everything.
+
+        Raises:
+            TailraceError: A partition could not commit; all were given back.
+        """
+        first: TailraceError | None = None
+        for slot in self._slots:
+            partition, slot.partition = slot.partition, None
+            if partition is None:
+                continue
+            try:
+                partition.revoke()
+            except TailraceError as error:
+                first = first or error
+                _log.warning("a partition left without a commit: %s", error, extra=self._of(slot))
+        self._reader.close()
+        if first is not None:
+            raise first
+
+    # --- turns
+
+    def turn(self) -> bool:
+        """One slice for each partition; whether there was anything to do. Raises what ``run`` raises."""
+        worked = False
+        for slot in self._slots:
+            if self.stopping:
+                break
+            if time.monotonic() >= slot.retry_at_s:
+                worked = self._take(slot) or worked
+        if self._bounded:
+            worked = worked or self._commit_all()
+            self.quiet = not worked and all(self._at_end(slot) for slot in self._slots)
+        if worked:
+            self._turns += 1
+            self._vain = 0
+        return worked
+
+    def advance(self) -> None:
+        """The next phase of a bounded run: tell that the inputs have ended, then that nothing more will come."""
+        self.phase = Phase(self.phase + 1)
+        self.quiet = False
+        for slot in self._slots:
+            if slot.partition is not None and slot.partition.state is State.RUNNING:
+                _tell(slot.partition, self.phase)
+
+    def status(self) -> Status:
+        """How far it has come; asks the log for the ends of the inputs."""
+        running = [slot for slot in self._slots if slot.running is not None]
+        marks = [slot.running.task.watermark for slot in running if slot.running is not None]
+        return Status(
+            partitions=len(self._slots),
+            running=len(running),
+            records=self._records,
+            lag=sum(map(self._lag, running)),
+            watermark_ms=min(marks) if marks and min(marks) > NOTHING else None,
+            phase=self.phase,
+            quiet=self.quiet,
+            turns=self._turns,
+        )
+
+    def _take(self, slot: _Slot) -> bool:
+        try:
+            if slot.partition is None:
+                self._start(slot)
+                return True
+            worked = self._slice(slot, slot.partition)
+        except (StateInUseError, FencedError):
+            raise
+        except (LogUnavailableError, StateUnavailableError) as error:
+            self._put_off(slot, error)
+            return False
+        slot.retry_ms = 0
+        return worked
+
+    def _slice(self, slot: _Slot, partition: Partition) -> bool:
+        in_doubt = partition.state is State.IN_DOUBT
+        before = 0 if in_doubt else _taken(partition)
+        slot.committed = False
+        begun = time.monotonic()
+        worked = partition.poll(slot.records)
+        if in_doubt:
+            _tell(partition, self.phase)
+        elif partition.state is State.RUNNING:
+            taken = _taken(partition) - before
+            self._records += taken
+            if taken and not slot.committed:
+                self._measure(slot, taken, (time.monotonic() - begun) * 1_000)
+        return worked
+
+    def _measure(self, slot: _Slot, taken: int, took_ms: float) -> None:
+        """How many records to ask for next. It grows step by step, since the next may take longer than the last."""
+        settings = self.settings
+        fitting = int(taken * settings.slice_ms / max(took_ms, 0.001))
+        slot.records = max(1, min(settings.slice_records, fitting, max(_FEWEST, 2 * taken)))
+
+    def _start(self, slot: _Slot) -> None:
+        partition = Partition(
+            self.plan,
+            slot.number,
+            self.log,
+            store := self._open_state(slot.number),
+            self._clock,
+            lineage=os.urandom(16),
+            reader=self._reader,
+            settings=self.settings.partition,
+            on_committed=slot.on_committed,
+        )
+        try:
+            partition.restore()
+            if not self._change_inputs:
+                _check_inputs(self.plan, slot.number, store)
+        except BaseException:
+            partition.close()
+            raise
+        _tell(partition, self.phase)
+        slot.partition = partition
+        _log.info(
+            "a partition runs", extra={**self._of(slot), "watermark_ms": _known(partition.task.watermark)}
+        )
+
+    def _put_off(self, slot: _Slot, error: TailraceError) -> None:
+        """Try a partition again later: as it is if it still stands, else restored anew."""
+        slot.retry_ms = min(max(self.settings.retry_ms, 2 * slot.retry_ms), self.settings.retry_most_ms)
+        slot.retry_at_s = time.monotonic() + slot.retry_ms / 1_000
+        partition = slot.partition
+        if partition is not None and partition.state not in (State.RUNNING, State.IN_DOUBT):
+            slot.partition = None
+            try:
+                partition.close()
+            except TailraceError as again:
+                _log.warning("closing a partition: %s", again, extra=self._of(slot))
+        _log.warning("a partition waits: %s", error, extra={**self._of(slot), "retry_ms": slot.retry_ms})
+
+    def _commit_all(self) -> bool:
+        """Commit what there is, for a run that should not wait for the time of a commit; whether there was something."""
+        committed = False
+        for slot in self._slots:
+            partition = slot.running
+            if partition is None or not partition.task.dirty:
+                continue
+            committed = True
+            try:
+                partition.commit()
+            except (LogUnavailableError, StateUnavailableError) as error:
+                self._put_off(slot, error)
+        return committed
+
+    # --- rest
+
+    def _rest(self) -> None:
+        """Wait for the log, or until something is due."""
+        now_s = time.monotonic()
+        rest_ms: float = self.settings.rest_ms
+        for slot in self._slots:
+            if slot.retry_at_s > now_s:
+                rest_ms = min(rest_ms, (slot.retry_at_s - now_s) * 1_000)
+            elif slot.running is not None and (due := slot.running.rest_ms()) is not None:
+                rest_ms = min(rest_ms, due)
+        if rest_ms <= 0 or self.quiet:
+            # A quiet worker of a bounded run is about to be asked, or told, something.
+            rest_ms = 1
+        self._vain += 1
+        try:
+            found = self._reader.wait(rest_ms / 1_000)
+        except LogUnavailableError:
+            found = True
+        if found and self._vain > 1:
+            # What woke it cannot be taken yet: look again soon, not at once.
+            time.sleep(0.005)
+
+    # --- where partitions stand
+
+    def _at_end(self, slot: _Slot) -> bool:
+        partition = slot.running
+        if partition is None or partition.task.dirty:
+            return False
+        return all(
+            self._reader.idle.get(TopicPartition(one.name, slot.number), False) for one in self.plan.inputs
+        )
+
+    def _lag(self, slot: _Slot) -> int:
+        assert slot.running is not None
+        lag = 0
+        for name, position in slot.running.task.positions.items():
+            place = TopicPartition(name, slot.number)
+            try:
+                end = self.log.end_offset(*place)
+            except LogUnavailableError:
+                continue
+            lag += max(0, end - max(position, self._reader.past_gaps.get(place, 0)))
+        return lag
+
+    def _of(self, slot: _Slot) -> dict[str, object]:
+        return {"app": self.plan.app, "partition": slot.number}
+
+
+class _Slot:
+    """The place of one partition in a worker."""
+
+    __slots__ = ("committed", "number", "partition", "records", "retry_at_s", "retry_ms")
+
+    def __init__(self, number: int, records: int) -> None:
+        self.number = number
+        self.partition: Partition | None = None
+        self.records = records
+        """To ask for in the next slice."""
+        self.retry_at_s = 0.0
+        self.retry_ms = 0
+        self.committed = False
+        """During the present slice, whose time then says nothing of its records."""
+
+    @property
+    def running(self) -> Partition | None:
+        """The partition, if it is at work."""
+        partition = self.partition
+        return partition if partition is not None and partition.state is State.RUNNING else None
+
+    def on_committed(self, _batch: CommitBatch, /) -> None:
+        """A commit is durable."""
+        self.committed = True
+
+
+class _Watched:
+    """A reader, and what it has last said of each partition."""
+
+    __slots__ = ("_reader", "idle", "past_gaps")
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.idle: dict[TopicPartition, bool] = {}
+        """Whether there was nothing at all behind the position."""
+        self.past_gaps: dict[TopicPartition, int] = {}
+        """The position, where the last fetch gave nothing: past offsets that hold no record."""
+
+    def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
+        """See ``Reader.fetch``."""
+        found = self._reader.fetch(topic, partition, max_records)
+        place = TopicPartition(topic, partition)
+        self.idle[place] = found.idle and not found.records
+        if not found.records:
+            self.past_gaps[place] = found.next_offset
+        return found
+
+    def seek(self, topic: str, partition: int, offset: int, /) -> None:
+        """See ``Reader.seek``."""
+        self.forget(topic, partition)
+        self._reader.seek(topic, partition, offset)
+
+    def forget(self, topic: str, partition: int, /) -> None:
+        """See ``Reader.forget``."""
+        place = TopicPartition(topic, partition)
+        self.idle.pop(place, None)
+        self.past_gaps.pop(place, None)
+        self._reader.forget(topic, partition)
+
+    def published(self, topic: str, partition: int, /) -> list[Publication]:
+        """See ``Reader.published``."""
+        return self._reader.published(topic, partition)
+
+    def wait(self, timeout_s: float, /) -> bool:
+        """See ``Reader.wait``."""
+        return self._reader.wait(timeout_s)
+
+    def close(self) -> None:
+        """See ``Reader.close``."""
+        self._reader.close()
+
+
+def _taken(partition: Partition) -> int:
+    totals = partition.task.totals
+    return totals.records + totals.refused
+
+
+def _known(watermark_ms: int) -> int | None:
+    return watermark_ms if watermark_ms > NOTHING else None
+
+
+def _tell(partition: Partition, phase: Phase) -> None:
+    """Bring a partition to a phase. What it has been told before, and has committed, changes nothing the second time."""
+    if phase >= Phase.ENDED:
+        partition.end_inputs()
+    if phase >= Phase.FINISHED:
+        partition.finish()
+
+
+def _check_inputs(plan: Plan, number: int, store: Store) -> None:
+    """Refuse an app that reads other topics than its history was made from: it could not be replayed."""
+    data = store.cut
+    core = None if data is None else decode_store_cut(data).core
+    if core is None:
+        return
+    before, now = set(tape.decode_cut(core).positions), {one.name for one in plan.inputs}
+    if before == now:
+        return
+    said = [
+        f"{verb} {', '.join(map(repr, sorted(names)))}"
+        for verb, names in (("no longer reads", before - now), ("now reads", now - before))
+        if names
+    ]
+    raise InputsChangedError(
+        f"the app {plan.app!r} {' and '.join(said)}, other than when partition {number} last committed",
+        mend="Declare its inputs as they were, or give the app another name. If it is meant, run it once with "
+        "--change-inputs: a new input is read from its beginning, and a replay needs the code of each time.",
+    )

@@ -1,0 +1,129 @@
+"""``tailrace run``: its arguments, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+from tailrace.cli.main import execute
+from tailrace.log.embedded import EmbeddedLog
+from tests.runtime.processes import Running
+from tests.runtime.served import make_app
+from tests.runtime.tallies import check_all, ticks
+
+APP = "tests.runtime.served:app"
+
+
+@pytest.fixture(autouse=True)
+def quiet_logs():
+    """The command sets up the logs of its process; this one's are pytest's."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield
+    for handler in before:
+        if handler not in root.handlers:
+            root.addHandler(handler)
+    root.setLevel(level)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "Missing argument 'APP'"),
+        (["nowhere:app"], "there is no module 'nowhere'"),
+        (["tests.runtime.nowhere:app"], "there is no module 'tests.runtime.nowhere'"),
+        (["tests.runtime.served"], "names no app. Write the module and the app in it: package.module:app"),
+        (["a file.py:app"], "names no app"),
+        (["tests.runtime.served:ap"], "has no 'ap'. There is tests.runtime.served:app"),
+        (["tests.runtime.served:AUDITORS"], "is of type int, and no app"),
+        ([APP, "--workers", "0"], "'--workers'"),
+        ([APP, "--workers", "many"], "'many' is not a valid integer"),
+        ([APP, "--workers", "5"], "4 partitions, so at most 4 workers"),
+        ([APP, "--commit-interval", "soon"], "'soon' is not a duration"),
+        ([APP, "--fsync", "sometimes"], "'sometimes' is not one of"),
+        ([APP, "--speed", "9"], "No such option: --speed"),
+        ([APP, "another"], "unexpected extra argument (another)"),
+    ],
+)
+def test_a_command_that_cannot_be_understood_is_told_why_in_one_line(
+    arguments, said, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["run", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert line.startswith("tailrace: ")
+
+
+def test_an_unknown_command_is_told_in_one_line(capsys) -> None:
+    assert execute(["walk"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "No such command 'walk'" in line
+
+
+def test_a_module_that_fails_when_imported_is_told_with_its_place(
+    tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_service.py").write_text("import json\n\napp = 1 / 0\n")
+    (tmp_path / "needy_service.py").write_text("import a_module_that_nobody_has\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert execute(["run", "broken_service:app"]) == 2
+    assert "ZeroDivisionError: division by zero at" in (said := capsys.readouterr().err)
+    assert "broken_service.py:3" in said
+    assert execute(["run", "needy_service:app"]) == 2
+    assert "ModuleNotFoundError: No module named 'a_module_that_nobody_has'" in capsys.readouterr().err
+
+
+def test_a_declaration_that_makes_no_sense_is_told_as_it_is(tmp_path: Path, capsys, monkeypatch) -> None:
+    (tmp_path / "odd_service.py").write_text("import tailrace as tr\napp = tr.App('odd', partitions=0)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert execute(["run", "odd_service:app"]) == 1
+    assert "partitions=0" in capsys.readouterr().err
+    sys.modules.pop("odd_service", None)
+
+
+def folders(at: Path) -> list[str]:
+    return ["--log", str(at / "log"), "--state", str(at / "state"), "--log-format", "json"]
+
+
+def test_a_log_that_is_not_there_is_not_made_by_mistake(tmp_path: Path, capsys) -> None:
+    assert execute(["run", APP, *folders(tmp_path), "--until-end"]) == 1
+    assert "there is no log" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_topics_that_are_not_there_are_named_and_made_when_asked_for(tmp_path: Path, capsys) -> None:
+    EmbeddedLog(tmp_path / "log").close()
+    assert execute(["run", APP, *folders(tmp_path), "--until-end"]) == 1
+    assert "no topic 'audits' and no 'counts'" in capsys.readouterr().err
+    assert execute(["run", APP, *folders(tmp_path), "--until-end", "--create-topics"]) == 0
+    assert "traceback" not in capsys.readouterr().err
+
+
+def test_until_end_does_all_there_is_and_leaves(tmp_path: Path) -> None:
+    assert execute(["run", APP, *folders(tmp_path), "--until-end", "--create-topics"]) == 0
+    log = EmbeddedLog(tmp_path / "log")
+    log.append_all(ticks(10, 10))
+    assert execute(["run", APP, *folders(tmp_path), "--until-end"]) == 0
+    check_all(log, 10, 10)
+    assert execute(["run", APP, *folders(tmp_path), "--until-end"]) == 0
+    check_all(log, 10, 10)
+    log.close()
+
+
+def test_an_app_of_another_width_is_refused_with_the_mend(tmp_path: Path, capsys, monkeypatch) -> None:
+    assert execute(["run", APP, *folders(tmp_path), "--until-end", "--create-topics"]) == 0
+    monkeypatch.setattr("tests.runtime.served.app", make_app(2))
+    assert execute(["run", APP, *folders(tmp_path), "--until-end"]) == 1
+    assert "has 2 partitions, and was run with 4" in capsys.readouterr().err
+
+
+def test_the_command_runs_as_a_module(tmp_path: Path) -> None:
+    with Running("run", APP, *folders(tmp_path), "--until-end", "--create-topics") as process:
+        assert process.ended() == 0, process.lines
+        assert [one["message"] for one in process.logged][-1] == "left"
+    with Running("run", "nowhere:app") as process:
+        assert process.ended() == 2
+        assert process.complaint.startswith("tailrace: there is no module 'nowhere'")

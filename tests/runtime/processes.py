@@ -1,0 +1,110 @@
+"""``tailrace run`` as real processes: started, read, signalled and ended by their numbers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 60.0
+"""Generous: it only passes where something is broken, or the machine is very busy."""
+
+
+def wait_until(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.02)
+
+
+class Running:
+    """A ``tailrace`` process. A context manager: at its end nothing of it is left."""
+
+    def __init__(self, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
+        path = os.pathsep.join([str(ROOT / "framework"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tailrace", *map(str, arguments)],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+        )
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pid in [self.process.pid, *self.workers()]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.process.wait()
+        self._reader.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+    @property
+    def logged(self) -> list[dict[str, Any]]:
+        """The log lines so far."""
+        return [msgspec.json.decode(line) for line in self.lines if line.startswith("{")]
+
+    @property
+    def complaint(self) -> str:
+        """What was said in words."""
+        return "".join(line for line in self.lines if not line.startswith("{"))
+
+    def workers(self) -> list[int]:
+        """The numbers of the worker processes that were started, dead ones included."""
+        return [one["worker_process"] for one in self.logged if one["message"] == "a worker is started"]
+
+    def signal(self, number: signal.Signals, pid: int | None = None) -> None:
+        os.kill(self.process.pid if pid is None else pid, number)
+
+    def wait_for(self, message: str, times: int = 1) -> None:
+        """Until a log line has come so many times."""
+
+        def come() -> bool:
+            assert self.process.poll() is None or self._come(message) >= times, self.lines
+            return self._come(message) >= times
+
+        wait_until(come, f"{message!r} is logged")
+
+    def ended(self) -> int:
+        """Its exit code, once it has one."""
+        code = self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        return code
+
+    def _come(self, message: str) -> int:
+        return sum(message in one["message"] for one in self.logged)
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
+    except OSError:
+        return False

@@ -1,0 +1,64 @@
+"""Who owns a task, as the processes of one machine see it. Processes that stop and wake: ``test_worker_process``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tailrace.core.errors import FencedError, TaskOwnedError
+from tailrace.log.embedded import EmbeddedLog, claim
+from tailrace.runtime.ownership import Ownership
+from tests.runtime.processes import wait_until
+
+
+@pytest.fixture
+def folder(tmp_path: Path):
+    log = EmbeddedLog(tmp_path / "log")
+    yield tmp_path / "log"
+    log.close()
+
+
+def test_a_task_has_one_owner_until_it_is_released(folder) -> None:
+    first = Ownership(folder, "a", [0, 1])
+    with pytest.raises(TaskOwnedError, match="a/1 is owned by another process"):
+        Ownership(folder, "a", [1, 2])
+    Ownership(folder, "b", [0, 1]).release()
+    first.release()
+    first.release()
+    Ownership(folder, "a", [1, 2]).release()
+
+
+def test_who_is_refused_one_task_keeps_none(folder) -> None:
+    first = Ownership(folder, "a", [1])
+    with pytest.raises(TaskOwnedError):
+        Ownership(folder, "a", [0, 1])
+    Ownership(folder, "a", [0]).release()
+    first.release()
+
+
+def test_an_owner_that_works_keeps_its_task_past_the_lease(folder) -> None:
+    first = Ownership(folder, "a", [0], lease_s=0.2)
+    time.sleep(0.5)
+    with pytest.raises(TaskOwnedError):
+        Ownership(folder, "a", [0], lease_s=0.2)
+    first.check()
+    first.release()
+
+
+def test_an_owner_learns_that_its_task_was_taken(folder) -> None:
+    first = Ownership(folder, "a", [0], lease_s=0.2)
+    taken = claim(folder, "a-0", lease_s=0.0)
+    assert taken is not None
+
+    def learned() -> bool:
+        try:
+            first.check()
+        except FencedError:
+            return True
+        return False
+
+    wait_until(learned, "the first owner has learned of it")
+    first.release()
+    taken.release()

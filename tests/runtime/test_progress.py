@@ -1,0 +1,77 @@
+"""What is told while a service catches up."""
+
+from __future__ import annotations
+
+import io
+import logging
+from typing import Any
+
+import pytest
+
+from tailrace.runtime.progress import Phase, Progress, Status, progress_line, total
+
+NOW_MS = 1_365_163_200_000 + 3_600_000
+
+
+def status(records: int = 0, lag: int = 0, **other: Any) -> Status:
+    known: dict[str, Any] = {
+        "partitions": 4,
+        "running": 4,
+        "watermark_ms": 1_365_163_200_000,
+        "phase": Phase.READING,
+        "quiet": False,
+        "turns": 0,
+    }
+    return Status(records=records, lag=lag, **{**known, **other})
+
+
+def test_a_line_says_rate_lag_and_how_far_event_time_is_behind() -> None:
+    line = progress_line("flights", status(lag=1_234_567), 98_765.4, NOW_MS)
+    assert line == (
+        "flights: 98,765 records/s, 1,234,567 to go (12s), event time 2013-04-05 12:00 (60min behind)"
+    )
+
+
+def test_a_line_says_when_partitions_are_not_running() -> None:
+    line = progress_line("flights", status(lag=5, running=3, watermark_ms=None), 0, NOW_MS)
+    assert line == "flights: 0 records/s, 5 to go, 1 of 4 partitions are not running"
+
+
+def test_a_terminal_shows_one_line_until_it_has_caught_up(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    screen = io.StringIO()
+    progress = Progress("flights", screen)
+    progress.tell(status(50_000, 100_000), 1, NOW_MS)
+    progress.tell(status(100_000, 50_000), 2, NOW_MS)
+    assert screen.getvalue().count("\n") == 0
+    assert screen.getvalue().count("50,000 records/s") == 2
+    progress.tell(status(150_000, 0), 3, NOW_MS)
+    said = len(screen.getvalue())
+    progress.tell(status(150_000, 900), 4, NOW_MS)
+    assert len(screen.getvalue()) == said
+    assert [one.message for one in caplog.records] == ["caught up"]
+
+
+def test_without_a_terminal_it_is_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    progress = Progress("flights", None)
+    for second in range(1, 22):
+        progress.tell(status(second * 1_000, 1_000_000), second, NOW_MS)
+    said = [one for one in caplog.records if one.message == "catching up"]
+    assert len(said) == 3
+    assert {one.__dict__["records_per_s"] for one in said} == {1_000}
+    assert {one.__dict__["watermark_delay_ms"] for one in said} == {3_600_000}
+
+
+def test_who_keeps_up_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    progress = Progress("flights", None)
+    for second in range(1, 30):
+        progress.tell(status(second * 1_000, 900), second, NOW_MS)
+    assert caplog.records == []
+
+
+def test_workers_add_up_and_the_slowest_watermark_counts() -> None:
+    both = total([status(1, 10, watermark_ms=5, quiet=True), status(2, 20, watermark_ms=4, running=1)])
+    assert (both.records, both.lag, both.watermark_ms, both.running, both.quiet) == (3, 30, 4, 5, False)
+    assert total([status(), status(watermark_ms=None)]).watermark_ms is None

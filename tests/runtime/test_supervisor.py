@@ -1,0 +1,148 @@
+"""How a parent finds the common end of its workers, without processes. With them: ``test_worker_process``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from multiprocessing import connection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tailrace.core.errors import FencedError
+from tailrace.runtime.progress import Phase, Status
+from tailrace.runtime.service import ServiceOptions
+from tailrace.runtime.supervisor import Supervisor, _Link
+from tests.runtime.served import make_app
+
+
+def status(turns: int, *, quiet: bool = True, phase: Phase = Phase.READING) -> Status:
+    return Status(
+        partitions=2, running=2, records=0, lag=0, watermark_ms=None, phase=phase, quiet=quiet, turns=turns
+    )
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    """Of two workers that seem to live."""
+    options = ServiceOptions("a:app", Path("log"), Path("state"), workers=2, until_end=True)
+    found = Supervisor(options, make_app().plan())
+    for child in found._children:
+        fake: Any = SimpleNamespace(pid=100 + child.index)
+        child.process = fake
+    yield found
+    found.close()
+
+
+def answered(supervisor: Supervisor, *statuses: Status) -> Phase:
+    """One round of questions, answered so; the phase after it."""
+    for child, one in zip(supervisor._children, statuses, strict=True):
+        child.status, child.fresh = one, True
+    supervisor._conclude()
+    return supervisor._phase
+
+
+def test_all_have_to_be_quiet_twice_and_do_nothing_in_between(supervisor) -> None:
+    assert answered(supervisor, status(5), status(7)) is Phase.READING
+    assert answered(supervisor, status(5), status(7)) is Phase.ENDED
+
+
+def test_who_was_busy_between_two_answers_may_have_sent_something(supervisor) -> None:
+    assert answered(supervisor, status(5), status(7)) is Phase.READING
+    assert answered(supervisor, status(5), status(8)) is Phase.READING
+    assert answered(supervisor, status(5, quiet=False), status(8)) is Phase.READING
+    assert answered(supervisor, status(5), status(8)) is Phase.READING
+    assert answered(supervisor, status(5), status(8)) is Phase.ENDED
+
+
+def test_a_worker_that_was_started_again_is_another(supervisor) -> None:
+    assert answered(supervisor, status(0), status(0)) is Phase.READING
+    supervisor._children[1].process.pid = 200
+    assert answered(supervisor, status(0), status(0)) is Phase.READING
+    assert answered(supervisor, status(0), status(0)) is Phase.ENDED
+
+
+def test_a_phase_has_to_be_reached_by_all_before_it_can_be_over(supervisor) -> None:
+    for _ in range(2):
+        answered(supervisor, status(1), status(1))
+    for _ in range(3):
+        assert answered(supervisor, status(2, phase=Phase.ENDED), status(1)) is Phase.ENDED
+    for _ in range(2):
+        answered(supervisor, *[status(2, phase=Phase.ENDED)] * 2)
+    assert supervisor._phase is Phase.FINISHED
+    assert supervisor._stopping_s is None
+    for _ in range(2):
+        answered(supervisor, *[status(3, phase=Phase.FINISHED)] * 2)
+    assert supervisor._stopping_s is not None
+
+
+class StandIn:
+    """A worker for a link to steer."""
+
+    def __init__(self) -> None:
+        self.phase = Phase.READING
+        self.stopped = False
+        self.lost = False
+
+    def status(self) -> Status:
+        return status(1, phase=self.phase)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def advance(self) -> None:
+        self.phase = Phase(self.phase + 1)
+
+    def check(self) -> None:
+        if self.lost:
+            raise FencedError("lost")
+
+
+@pytest.fixture
+def linked() -> Iterator[tuple[StandIn, _Link, Any]]:
+    childs: Any
+    parents, childs = connection.Pipe()
+    worker: Any = StandIn()
+    yield worker, _Link(childs, worker, worker), parents
+    parents.close()
+    childs.close()
+
+
+def test_a_question_is_answered_from_a_turn_begun_after_it(linked) -> None:
+    _, link, parents = linked
+    parents.send("status")
+    link.steer()
+    assert not parents.poll(0.05)
+    link.steer()
+    assert parents.recv() == status(1)
+    link.steer()
+    assert not parents.poll(0.05)
+
+
+def test_a_worker_that_was_away_is_brought_to_the_phase_of_the_others(linked) -> None:
+    worker, link, parents = linked
+    parents.send(Phase.FINISHED)
+    link.steer()
+    assert worker.phase is Phase.FINISHED
+    parents.send(Phase.ENDED)
+    link.steer()
+    assert worker.phase is Phase.FINISHED
+
+
+def test_a_worker_stops_when_told_and_when_its_parent_is_gone(linked) -> None:
+    worker, link, parents = linked
+    parents.send("stop")
+    link.steer()
+    assert worker.stopped
+    worker.stopped = False
+    parents.close()
+    link.steer()
+    assert worker.stopped
+
+
+def test_a_worker_that_has_lost_its_tasks_does_not_go_on(linked) -> None:
+    worker, link, _ = linked
+    worker.lost = True
+    with pytest.raises(FencedError):
+        link.steer()

@@ -1,0 +1,303 @@
+"""A worker in this process, over a log in memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import (
+    CommitUnknownError,
+    FencedError,
+    HandlerError,
+    InputsChangedError,
+    LogUnavailableError,
+    StateUnavailableError,
+    UnknownTopicError,
+)
+from tailrace.log import TopicSettings
+from tailrace.runtime.progress import Phase
+from tailrace.runtime.service import prepare_log
+from tailrace.runtime.slices import PartitionSettings
+from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.testing.memory_log import MemoryLog, Operation
+from tests.runtime.served import make_app
+from tests.runtime.tallies import check_all, check_counts, poison, read, ticks
+from tests.runtime.world import CountingStore
+
+KEYS, ROUNDS = 20, 5
+QUICK = WorkerSettings(retry_ms=1, retry_most_ms=20, partition=PartitionSettings(commit_interval_ms=20))
+
+
+class Machine:
+    """What outlives a worker: the log and the state of each partition."""
+
+    def __init__(self, plan: Plan | None = None) -> None:
+        self.plan = plan or make_app().plan()
+        self.strike: Callable[[str], None] = lambda operation: None
+        self.log = MemoryLog(on_operation=self.operation)
+        self.stores = [CountingStore(self.operation) for _ in range(self.plan.partitions)]
+        prepare_log(self.log, self.plan, create_declared=True)
+
+    def operation(self, name: Operation | str) -> None:
+        self.strike(name)
+
+    def fail(self, at: str, error: Exception, *, times: int = 1, after: int = 0) -> None:
+        """Raise at the operations of a name, ``times`` in all, once ``after`` of them have passed."""
+        seen = 0
+
+        def strike(name: str) -> None:
+            nonlocal seen
+            if name == at:
+                seen += 1
+                if after < seen <= after + times:
+                    raise error
+
+        self.strike = strike
+
+    def worker(self, *numbers: int, **options: Any) -> Worker:
+        return Worker(
+            options.pop("plan", self.plan),
+            self.log,
+            numbers or range(self.plan.partitions),
+            lambda number: self.stores[number],
+            settings=options.pop("settings", QUICK),
+            **options,
+        )
+
+
+def run_to_the_end(*workers: Worker) -> None:
+    """Turn them until all are through all phases, as one who may wait for all of them."""
+    for one in workers:
+        one.start()
+    deadline = time.monotonic() + 20
+    while True:
+        assert time.monotonic() < deadline, [one.status() for one in workers]
+        worked = [one.turn() for one in workers]
+        if any(worked) or not all(one.quiet for one in workers):
+            continue
+        if workers[0].phase is Phase.FINISHED:
+            break
+        for one in workers:
+            one.advance()
+    for one in workers:
+        one.leave()
+
+
+def test_a_bounded_run_reads_all_delivers_all_and_fires_the_last_timers() -> None:
+    machine = Machine()
+    machine.log.append_all(ticks(KEYS, ROUNDS))
+    run_to_the_end(machine.worker(bounded=True))
+    check_all(machine.log, KEYS, ROUNDS)
+    assert all(store.closed for store in machine.stores)
+
+
+def test_a_run_may_be_spread_over_workers() -> None:
+    machine = Machine()
+    machine.log.append_all(ticks(KEYS, ROUNDS))
+    run_to_the_end(machine.worker(0, 2, bounded=True), machine.worker(1, 3, bounded=True))
+    check_all(machine.log, KEYS, ROUNDS)
+
+
+def test_a_worker_goes_on_where_the_one_before_has_left() -> None:
+    machine = Machine()
+    for number in range(ROUNDS):
+        machine.log.append_all(ticks(KEYS, 1, number))
+        worker = machine.worker()
+        worker.start()
+        while worker.turn():
+            pass
+        worker.leave()
+    check_counts(machine.log, KEYS, ROUNDS)
+
+
+@pytest.mark.parametrize(
+    ("at", "error"),
+    [
+        ("fetch", LogUnavailableError("gone for a moment")),
+        ("append", LogUnavailableError("the disk is full")),
+        ("commit", LogUnavailableError("the disk is full")),
+        ("committed", CommitUnknownError("no answer")),
+        ("commit", CommitUnknownError("no answer")),
+        ("store", StateUnavailableError("the disk is full")),
+        ("take-over", LogUnavailableError("gone for a moment")),
+    ],
+)
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("after", [4, 9, 14])
+def test_what_mends_itself_is_waited_for_and_costs_nothing(
+    at: str, error: Exception, times: int, after: int
+) -> None:
+    machine = Machine()
+    machine.log.append_all(ticks(KEYS, ROUNDS))
+    machine.fail(at, error, times=times, after=after)
+    run_to_the_end(machine.worker(bounded=True))
+    check_all(machine.log, KEYS, ROUNDS)
+
+
+def test_what_cannot_be_had_at_the_start_is_said_at_once() -> None:
+    machine = Machine()
+    machine.fail("take-over", LogUnavailableError("read-only"))
+    worker = machine.worker()
+    with pytest.raises(LogUnavailableError, match="read-only"):
+        worker.start()
+    worker.leave()
+    assert machine.stores[0].closed
+
+
+def test_a_failing_handler_ends_the_worker_and_the_others_keep_what_they_have_done() -> None:
+    machine = Machine()
+    machine.log.append_all(ticks(KEYS, 1))
+    worker = machine.worker(settings=WorkerSettings(partition=PartitionSettings(commit_interval_ms=10**9)))
+    worker.start()
+    while worker.turn():
+        pass
+    machine.log.append(**poison("k0", 1_000))
+    with pytest.raises(HandlerError, match="negative"):
+        worker.run()
+    assert read(machine.log, "counts") == []
+    worker.leave()
+    whole = {one.who for one in read(machine.log, "counts")}
+    assert "k0" not in whole
+    assert len(whole) > KEYS / 2
+
+
+def test_a_worker_whose_task_was_taken_over_ends() -> None:
+    machine = Machine()
+    machine.log.append_all(ticks(KEYS, 1))
+    first = machine.worker()
+    first.start()
+    first.turn()
+    machine.log.writer("tally-2")
+    with pytest.raises(FencedError):
+        first.run()
+    first.leave()
+    machine.stores = [CountingStore(machine.operation) for _ in machine.stores]
+    run_to_the_end(machine.worker(bounded=True))
+    check_all(machine.log, KEYS, 1)
+
+
+def test_a_slow_handler_is_fed_in_small_slices() -> None:
+    plan = make_app(1, slow_s=0.002).plan()
+    machine = Machine(plan)
+    machine.log.append_all(ticks(10, 60))
+    worker = machine.worker(settings=WorkerSettings(slice_ms=20, slice_records=10_000))
+    worker.start()
+    worker.turn()
+    for _ in range(5):
+        worker.turn()
+    begun = time.monotonic()
+    worker.turn()
+    assert time.monotonic() - begun < 0.3
+    assert worker.status().lag > 100
+    worker.leave()
+
+
+def test_a_fast_handler_is_fed_in_slices_that_grow() -> None:
+    machine = Machine(make_app(1).plan())
+    machine.log.append_all(ticks(1_000, 20))
+    worker = machine.worker()
+    worker.start()
+    taken = [worker.status().records]
+    for _ in range(6):
+        worker.turn()
+        taken.append(worker.status().records)
+    steps = [after - before for before, after in pairwise(taken)]
+    assert max(steps) > 2 * steps[0]
+    worker.leave()
+
+
+def test_a_worker_with_nothing_to_do_rests() -> None:
+    machine = Machine()
+    worker = machine.worker(settings=WorkerSettings())
+    worker.start()
+    turns = 0
+
+    def steer() -> None:
+        nonlocal turns
+        turns += 1
+
+    timer = threading.Timer(0.6, worker.stop)
+    timer.start()
+    used = time.thread_time()
+    worker.run(steer)
+    assert turns < 20
+    assert time.thread_time() - used < 0.3
+    worker.leave()
+    timer.join()
+
+
+def test_it_wakes_for_a_record_before_its_rest_is_over() -> None:
+    machine = Machine()
+    worker = machine.worker(settings=WorkerSettings(rest_ms=5_000, partition=QUICK.partition))
+    worker.start()
+    worker.turn()
+    timer = threading.Timer(0.1, lambda: machine.log.append_all(ticks(1, 1)))
+    timer.start()
+    begun = time.monotonic()
+
+    def steer() -> None:
+        if read(machine.log, "counts") or time.monotonic() - begun > 10:
+            worker.stop()
+
+    worker.run(steer)
+    assert time.monotonic() - begun < 3
+    check_counts(machine.log, 1, 1)
+    worker.leave()
+    timer.join()
+
+
+def test_an_app_with_another_number_of_partitions_is_refused() -> None:
+    machine = Machine()
+    with pytest.raises(InputsChangedError, match=r"has 2 partitions, and was run with 4.*partitions=4"):
+        prepare_log(machine.log, make_app(2).plan(), create_declared=True)
+
+
+def test_an_app_with_other_inputs_is_refused_unless_it_is_meant() -> None:
+    machine = Machine()
+    machine.log.append_all(ticks(KEYS, ROUNDS))
+    run_to_the_end(machine.worker(bounded=True))
+    changed = make_app(extra_input=True).plan()
+    prepare_log(machine.log, changed, create_declared=True)
+    refused = machine.worker(plan=changed)
+    with pytest.raises(InputsChangedError, match=r"now reads 'more'.*--change-inputs"):
+        refused.start()
+    refused.leave()
+    run_to_the_end(machine.worker(plan=changed, change_inputs=True, bounded=True))
+    back = machine.worker()
+    with pytest.raises(InputsChangedError, match="no longer reads 'more'"):
+        back.start()
+    back.leave()
+    run_to_the_end(machine.worker(plan=changed, bounded=True))
+
+
+def test_a_topic_that_is_not_there_is_named_with_the_mend() -> None:
+    with pytest.raises(UnknownTopicError, match=r"'ticks'.*--create-topics"):
+        prepare_log(MemoryLog(), make_app().plan(), create_declared=False)
+
+
+def test_an_input_of_another_width_is_refused() -> None:
+    log = MemoryLog()
+    log.create_topic("ticks", TopicSettings(3))
+    with pytest.raises(Exception, match="the input has 3 partitions"):
+        prepare_log(log, make_app().plan(), create_declared=True)
+
+
+def test_the_status_counts_records_and_lag_and_knows_the_watermark() -> None:
+    machine = Machine()
+    machine.log.append_all(ticks(KEYS, ROUNDS))
+    worker = machine.worker(bounded=True)
+    worker.start()
+    status = worker.status()
+    assert (status.records, status.lag, status.watermark_ms) == (0, KEYS * ROUNDS, None)
+    while not worker.quiet:
+        worker.turn()
+    status = worker.status()
+    assert (status.records, status.lag, status.running) == (2 * KEYS * ROUNDS, 0, 4)
+    assert status.watermark_ms is not None
+    worker.leave()

@@ -1,0 +1,234 @@
+"""Services as processes: real signals, on the embedded log."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.core.records import Output
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.service import prepare_log
+from tests.runtime.processes import Running, is_alive, wait_until
+from tests.runtime.served import make_app
+from tests.runtime.tallies import check_all, check_counts, poison, read, ticks
+
+APP = "tests.runtime.served:app"
+KEYS = 40
+
+
+class House:
+    """A folder with a log in it that has the app's topics, and what is run on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = EmbeddedLog(folder / "log")
+        prepare_log(self.log, make_app().plan(), create_declared=True)
+
+    def feed(self, outputs: list[Output]) -> None:
+        self.log.append_all(outputs)
+
+    def run(self, *arguments: object, state: str = "state", slow_ms: int = 0) -> Running:
+        where: list[Any] = ["--log", self.folder / "log", "--state", self.folder / state]
+        slow = {"TALLY_SLOW_MS": str(slow_ms)}
+        return Running("run", APP, *where, "--commit-interval", "50ms", *arguments, environment=slow)
+
+    def run_to_the_end(self, *arguments: object, state: str = "state") -> None:
+        with self.run("--until-end", *arguments, state=state) as service:
+            assert service.ended() == 0, service.lines
+
+    def counted(self) -> int:
+        return len(read(self.log, "counts"))
+
+    def wait_for_more(self) -> None:
+        """Until something new has been committed."""
+        before = self.counted()
+        wait_until(lambda: self.counted() > before, "something is committed")
+
+
+@pytest.fixture
+def house(tmp_path: Path):
+    house = House(tmp_path)
+    yield house
+    house.log.close()
+
+
+def test_sigterm_commits_and_leaves_and_the_next_goes_on(house) -> None:
+    house.feed(ticks(KEYS, 50))
+    with house.run(slow_ms=1) as service:
+        house.wait_for_more()
+        service.signal(signal.SIGTERM)
+        assert service.ended() == 0, service.lines
+        assert service.logged[-1]["message"] == "left"
+    assert 0 < house.counted() < KEYS * 50
+    house.run_to_the_end()
+    check_all(house.log, KEYS, 50)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_was_done_before_sigterm_is_committed_on_leaving(house, workers) -> None:
+    house.feed(ticks(KEYS, 50))
+    with house.run("--commit-interval", "1h", "--workers", workers, slow_ms=1) as service:
+        service.wait_for("a partition runs", times=4)
+        time.sleep(0.3)
+        assert house.counted() == 0
+        service.signal(signal.SIGTERM)
+        assert service.ended() == 0, service.lines
+    assert house.counted() > 0
+    house.run_to_the_end()
+    check_all(house.log, KEYS, 50)
+
+
+def test_a_kill_at_any_moment_loses_nothing_and_repeats_nothing(house) -> None:
+    house.feed(ticks(KEYS, 50))
+    for number in range(3):
+        with house.run(slow_ms=1) as service:
+            house.wait_for_more()
+            time.sleep(0.03 * number)
+            service.signal(signal.SIGKILL)
+            assert service.ended() == -signal.SIGKILL
+    house.run_to_the_end()
+    check_all(house.log, KEYS, 50)
+
+
+def test_state_is_in_a_folder_for_each_task_and_none_is_needed(house) -> None:
+    house.feed(ticks(KEYS, 10))
+    house.run_to_the_end()
+    assert sorted(one.name for one in (house.folder / "state" / "tally").iterdir()) == ["0", "1", "2", "3"]
+    house.feed(ticks(KEYS, 10, 10))
+    house.run_to_the_end(state="nothing-yet")
+    check_counts(house.log, KEYS, 20)
+
+
+def test_several_workers_come_to_a_common_end_with_no_message_on_its_way(house) -> None:
+    house.feed(ticks(KEYS, 50))
+    house.run_to_the_end("--workers", 2)
+    check_all(house.log, KEYS, 50)
+
+
+def test_a_worker_that_dies_is_started_again_and_it_is_said(house) -> None:
+    house.feed(ticks(KEYS, 50))
+    with house.run("--workers", 2, "--until-end", slow_ms=1) as service:
+        house.wait_for_more()
+        victim = service.workers()[1]
+        service.signal(signal.SIGKILL, victim)
+        service.wait_for("a worker was ended by SIGKILL; it is started again in")
+        service.wait_for("a worker is started", times=3)
+        assert service.ended() == 0, service.lines
+    check_all(house.log, KEYS, 50)
+
+
+def test_sigterm_lets_all_workers_leave(house) -> None:
+    house.feed(ticks(KEYS, 50))
+    with house.run("--workers", 2, slow_ms=1) as service:
+        house.wait_for_more()
+        service.signal(signal.SIGTERM)
+        assert service.ended() == 0, service.lines
+        assert not any(map(is_alive, service.workers()))
+    house.run_to_the_end("--workers", 2)
+    check_all(house.log, KEYS, 50)
+
+
+def test_workers_leave_when_their_parent_is_killed(house) -> None:
+    with house.run("--workers", 2) as service:
+        service.wait_for("a partition runs", times=4)
+        workers = service.workers()
+        service.signal(signal.SIGKILL)
+        wait_until(lambda: not any(map(is_alive, workers)), "the workers have left")
+    house.feed(ticks(KEYS, 5))
+    house.run_to_the_end()
+    check_all(house.log, KEYS, 5)
+
+
+def test_a_second_owner_is_refused_while_the_first_lives(house) -> None:
+    with house.run() as first:
+        first.wait_for("a partition runs", times=4)
+        for state in ("state", "another"):
+            with house.run(state=state) as second:
+                assert second.ended() == 1
+                assert "the task tally/0 is owned by another process, which is alive" in second.complaint
+                assert len(second.complaint.splitlines()) == 1
+        house.feed(ticks(KEYS, 5))
+        wait_until(lambda: house.counted() == KEYS * 5, "the first has counted")
+    house.run_to_the_end()
+    check_all(house.log, KEYS, 5)
+
+
+def test_a_worker_stopped_past_its_lease_is_fenced_when_it_wakes_and_leaves(house) -> None:
+    house.feed(ticks(KEYS, 50))
+    with house.run("--lease", "1s", slow_ms=1) as first:
+        house.wait_for_more()
+        first.signal(signal.SIGSTOP)
+        with house.run("--lease", "1s") as too_early_for_its_state:
+            assert too_early_for_its_state.ended() == 1
+            assert "owned by another process" in too_early_for_its_state.complaint
+        time.sleep(1.0)
+        house.run_to_the_end("--lease", "1s", state="another")
+        first.signal(signal.SIGCONT)
+        assert first.ended() == 1
+        assert "taken over by another" in first.complaint, first.lines
+        assert "Traceback" not in first.complaint
+    check_all(house.log, KEYS, 50)
+
+
+def test_a_worker_stopped_for_a_while_that_nobody_has_replaced_goes_on(house) -> None:
+    house.feed(ticks(KEYS, 20))
+    with house.run("--lease", "500ms", slow_ms=1) as service:
+        house.wait_for_more()
+        service.signal(signal.SIGSTOP)
+        time.sleep(1.0)
+        service.signal(signal.SIGCONT)
+        wait_until(lambda: house.counted() == KEYS * 20, "all is counted")
+        service.signal(signal.SIGTERM)
+        assert service.ended() == 0, service.lines
+    check_counts(house.log, KEYS, 20)
+
+
+def test_ctrl_c_once_commits_and_leaves(house) -> None:
+    house.feed(ticks(KEYS, 50))
+    with house.run(slow_ms=1) as service:
+        house.wait_for_more()
+        service.signal(signal.SIGINT)
+        assert service.ended() == 0, service.lines
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_twice_leaves_at_once(house, workers) -> None:
+    house.feed(ticks(KEYS, 1))
+    with house.run("--workers", workers, slow_ms=60_000) as service:
+        service.wait_for("a partition runs", times=4)
+        time.sleep(0.3)
+        service.signal(signal.SIGINT)
+        time.sleep(0.2)
+        assert service.process.poll() is None
+        service.signal(signal.SIGINT)
+        begun = time.monotonic()
+        assert service.ended() == 130, service.lines
+        assert time.monotonic() - begun < 5
+        wait_until(lambda: not any(map(is_alive, service.workers())), "the workers are gone", 5)
+    house.run_to_the_end()
+    check_all(house.log, KEYS, 1)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failing_handler_ends_the_service_with_what_failed(house, workers) -> None:
+    house.feed(ticks(KEYS, 5))
+    house.log.append(**poison("k3", 1_000))
+    with house.run("--workers", workers) as service:
+        assert service.ended() == 1
+        assert "a negative amount" in service.complaint, service.lines
+        assert "topic 'ticks'" in service.complaint
+        assert "key 'k3'" in service.complaint
+        assert not any("started again" in one["message"] for one in service.logged)
+        (said,) = [one for one in service.logged if one["message"] == "a handler failed"]
+        assert 'raise ValueError("a negative amount")' in said["traceback"]
+
+
+def test_an_app_whose_partitions_have_changed_is_refused(house) -> None:
+    house.run_to_the_end()
+    with house.run("--workers", 5) as service:
+        assert service.ended() == 2
+        assert "4 partitions" in service.complaint
