@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import time
 from pathlib import Path
@@ -232,3 +233,57 @@ def test_an_app_whose_partitions_have_changed_is_refused(house) -> None:
     with house.run("--workers", 5) as service:
         assert service.ended() == 2
         assert "4 partitions" in service.complaint
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_disk_that_is_full_for_a_while_is_waited_for_and_costs_nothing(house, workers) -> None:
+    # A limit on the size of files stands for it: what is written past it is refused, under log and state alike.
+    house.feed(ticks(KEYS, 30))
+    with house.run("--workers", workers, slow_ms=1) as service:
+        house.wait_for_more()
+        at_work = service.workers() or [service.process.pid]
+        _, most = resource.prlimit(at_work[0], resource.RLIMIT_FSIZE)
+        for pid in at_work:
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (1_000, most))
+        service.wait_for("a partition waits")
+        for pid in at_work:
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
+        wait_until(lambda: house.counted() == KEYS * 30, "all is counted")
+        service.signal(signal.SIGTERM)
+        assert service.ended() == 0, service.lines
+        assert service.workers() in ([], at_work)
+    house.run_to_the_end()
+    check_all(house.log, KEYS, 30)
+
+
+@pytest.mark.parametrize("where", ["state", "log"])
+def test_a_folder_that_cannot_be_written_is_told_at_the_start(house, where) -> None:
+    # Forbidding it by permissions would not stop whoever runs the tests as root.
+    in_the_way = house.folder / where / {"state": "tally", "log": "owners"}[where]
+    in_the_way.parent.mkdir(exist_ok=True)
+    in_the_way.write_text("a file stands in the way")
+    with house.run() as service:
+        assert service.ended() == 1
+        (line,) = service.complaint.splitlines()
+        assert str(house.folder / where) in line
+
+
+def test_memory_stays_flat_while_a_slow_handler_is_fed_a_burst(house) -> None:
+    def resident_bytes() -> int:
+        pages = Path(f"/proc/{service.process.pid}/statm").read_text().split()[1]
+        return int(pages) * resource.getpagesize()
+
+    house.feed(ticks(KEYS, 5))
+    with house.run(slow_ms=1) as service:
+        wait_until(lambda: house.counted() == KEYS * 5, "the service has warmed up")
+        before = resident_bytes()
+        burst = ticks(KEYS, 10_000, 5)
+        house.feed(burst)
+        size = sum(len(one.value or b"") for one in burst)
+        most = 0
+        for _ in range(10):
+            time.sleep(0.2)
+            most = max(most, resident_bytes())
+        assert most - before < size / 2
+        service.signal(signal.SIGTERM)
+        assert service.ended() == 0

@@ -26,23 +26,22 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine import tape
 from tailrace.core.engine.task import CommitBatch
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import (
     FencedError,
-    InputsChangedError,
     LogUnavailableError,
     StateInUseError,
     StateUnavailableError,
     TailraceError,
 )
 from tailrace.core.storage import Store
-from tailrace.log.interface import Fetch, Log, Publication, Reader, TopicPartition
+from tailrace.log.interface import Log, TopicPartition
+from tailrace.runtime.inputs import WatchedReader, check_inputs
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.progress import Phase, Status
-from tailrace.runtime.restore import Clock, decode_store_cut
+from tailrace.runtime.restore import Clock
 from tailrace.runtime.slices import PartitionSettings
 
 _log = logging.getLogger("tailrace.worker")
@@ -102,7 +101,7 @@ class Worker:
         self._bounded = bounded
         self._change_inputs = change_inputs
         self._open_state = open_state
-        self._reader = _Watched(log.reader({}))
+        self._reader = WatchedReader(log.reader({}))
         self._slots = [_Slot(number, _FEWEST) for number in sorted(numbers)]
         self._records = self._turns = self._vain = 0
 
@@ -249,7 +248,7 @@ class Worker:
         try:
             partition.restore()
             if not self._change_inputs:
-                _check_inputs(self.plan, slot.number, store)
+                check_inputs(self.plan, slot.number, store)
         except BaseException:
             partition.close()
             raise
@@ -361,52 +360,6 @@ class _Slot:
         self.committed = True
 
 
-class _Watched:
-    """A reader, and what it has last said of each partition."""
-
-    __slots__ = ("_reader", "idle", "past_gaps")
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self.idle: dict[TopicPartition, bool] = {}
-        """Whether there was nothing at all behind the position."""
-        self.past_gaps: dict[TopicPartition, int] = {}
-        """The position, where the last fetch gave nothing: past offsets that hold no record."""
-
-    def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
-        """See ``Reader.fetch``."""
-        found = self._reader.fetch(topic, partition, max_records)
-        place = TopicPartition(topic, partition)
-        self.idle[place] = found.idle and not found.records
-        if not found.records:
-            self.past_gaps[place] = found.next_offset
-        return found
-
-    def seek(self, topic: str, partition: int, offset: int, /) -> None:
-        """See ``Reader.seek``."""
-        self.forget(topic, partition)
-        self._reader.seek(topic, partition, offset)
-
-    def forget(self, topic: str, partition: int, /) -> None:
-        """See ``Reader.forget``."""
-        place = TopicPartition(topic, partition)
-        self.idle.pop(place, None)
-        self.past_gaps.pop(place, None)
-        self._reader.forget(topic, partition)
-
-    def published(self, topic: str, partition: int, /) -> list[Publication]:
-        """See ``Reader.published``."""
-        return self._reader.published(topic, partition)
-
-    def wait(self, timeout_s: float, /) -> bool:
-        """See ``Reader.wait``."""
-        return self._reader.wait(timeout_s)
-
-    def close(self) -> None:
-        """See ``Reader.close``."""
-        self._reader.close()
-
-
 def _taken(partition: Partition) -> int:
     totals = partition.task.totals
     return totals.records + totals.refused
@@ -422,24 +375,3 @@ def _tell(partition: Partition, phase: Phase) -> None:
         partition.end_inputs()
     if phase >= Phase.FINISHED:
         partition.finish()
-
-
-def _check_inputs(plan: Plan, number: int, store: Store) -> None:
-    """Refuse an app that reads other topics than its history was made from: it could not be replayed."""
-    data = store.cut
-    core = None if data is None else decode_store_cut(data).core
-    if core is None:
-        return
-    before, now = set(tape.decode_cut(core).positions), {one.name for one in plan.inputs}
-    if before == now:
-        return
-    said = [
-        f"{verb} {', '.join(map(repr, sorted(names)))}"
-        for verb, names in (("no longer reads", before - now), ("now reads", now - before))
-        if names
-    ]
-    raise InputsChangedError(
-        f"the app {plan.app!r} {' and '.join(said)}, other than when partition {number} last committed",
-        mend="Declare its inputs as they were, or give the app another name. If it is meant, run it once with "
-        "--change-inputs: a new input is read from its beginning, and a replay needs the code of each time.",
-    )

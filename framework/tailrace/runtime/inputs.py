@@ -1,0 +1,83 @@
+"""The inputs of an app as a worker sees them: whether they are those of its history, and how far they have been read."""
+
+from __future__ import annotations
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.errors import InputsChangedError
+from tailrace.core.storage import Store
+from tailrace.log.interface import Fetch, Publication, Reader, TopicPartition
+from tailrace.runtime.restore import decode_store_cut
+
+
+def check_inputs(plan: Plan, number: int, store: Store) -> None:
+    """Refuse an app that reads other topics than its history was made from: it could not be replayed.
+
+    ``store`` is that of task ``number``, restored.
+
+    Raises:
+        InputsChangedError: It reads a topic more, or less, than when the task last committed.
+    """
+    data = store.cut
+    core = None if data is None else decode_store_cut(data).core
+    if core is None:
+        return
+    before, now = set(tape.decode_cut(core).positions), {one.name for one in plan.inputs}
+    if before == now:
+        return
+    said = [
+        f"{verb} {', '.join(map(repr, sorted(names)))}"
+        for verb, names in (("no longer reads", before - now), ("now reads", now - before))
+        if names
+    ]
+    raise InputsChangedError(
+        f"the app {plan.app!r} {' and '.join(said)}, other than when partition {number} last committed",
+        mend="Declare its inputs as they were, or give the app another name. If it is meant, run it once with "
+        "--change-inputs: a new input is read from its beginning, and a replay needs the code of each time.",
+    )
+
+
+class WatchedReader:
+    """A reader, and what it has last said of each partition."""
+
+    __slots__ = ("_reader", "idle", "past_gaps")
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.idle: dict[TopicPartition, bool] = {}
+        """Whether there was nothing at all behind the position."""
+        self.past_gaps: dict[TopicPartition, int] = {}
+        """The position, where the last fetch gave nothing: past offsets that hold no record."""
+
+    def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
+        """See ``Reader.fetch``."""
+        found = self._reader.fetch(topic, partition, max_records)
+        place = TopicPartition(topic, partition)
+        self.idle[place] = found.idle and not found.records
+        if not found.records:
+            self.past_gaps[place] = found.next_offset
+        return found
+
+    def seek(self, topic: str, partition: int, offset: int, /) -> None:
+        """See ``Reader.seek``."""
+        self.forget(topic, partition)
+        self._reader.seek(topic, partition, offset)
+
+    def forget(self, topic: str, partition: int, /) -> None:
+        """See ``Reader.forget``."""
+        place = TopicPartition(topic, partition)
+        self.idle.pop(place, None)
+        self.past_gaps.pop(place, None)
+        self._reader.forget(topic, partition)
+
+    def published(self, topic: str, partition: int, /) -> list[Publication]:
+        """See ``Reader.published``."""
+        return self._reader.published(topic, partition)
+
+    def wait(self, timeout_s: float, /) -> bool:
+        """See ``Reader.wait``."""
+        return self._reader.wait(timeout_s)
+
+    def close(self) -> None:
+        """See ``Reader.close``."""
+        self._reader.close()
