@@ -112,6 +112,9 @@ class AgainstAModel(RuleBasedStateMachine):
         real = appender.write
 
         def struck(*arguments: Any) -> None:
+            if arguments[0].sealed:  # a segment that ends on the way is no part of the commit
+                real(*arguments)
+                return
             if done:
                 real(*arguments)
             raise CommitUnknownError("struck")
@@ -201,4 +204,4 @@ class AgainstAModel(RuleBasedStateMachine):
 
 
 TestAgainstAModel = AgainstAModel.TestCase
-TestAgainstAModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAgainstAModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

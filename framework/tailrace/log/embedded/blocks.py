@@ -23,7 +23,7 @@ from tailrace.core.records import Headers, InputRecord, Output
 MOST_RECORDS = 4096
 """Records in one block: few enough that a reader who wants some does not decode many."""
 MOST_BYTES = 4 << 20
-"""Bytes of values in one block, unless a single record has more."""
+"""Bytes in one block, unless a single record has more."""
 
 _NO_HEADERS: Headers = ()
 
@@ -46,25 +46,21 @@ _decoder = msgspec.msgpack.Decoder(_Columns)
 _record: Any = partial(vars(tuple)["__new__"], InputRecord)  # half the time of InputRecord(...)
 
 
-def split(outputs: Sequence[Output]) -> Iterator[Sequence[Output]]:
-    """Cut a run of outputs into pieces that make good blocks."""
+def encode_outputs(outputs: Sequence[Output]) -> Iterator[tuple[bytes, int, int]]:
+    """Blocks of outputs, which go to one partition: bytes, number of records, highest timestamp."""
     for begin in range(0, len(outputs), MOST_RECORDS):
-        yield from _split_bytes(outputs[begin : begin + MOST_RECORDS])
+        yield from _encode_some(outputs[begin : begin + MOST_RECORDS])
 
 
-def _split_bytes(outputs: Sequence[Output]) -> Iterator[Sequence[Output]]:
-    if len(outputs) > 1 and sum(len(value) for _, _, value, _, _ in outputs if value) > MOST_BYTES:
-        half = len(outputs) // 2
-        yield from _split_bytes(outputs[:half])
-        yield from _split_bytes(outputs[half:])
-    else:
-        yield outputs
-
-
-def encode_outputs(outputs: Sequence[Output]) -> tuple[bytes, int]:
-    """A block of outputs, which go to one partition, and their highest timestamp."""
+def _encode_some(outputs: Sequence[Output]) -> Iterator[tuple[bytes, int, int]]:
     _, keys, values, timestamps, headers = zip(*outputs, strict=True)
-    return _encode(keys, values, timestamps, headers, None)
+    data, max_timestamp_ms = _encode(keys, values, timestamps, headers, None)
+    if len(data) > MOST_BYTES and len(outputs) > 1:
+        half = len(outputs) // 2
+        yield from _encode_some(outputs[:half])
+        yield from _encode_some(outputs[half:])
+    else:
+        yield data, len(outputs), max_timestamp_ms
 
 
 def encode_records(records: Sequence[InputRecord]) -> tuple[bytes, int]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tailrace.core.errors import CommitUnknownError, FencedError
 from tailrace.core.records import Output
 from tailrace.log.embedded.appending import Appender, now_ms
-from tailrace.log.embedded.blocks import MOST_RECORDS, encode_outputs, split
+from tailrace.log.embedded.blocks import MOST_RECORDS, encode_outputs
 from tailrace.log.embedded.catalog import Catalog
 from tailrace.log.embedded.frames import BlockPlace, Meta, Published
 from tailrace.log.embedded.routing import Router
@@ -58,9 +58,8 @@ class Batch:
 
     def _encode(self, place: TopicPartition, outputs: list[Output]) -> None:
         blocks = self._encoded.setdefault(place, [])
-        for some in split(outputs):
-            data, max_timestamp_ms = encode_outputs(some)
-            blocks.append(_Encoded(data, len(some), zlib.crc32(data), max_timestamp_ms))
+        for data, records, max_timestamp_ms in encode_outputs(outputs):
+            blocks.append(_Encoded(data, records, zlib.crc32(data), max_timestamp_ms))
 
 
 def commit_batch(
