@@ -15,6 +15,9 @@ from collections.abc import Sequence
 
 import click
 
+from tailrace.cli.dead_letters import dead_letters
+from tailrace.cli.graph import graph
+from tailrace.cli.log import log
 from tailrace.cli.run import run
 from tailrace.core.errors import TailraceError, UnknownAppError
 
@@ -30,6 +33,9 @@ def tailrace() -> None:
 
 
 tailrace.add_command(run)
+tailrace.add_command(log)
+tailrace.add_command(dead_letters)
+tailrace.add_command(graph)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

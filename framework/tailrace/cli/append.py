@@ -1,0 +1,156 @@
+"""``tailrace log append``: rows of files into a topic, some thousands in each commit."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+import click
+import msgspec
+
+from tailrace.cli import showing
+from tailrace.cli.arguments import json_option, log_option, opened, topic_of_app
+from tailrace.cli.producing import Producer, SideFile, produced, raw, typed
+from tailrace.cli.sources import FORMATS, Rows, format_of
+from tailrace.core.errors import BadRecordError
+from tailrace.core.records import Output
+from tailrace.log.embedded import EmbeddedLog
+
+_ROWS_PER_COMMIT = 10_000
+_BYTES_PER_COMMIT = 16 << 20
+_STDIN = "-"
+
+
+@click.command
+@click.argument("topic")
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option(
+    "--app",
+    metavar="MODULE:APP",
+    help="The app that declares the topic: rows are its events, validated and keyed.",
+)
+@click.option(
+    "--key", "keys", metavar="FIELD", multiple=True, help="Without --app: the field, or fields, of the key."
+)
+@click.option("--timestamp", metavar="FIELD", help="The field with the record's timestamp: ms or ISO 8601.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["auto", *FORMATS]),
+    default="auto",
+    show_default=True,
+    help="What the input is; auto: by the file's suffix, else JSON lines.",
+)
+@click.option(
+    "--rejects",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where broken lines are kept. Default: beside the input, as <name>.rejected.jsonl.",
+)
+@click.option("--strict", is_flag=True, help="Stop at the first broken line.")
+@json_option
+@log_option
+def append(
+    *,
+    topic: str,
+    files: tuple[str, ...],
+    app: str | None,
+    keys: tuple[str, ...],
+    timestamp: str | None,
+    format_: str,
+    rejects: Path | None,
+    strict: bool,
+    as_json: bool,
+    folder: Path,
+) -> None:
+    """Append the rows of FILES, or of standard input, to TOPIC.
+
+    JSON lines, CSV with a header, or Parquet. Broken lines are counted, kept aside and reported; the rest is appended.
+    """
+    if app is not None and keys:
+        raise click.UsageError("With --app the topic says what the key is; leave --key out.")
+    producer = raw(topic, keys, timestamp) if app is None else typed(topic_of_app(app, topic), timestamp)
+    broken = 0
+    with opened(folder) as log, ExitStack() as closing:
+        log.partitions(topic)
+        appending = _Appending(log, producer, strict=strict)
+        kept: dict[Path, SideFile] = {}
+        try:
+            for name in files or (_STDIN,):
+                path = rejects or _rejects_of(name, topic)
+                side = kept.get(path) or closing.enter_context(SideFile(path))
+                kept[path] = side
+                with click.open_file(name, "rb") as file:
+                    rows = FORMATS[format_of(name) if format_ == "auto" else format_]
+                    appending.append(rows, file, "standard input" if name == _STDIN else name, side)
+        finally:
+            broken = sum(side.count for side in kept.values())
+            _report(topic, appending.count, [side for side in kept.values() if side.count], as_json=as_json)
+    if strict and broken:
+        raise click.ClickException("Stopped at the first broken line, as --strict says.")
+
+
+class _Appending:
+    """Rows on their way into a log, some thousands in each commit."""
+
+    def __init__(self, log: EmbeddedLog, producer: Producer, *, strict: bool) -> None:
+        self.count = 0
+        self._log = log
+        self._producer = producer
+        self._strict = strict
+
+    def append(self, read: Rows, file: IO[bytes], source: str, side: SideFile) -> None:
+        """Append what fits, keep aside what does not; with ``strict`` end at the first that does not."""
+        most_bytes = self._log.options.max_record_bytes
+        batch: list[Output] = []
+        size, now_ms = 0, _now_ms()
+        for row in read(file):
+            try:
+                output = produced(self._producer, row, now_ms, most_bytes)
+            except BadRecordError as error:
+                side.keep(source, row, error.what)
+                if self._strict:
+                    break
+                continue
+            batch.append(output)
+            size += len(output.value or b"")
+            if len(batch) >= _ROWS_PER_COMMIT or size >= _BYTES_PER_COMMIT:
+                self._commit(batch)
+                size, now_ms = 0, _now_ms()
+        self._commit(batch)
+
+    def _commit(self, batch: list[Output]) -> None:
+        if batch:
+            self._log.append_all(batch)
+            self.count += len(batch)
+            batch.clear()
+
+
+def _report(topic: str, appended: int, kept: list[SideFile], *, as_json: bool) -> None:
+    broken = sum(side.count for side in kept)
+    if as_json:
+        said = {
+            "topic": topic,
+            "appended": appended,
+            "broken": broken,
+            "kept": [str(side.path) for side in kept],
+        }
+        click.echo(msgspec.json.encode(said))
+        return
+    click.echo(f"{appended:,} {'record' if appended == 1 else 'records'} appended to {topic}.", err=True)
+    for side in kept:
+        lines = "1 broken line is" if side.count == 1 else f"{side.count:,} broken lines are"
+        click.echo(f"{lines} kept aside in {side.path}:", err=True)
+        for one in side.first:
+            click.echo(f"  {showing.printable(one)}", err=True)
+        if side.count > len(side.first):
+            click.echo(f"  and {side.count - len(side.first):,} more", err=True)
+
+
+def _rejects_of(name: str, topic: str) -> Path:
+    return Path(f"{topic}.rejected.jsonl" if name == _STDIN else f"{name}.rejected.jsonl")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

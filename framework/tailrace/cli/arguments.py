@@ -1,0 +1,158 @@
+"""What several commands take: the log's folder, an app, a place in a topic."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import click
+
+from tailrace.core.declare.topic import Topic
+from tailrace.core.durations import duration, to_ms
+from tailrace.core.errors import TailraceError
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.apps import find_app
+
+log_option = click.option(
+    "--log",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="data/log",
+    show_default=True,
+    help="Folder of the event log.",
+)
+STDOUT = "-"
+output_option = click.option(
+    "--output",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    default=STDOUT,
+    help="Into this file, not to standard output.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="For machines: JSON.")
+
+
+@contextmanager
+def opened(folder: Path, *, create: bool = False) -> Generator[EmbeddedLog]:
+    """The log in a folder, for the length of a command."""
+    log = EmbeddedLog(folder, create=create)
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+def topic_of_app(reference: str, name: str) -> Topic[Any, Any]:
+    """A topic as an app declares it.
+
+    Raises:
+        click.BadParameter: It declares no such topic.
+        UnknownAppError, DefinitionError: There is no such app, or it makes no sense.
+    """
+    topics = find_app(reference).plan().topics
+    if name not in topics:
+        raise click.BadParameter(f"{reference} declares no topic {name!r}, but {', '.join(sorted(topics))}.")
+    return topics[name]
+
+
+class Place(NamedTuple):
+    """Where to begin or to end in a topic: at an offset of each partition, or at a time. One of the two is set."""
+
+    offset: int | None = None
+    time_ms: int | None = None
+
+
+class PlaceType(click.ParamType):
+    """An offset (``17``), or a time: ``2013-01-01``, ``2013-01-01T05:17:00Z``, ``1357017420000ms``."""
+
+    name = "offset|time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+        """The place."""
+        if isinstance(value, Place):
+            return value
+        text = str(value)
+        if text.isascii() and text.isdecimal():
+            return Place(offset=int(text))
+        if found := re.fullmatch(r"(-?\d+)ms", text, re.ASCII):
+            return Place(time_ms=int(found[1]))
+        try:
+            if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+                day = date.fromisoformat(text)
+                return Place(time_ms=to_ms(datetime(day.year, day.month, day.day, tzinfo=UTC)))
+            return Place(time_ms=to_ms(datetime.fromisoformat(text)))
+        except (ValueError, TailraceError):
+            self.fail(
+                f"{text!r} is no offset and no instant; write 17, 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
+                param,
+                ctx,
+            )
+
+
+class DurationType(click.ParamType):
+    """A length of time as the API takes it: 500ms, 1h, 7d. Its value is in milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The milliseconds."""
+        try:
+            return duration(value)
+        except TailraceError as error:
+            self.fail(str(error), param, ctx)
+
+
+@contextmanager
+def piped() -> Generator[None]:
+    """Output that may be cut short by its reader, as by ``head``: then there is nothing more to do, and no error.
+
+    Raises:
+        click.ClickException: It cannot be written for another reason, such as a full disk.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered would raise again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        raise click.ClickException(f"The output cannot be written: {error.strerror}.") from None
+
+
+@contextmanager
+def written(path: str) -> Generator[BinaryIO]:
+    """What a command writes into: a file, or with ``-`` standard output.
+
+    Raises:
+        click.ClickException: It cannot be opened or written.
+    """
+    with piped():
+        if path == STDOUT:
+            stream = click.get_binary_stream("stdout")
+            yield stream
+            stream.flush()
+        else:
+            with Path(path).open("wb") as file:
+                yield file
+
+
+def table(rows: list[tuple[object, ...]], header: tuple[str, ...]) -> str:
+    """Columns as wide as they need to be; numbers to the right."""
+    texts = [
+        header,
+        *(tuple(f"{cell:,}" if type(cell) is int else str(cell) for cell in row) for row in rows),
+    ]
+    widths = [max(len(text[at]) for text in texts) for at in range(len(header))]
+    right = [bool(rows) and all(type(row[at]) is int for row in rows) for at in range(len(header))]
+    return "\n".join(
+        "  ".join(
+            text.rjust(width) if is_right else text.ljust(width)
+            for text, width, is_right in zip(one, widths, right, strict=True)
+        ).rstrip()
+        for one in texts
+    )

@@ -1,0 +1,221 @@
+"""``tailrace dead-letters``: what an app could not handle: why, where from, and once more."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from tailrace.cli import showing
+from tailrace.cli.arguments import json_option, log_option, opened, piped, table
+from tailrace.core.errors import RecordError
+from tailrace.runtime import dead_letters as letters
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.dead_letters import DeadLetter
+
+_WIDEST = 60
+
+
+class _IdType(click.ParamType):
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The id as it is."""
+        if letters.parse_id(str(value)) is None:
+            self.fail(f"{value!r} is no id of a dead letter; one looks like 2-17.", param, ctx)
+        return str(value)
+
+
+app_argument = click.argument("app", metavar="APP")
+reason_option = click.option(
+    "--reason", "reasons", multiple=True, help="Only those with this reason; may be repeated."
+)
+
+
+@click.group
+def dead_letters() -> None:
+    """What an app could not handle: list, show, redrive. APP is its name, or package.module:app."""
+
+
+@dead_letters.command(name="list")
+@app_argument
+@reason_option
+@click.option("--pending", is_flag=True, help="Only those that were not redriven.")
+@json_option
+@log_option
+def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, folder: Path) -> None:
+    """List dead letters, with their ids, reasons and origins."""
+    name = _name_of(app)
+    with opened(folder) as log, piped():
+        done = letters.redriven(log, name)
+        found = [
+            letter
+            for letter in letters.dead_letters(log, name)
+            if (not reasons or letter.reason in reasons) and not (pending and letter.id in done)
+        ]
+    with piped():
+        if as_json:
+            for letter in found:
+                click.echo(msgspec.json.encode(_said(letter, done)))
+            return
+        rows: list[tuple[object, ...]] = [
+            (
+                letter.id,
+                showing.instant(letter.record.timestamp_ms),
+                letter.reason,
+                _origin(letter),
+                _cut(letter.error),
+                "redriven" if letter.id in done else "",
+            )
+            for letter in found
+        ]
+        if rows:
+            click.echo(table(rows, ("id", "time", "reason", "from", "error", "")))
+        counts = Counter(letter.reason for letter in found)
+        summed = ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items()))
+        click.echo(f"{_counted(len(found))}{f': {summed}' if summed else ''}.", err=True)
+
+
+@dead_letters.command
+@app_argument
+@click.argument("id_", metavar="ID", type=_IdType())
+@json_option
+@log_option
+def show(*, app: str, id_: str, as_json: bool, folder: Path) -> None:
+    """Show one dead letter: the record, what was wrong, and the traceback."""
+    name = _name_of(app)
+    place = letters.parse_id(id_)
+    assert place is not None
+    with opened(folder) as log:
+        letter = letters.dead_letter(log, name, *place)
+        done = letters.redriven(log, name)
+    if letter is None:
+        raise _missing(name, [id_])
+    with piped():
+        if as_json:
+            click.echo(msgspec.json.encode(_said(letter, done)))
+            return
+        record = showing.as_dict(letter.partition, letter.record)
+        lines = {
+            "id": letter.id,
+            "reason": letter.reason,
+            "error": letter.error,
+            "from": _origin(letter),
+            "handler": letter.handler,
+            "timer": letter.timer,
+            "time": showing.instant(letter.record.timestamp_ms),
+            "key": letter.key or _json_of(record, "key"),
+            "value": _json_of(record, "value"),
+            "headers": _json_of(record, "headers"),
+            "redriven": "yes" if letter.id in done else "no",
+        }
+        for what, said in lines.items():
+            if said:
+                click.echo(f"{what + ':':<10}{showing.printable(said)}")
+        if letter.traceback:
+            click.echo("")
+            for line in letter.traceback.rstrip().splitlines():
+                click.echo(showing.printable(line))
+
+
+@dead_letters.command
+@app_argument
+@click.option("--id", "ids", multiple=True, type=_IdType(), help="Only this one; may be repeated.")
+@reason_option
+@click.option("--all", "everything", is_flag=True, help="All that were not redriven yet.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@json_option
+@log_option
+def redrive(
+    *,
+    app: str,
+    ids: tuple[str, ...],
+    reasons: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+    as_json: bool,
+    folder: Path,
+) -> None:
+    """Append the records of dead letters to their topics again, each once.
+
+    What was redriven before is left out, however often this is called. A record carries a header, tailrace-redriven,
+    that names its dead letter.
+    """
+    if not (ids or reasons or everything) or (everything and (ids or reasons)):
+        raise click.UsageError("Say which dead letters: --id, --reason, or --all.")
+    name = _name_of(app)
+    seen: set[str] = set()
+    with opened(folder) as log:
+        outcome = letters.redrive(
+            log, name, _wanted(ids, reasons, seen), now_ms=time.time_ns() // 1_000_000, dry_run=dry_run
+        )
+    if missing := sorted(set(ids) - seen):
+        raise _missing(name, missing)
+    if as_json:
+        click.echo(msgspec.json.encode({**outcome._asdict(), "dry_run": dry_run}))
+        return
+    would = "would be" if dry_run else "were" if len(outcome.sent) != 1 else "was"
+    click.echo(f"{_counted(len(outcome.sent))} {would} redriven.")
+    if outcome.before:
+        click.echo(f"{_counted(len(outcome.before))} had been redriven before.")
+    if outcome.without_record:
+        click.echo(
+            f"{_counted(len(outcome.without_record))} came from timers, which have no record to append again: "
+            f"{', '.join(outcome.without_record[:5])}{' ...' if len(outcome.without_record) > 5 else ''}."
+        )
+
+
+def _wanted(ids: tuple[str, ...], reasons: tuple[str, ...], seen: set[str]) -> Callable[[DeadLetter], bool]:
+    chosen = set(ids)
+
+    def wanted(letter: DeadLetter) -> bool:
+        if letter.id in chosen:
+            seen.add(letter.id)
+        return (not chosen or letter.id in chosen) and (not reasons or letter.reason in reasons)
+
+    return wanted
+
+
+def _name_of(app: str) -> str:
+    return find_app(app).name if ":" in app else app
+
+
+def _missing(app: str, ids: list[str]) -> RecordError:
+    what = f"there is no dead letter {' and no '.join(ids)}"
+    return RecordError(
+        what, topic=letters.topic_of(app), mend=f"tailrace dead-letters list {app} shows their ids."
+    )
+
+
+def _said(letter: DeadLetter, done: set[str]) -> dict[str, Any]:
+    said: dict[str, Any] = {"id": letter.id, **letter._asdict(), "redriven": letter.id in done}
+    said["record"] = showing.as_dict(letter.partition, letter.record)
+    return said
+
+
+def _origin(letter: DeadLetter) -> str:
+    if letter.topic is None:
+        return f"timer of {letter.actor}"
+    return f"{letter.topic} {letter.origin_partition}/{letter.origin_offset}"
+
+
+def _cut(text: str) -> str:
+    line = showing.printable(text.partition("\n")[0])
+    return line if len(line) <= _WIDEST else f"{line[: _WIDEST - 1]}…"
+
+
+def _counted(count: int) -> str:
+    return "1 dead letter" if count == 1 else f"{count:,} dead letters"
+
+
+def _json_of(shown: dict[str, Any], name: str) -> str:
+    for found in (name, f"{name}_text", f"{name}_base64"):
+        if shown.get(found) is not None:
+            value = shown[found]
+            return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return ""

@@ -1,0 +1,261 @@
+"""``tailrace log``: the topics of an event log, what goes into them from files, and what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import nlargest
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from tailrace.cli import showing
+from tailrace.cli.append import append
+from tailrace.cli.arguments import (
+    DurationType,
+    Place,
+    PlaceType,
+    json_option,
+    log_option,
+    opened,
+    output_option,
+    piped,
+    table,
+    topic_of_app,
+    written,
+)
+from tailrace.core.records import InputRecord
+from tailrace.log.interface import Log, TopicPartition, TopicSettings
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.scanning import scan
+from tailrace.runtime.topics import prepare_topics
+
+_AT_ONCE = 1_000
+
+app_option = click.option(
+    "--app", metavar="MODULE:APP", help="Read keys and values as this app's topic declares them."
+)
+
+
+@click.group
+def log() -> None:
+    """Topics of an event log: create, list, append, tail, dump."""
+
+
+log.add_command(append)
+
+
+@log.command
+@click.argument("topic", required=False)
+@click.option("--app", metavar="MODULE:APP", help="Create the topics that this app declares, and its own.")
+@click.option("--partitions", type=click.IntRange(1, 10_000), help="How many; 4 unless it is said.")
+@click.option("--compacted", is_flag=True, help="Keep the last record of each key only.")
+@click.option("--retention", type=DurationType(), help="Delete records that are older, by their timestamps.")
+@click.option(
+    "--retention-bytes",
+    type=click.IntRange(1),
+    help="Delete the oldest records of a partition that is larger.",
+)
+@log_option
+def create(
+    *,
+    topic: str | None,
+    app: str | None,
+    partitions: int | None,
+    compacted: bool,
+    retention: int | None,
+    retention_bytes: int | None,
+    folder: Path,
+) -> None:
+    """Create TOPIC, or all topics of an app; and the log, if it is not there.
+
+    A topic that is there with the same settings is left as it is.
+    """
+    if (topic is None) == (app is None):
+        raise click.UsageError("Give either a topic or --app.")
+    if topic is not None:
+        if not topic.strip() or not topic.isprintable():
+            raise click.BadParameter(f"{topic!r} is no name for a topic.", param_hint="TOPIC")
+        settings = TopicSettings(partitions or 4, compacted, retention, retention_bytes)
+        with opened(folder, create=True) as log:
+            log.create_topic(topic, settings)
+        return
+    if partitions is not None or compacted or retention is not None or retention_bytes is not None:
+        raise click.UsageError(
+            "With --app the topics are made as the app declares them, without other options."
+        )
+    plan = find_app(str(app)).plan()
+    with opened(folder, create=True) as log:
+        prepare_topics(log, plan, create_declared=True)
+
+
+@log.command(name="list")
+@json_option
+@log_option
+def list_(*, as_json: bool, folder: Path) -> None:
+    """List the topics, with their partitions and how far their offsets go."""
+    with opened(folder) as log, piped():
+        found = [_described(log, name, settings) for name, settings in sorted(log.topics().items())]
+        if as_json:
+            click.echo(msgspec.json.encode(found))
+        else:
+            rows: list[tuple[object, ...]] = [
+                (one["topic"], one["partitions"], one["offsets"], _kept(one)) for one in found
+            ]
+            click.echo(table(rows, ("topic", "partitions", "offsets", "kept")))
+
+
+@log.command
+@click.argument("topic")
+@click.option(
+    "-n", "--records", type=click.IntRange(0), default=10, show_default=True, help="How many to begin with."
+)
+@click.option("--partition", type=click.IntRange(0), help="Of this partition alone.")
+@click.option("--no-follow", is_flag=True, help="Do not wait for more.")
+@app_option
+@json_option
+@log_option
+def tail(
+    *,
+    topic: str,
+    records: int,
+    partition: int | None,
+    no_follow: bool,
+    app: str | None,
+    as_json: bool,
+    folder: Path,
+) -> None:
+    """Show the last records of TOPIC and those that come, until Ctrl-C."""
+    declared = None if app is None else topic_of_app(app, topic)
+    show = showing.as_json if as_json else showing.as_text
+    with opened(folder) as log, piped():
+        numbers = _numbers(log, topic, partition)
+        ends = {number: log.end_offset(topic, number) for number in numbers}
+        for number, record in _last(log, topic, ends, records):
+            click.echo(show(number, record, declared))
+        if not no_follow:
+            _follow(log, topic, ends, lambda number, record: click.echo(show(number, record, declared)))
+
+
+@log.command
+@click.argument("topic")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["jsonl", "csv"]),
+    default="jsonl",
+    show_default=True,
+    help="Written as.",
+)
+@output_option
+@click.option("--from", "start", type=PlaceType(), help="From this offset, or this time, on.")
+@click.option("--until", "stop", type=PlaceType(), help="Up to this offset, or this time, without it.")
+@click.option("--partition", type=click.IntRange(0), help="Of this partition alone.")
+@app_option
+@log_option
+def dump(
+    *,
+    topic: str,
+    format_: str,
+    output: str,
+    start: Place | None,
+    stop: Place | None,
+    partition: int | None,
+    app: str | None,
+    folder: Path,
+) -> None:
+    """Write what is in TOPIC now, with offsets, timestamps, keys and headers, partition after partition.
+
+    A time selects by the records' timestamps, in whichever order they lie in the log.
+    """
+    declared = None if app is None else topic_of_app(app, topic)
+    with opened(folder) as log:
+        numbers = _numbers(log, topic, partition)
+        with written(output) as file:
+            if format_ == "csv":
+                file.write(showing.csv_line(*showing.CSV_HEADER))
+            for number, record in _between(log, topic, numbers, start or Place(), stop or Place()):
+                if format_ == "csv":
+                    file.write(showing.as_cells(number, record, declared))
+                else:
+                    file.write(showing.as_json(number, record, declared) + b"\n")
+
+
+def _numbers(log: Log, topic: str, partition: int | None) -> Iterable[int]:
+    count = log.partitions(topic)
+    if partition is None:
+        return range(count)
+    if partition >= count:
+        raise click.BadParameter(
+            f"{topic!r} has {count} partitions, 0 to {count - 1}.", param_hint="--partition"
+        )
+    return (partition,)
+
+
+def _between(
+    log: Log, topic: str, numbers: Iterable[int], start: Place, stop: Place
+) -> Iterator[tuple[int, InputRecord]]:
+    for number in numbers:
+        first = start.offset
+        if start.time_ms is not None:
+            first = log.offset_at(topic, number, start.time_ms)
+        for record in scan(log, topic, number, first, stop.offset):
+            if start.time_ms is not None and record.timestamp_ms < start.time_ms:
+                continue
+            if stop.time_ms is not None and record.timestamp_ms >= stop.time_ms:
+                continue
+            yield number, record
+
+
+def _last(log: Log, topic: str, ends: dict[int, int], count: int) -> list[tuple[int, InputRecord]]:
+    """The last records of some partitions together, by their timestamps; in a compacted topic there may be fewer."""
+    found = [
+        (number, record)
+        for number, end in ends.items()
+        for record in scan(log, topic, number, max(0, end - count), end)
+    ]
+
+    def place(one: tuple[int, InputRecord]) -> tuple[int, int, int]:
+        return one[1].timestamp_ms, one[0], one[1].offset
+
+    return sorted(nlargest(count, found, key=place), key=place)
+
+
+def _follow(
+    log: Log, topic: str, positions: dict[int, int], show: Callable[[int, InputRecord], None]
+) -> None:
+    reader = log.reader({TopicPartition(topic, number): offset for number, offset in positions.items()})
+    try:
+        while True:
+            for number in positions:
+                while records := reader.fetch(topic, number, _AT_ONCE).records:
+                    for record in records:
+                        show(number, record)
+            reader.wait(1.0)
+    finally:
+        reader.close()
+
+
+def _described(log: Log, name: str, settings: TopicSettings) -> dict[str, Any]:
+    starts = [log.start_offset(name, number) for number in range(settings.partitions)]
+    ends = [log.end_offset(name, number) for number in range(settings.partitions)]
+    return {
+        "topic": name,
+        "partitions": settings.partitions,
+        "offsets": sum(ends) - sum(starts),
+        "starts": starts,
+        "ends": ends,
+        "compacted": settings.compacted,
+        "retention_ms": settings.retention_ms,
+        "retention_bytes": settings.retention_bytes,
+    }
+
+
+def _kept(one: dict[str, Any]) -> str:
+    limits = [
+        "the last of each key" if one["compacted"] else "",
+        f"{one['retention_ms']:,} ms" if one["retention_ms"] is not None else "",
+        f"{one['retention_bytes']:,} bytes" if one["retention_bytes"] is not None else "",
+    ]
+    return ", ".join(filter(None, limits)) or "all"

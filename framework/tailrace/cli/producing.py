@@ -1,0 +1,204 @@
+"""From rows to records: either as the events of an app's topic, or as they are; and what becomes of those that fail.
+
+A row fits or it does not; one that does not is never half-appended, it goes to the side file with the reason.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import cache
+from operator import attrgetter
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import click
+import msgspec
+
+from tailrace.cli.sources import Row
+from tailrace.core.declare.topic import Topic
+from tailrace.core.durations import to_datetime, to_ms
+from tailrace.core.errors import BadRecordError, TailraceError
+from tailrace.core.records import Output
+from tailrace.core.values.keys import KeyCodec, key_codec_for
+
+Producer = Callable[[Row, int], Output]
+"""Makes a row's record; the int is the present, in ms, for a record without another time. Raises BadRecordError."""
+
+
+def typed(topic: Topic[Any, Any], timestamp: str | None) -> Producer:
+    """Rows as the events of a topic: validated, encoded and keyed as its app does. Fields it does not know are dropped.
+
+    The record's timestamp is the field ``timestamp``, else the event's own time, else the present.
+    """
+    decode: Callable[[bytes], Any] = msgspec.json.Decoder[Any](topic.type).decode
+    type_, settings = topic.type, topic.settings
+    stamp = None if timestamp is None else attrgetter(timestamp)
+
+    def event_of(row: Row) -> Any:
+        content = row.content
+        try:
+            if isinstance(content, bytes):
+                return decode(content)
+            # Text is all that CSV knows: "12" is a number where one is declared.
+            return msgspec.convert(content, type_, strict=False)
+        except msgspec.MsgspecError as error:
+            raise BadRecordError(str(error)) from None
+
+    def produce(row: Row, now_ms: int) -> Output:
+        event = event_of(row)
+        key = topic.encode_key(event)
+        time_ms = None if topic.time_of is None else topic.time_of(event)
+        if topic.time_of is not None and time_ms is None:
+            raise BadRecordError("the event has no event time", reason="missing-time")
+        if time_ms is not None and not settings.time_min_ms <= time_ms <= settings.time_max_ms:
+            raise BadRecordError(
+                f"the event time {time_ms} ms is outside of {settings.time_min_ms} to {settings.time_max_ms} ms",
+                reason="bad-time",
+            )
+        if stamp is not None:
+            time_ms = _time_of(stamp(event), str(timestamp))
+        return Output(topic.name, key, topic.encode(event), now_ms if time_ms is None else time_ms)
+
+    return produce
+
+
+def raw(topic: str, keys: Sequence[str], timestamp: str | None) -> Producer:
+    """Rows as they are: a line of JSON byte for byte, cells as a JSON object. The key is one field or several."""
+
+    def produce(row: Row, now_ms: int) -> Output:
+        content = row.content
+        cells: Any
+        if isinstance(content, bytes):
+            value = content
+            try:
+                content.decode()
+                cells = msgspec.json.decode(content)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise BadRecordError(str(error)) from None
+        else:
+            cells = content
+            try:
+                value = msgspec.json.encode(cells)
+            except (TypeError, ValueError) as error:
+                raise BadRecordError(str(error)) from None
+        key = _key_of(cells, keys)
+        time_ms = now_ms if timestamp is None else _time_of(_at(cells, timestamp), timestamp)
+        return Output(topic, key, value, time_ms)
+
+    return produce
+
+
+def produced(producer: Producer, row: Row, now_ms: int, most_bytes: int) -> Output:
+    """The record of a row.
+
+    Raises:
+        BadRecordError: There is none; the message says why.
+    """
+    if row.content is None:
+        raise BadRecordError(row.error)
+    try:
+        output = producer(row, now_ms)
+    except TailraceError as error:
+        raise BadRecordError(error.what) from error
+    except Exception as error:  # a user's own function, for the key or the time, fails as it likes
+        raise BadRecordError(f"{type(error).__name__}: {error}") from error
+    size = len(output.value or b"") + len(output.key or b"")
+    if size > most_bytes:
+        raise BadRecordError(f"the record has {size} bytes, and the log takes {most_bytes}")
+    return output
+
+
+class SideFile:
+    """Where broken rows are kept: JSON lines, each with the row's source, line, reason and text.
+
+    It is opened with the first, and added to if it is there already.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        self.first: list[str] = []
+        """What is said of the first few."""
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def keep(self, source: str, row: Row, reason: str) -> None:
+        """Keep a row.
+
+        Raises:
+            click.FileError: The side file cannot be written.
+        """
+        said: dict[str, Any] = {"source": source, "line": row.number, "error": reason}
+        try:
+            said["text"] = row.raw.decode()
+        except UnicodeDecodeError:
+            said["base64"] = base64.b64encode(row.raw).decode()
+        try:
+            if self._file is None:
+                self._file = self.path.open("ab")
+            self._file.write(msgspec.json.encode(said) + b"\n")
+            self._file.flush()
+        except OSError as error:
+            why = f"broken lines cannot be kept: {error.strerror}; name a place for them with --rejects"
+            raise click.FileError(str(self.path), why) from None
+        self.count += 1
+        if len(self.first) < 3:
+            self.first.append(f"{source}, line {row.number}: {reason}")
+
+
+def _at(cells: Any, path: str) -> Any:
+    for part in path.split("."):
+        if not isinstance(cells, dict):
+            return None
+        cells = cells.get(part)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # any JSON
+    return cells  # pyright: ignore[reportUnknownVariableType]  # any JSON
+
+
+def _key_of(cells: Any, paths: Sequence[str]) -> bytes | None:
+    if not paths:
+        return None
+    found = tuple(_at(cells, path) for path in paths)
+    for path, value in zip(paths, found, strict=True):
+        if type(value) not in (str, int):
+            raise BadRecordError(
+                f"the key {path!r} is {'missing' if value is None else f'{value!r:.100}, neither text nor an integer'}",
+                reason="missing-key" if value is None else "bad-key",
+            )
+    codec = _codec(*(str if isinstance(value, str) else int for value in found))
+    return codec.encode(found[0] if len(found) == 1 else found)
+
+
+@cache
+def _codec(*types: Any) -> KeyCodec:
+    declared: Any = tuple.__class_getitem__(types) if types[1:] else types[0]
+    return key_codec_for(declared)
+
+
+def _time_of(value: Any, path: str) -> int:
+    """An instant in a row: integer milliseconds, an aware datetime, or either as text."""
+    try:
+        if isinstance(value, str):
+            value = int(value) if _is_number(value) else datetime.fromisoformat(value)
+        time_ms = to_ms(value)
+        to_datetime(time_ms)
+    except (TailraceError, ValueError):
+        raise BadRecordError(
+            f"the timestamp {path!r} is {'missing' if value is None else f'{value!r:.100}, which is no instant'}",
+            reason="missing-time" if value is None else "bad-time",
+        ) from None
+    return time_ms
+
+
+def _is_number(text: str) -> bool:
+    return text.lstrip("-").isdecimal() and text.isascii()

@@ -1,0 +1,146 @@
+"""Records as they are shown: JSON, which loses nothing, a line of text, or cells of CSV.
+
+In JSON a key or value that is text, or JSON, is that; what is not UTF-8 is given in base64 under another name. A
+deletion has no value at all, which is not the same as the JSON value ``null``::
+
+    {"partition":0,"offset":5,"timestamp_ms":1357017420000,"key":"N14228","value":{...},"headers":[["name","text"]]}
+    value_text    the value is UTF-8, and no JSON          key_base64, value_base64    it is not UTF-8
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+from typing import Any
+
+import msgspec
+
+from tailrace.core.declare.topic import Topic
+from tailrace.core.durations import to_datetime
+from tailrace.core.errors import TailraceError
+from tailrace.core.records import InputRecord
+
+AnyTopic = Topic[Any, Any]
+CSV_HEADER = ("partition", "offset", "timestamp", "key", "value", "headers")
+
+_encode = msgspec.json.Encoder().encode
+_raw = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def as_json(partition: int, record: InputRecord, topic: AnyTopic | None = None) -> bytes:
+    """The record in one line. With ``topic`` its key and value are read as its app does, if they can be."""
+    return _encode(as_dict(partition, record, topic))
+
+
+def as_dict(partition: int, record: InputRecord, topic: AnyTopic | None = None) -> dict[str, Any]:
+    """What ``as_json`` writes."""
+    shown: dict[str, Any] = {
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        **_key(record.key, topic),
+        **_value(record.value, topic),
+    }
+    if record.headers:
+        shown["headers"] = [[name, _text_or_base64(value)] for name, value in record.headers]
+    return shown
+
+
+def as_cells(partition: int, record: InputRecord, topic: AnyTopic | None = None) -> bytes:
+    """The record as a line of CSV under ``CSV_HEADER``. What is not UTF-8 has ``base64:`` before it."""
+    shown = as_dict(partition, record, topic)
+    headers = _encode(shown["headers"]).decode() if "headers" in shown else ""
+    return csv_line(
+        partition,
+        record.offset,
+        instant(record.timestamp_ms),
+        _cell(shown, "key"),
+        _cell(shown, "value"),
+        headers,
+    )
+
+
+def csv_line(*cells: object) -> bytes:
+    """A line of CSV."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(cells)
+    return line.getvalue().encode()
+
+
+def as_text(partition: int, record: InputRecord, topic: AnyTopic | None = None) -> bytes:
+    """The record in a line for people: time, place, key, value."""
+    shown = as_dict(partition, record, topic)
+    key, value = _cell(shown, "key") or "-", _cell(shown, "value") or "(deleted)"
+    place = f"{partition}/{record.offset}"
+    return f"{instant(record.timestamp_ms)}  {place:<10} {printable(key)}  {printable(value)}".encode()
+
+
+def instant(timestamp_ms: int) -> str:
+    """An instant for people, in UTC; in milliseconds where no calendar reaches it."""
+    try:
+        return to_datetime(timestamp_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except TailraceError:
+        return f"{timestamp_ms}ms"
+
+
+def printable(text: str) -> str:
+    """Text without what a terminal would obey."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def _key(key: bytes | None, topic: AnyTopic | None) -> dict[str, Any]:
+    if key is None:
+        return {"key": None}
+    if topic is not None and topic.key_of is not None:
+        try:
+            return {"key": msgspec.to_builtins(topic.key_codec.decode(key))}
+        except TailraceError:
+            pass  # shown as it is
+    return _named("key", key)
+
+
+def _value(value: bytes | None, topic: AnyTopic | None) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if topic is not None:
+        try:
+            return {"value": msgspec.to_builtins(topic.decode(value))}
+        except msgspec.MsgspecError:
+            pass  # shown as it is
+    try:
+        value.decode()
+        shown = _raw(value)
+        # A line is a record, so JSON that was written over several is written anew.
+        return {"value": msgspec.json.decode(value) if b"\n" in value or b"\r" in value else shown}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        named = _named("value", value)
+        return {"value_text": named["value"]} if "value" in named else named
+
+
+def _named(name: str, data: bytes) -> dict[str, Any]:
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def _text_or_base64(data: bytes) -> Any:
+    named = _named("text", data)
+    return named["text"] if "text" in named else {"base64": named["text_base64"]}
+
+
+def _cell(shown: dict[str, Any], name: str) -> str:
+    for found in (name, f"{name}_text", f"{name}_base64"):
+        if found in shown:
+            value = shown[found]
+            if value is None and name == "key":
+                return ""
+            if found.endswith("_base64"):
+                return f"base64:{value}"
+            return (
+                value
+                if isinstance(value, str) and (name == "key" or found != name)
+                else _encode(value).decode()
+            )
+    return ""

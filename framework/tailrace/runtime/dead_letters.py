@@ -1,0 +1,202 @@
+"""Dead letters: what a task could not handle, read again, and sent again when its cause is mended.
+
+Theory. Redriving appends the original record to the topic it came from, with a header that names its dead letter. Which
+letters that was done for stands in a topic of its own, ``<app>.redriven``, written in the same transaction as the
+records: both or neither. Who redrives first takes over the transactional id for it, which settles what an earlier one
+left open and fences one that still works, and only then reads that topic. So each letter is redriven once, whatever
+is killed and however often it is asked for. A record that fails again makes another letter, which can be redriven.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tailrace.core.errors import UnknownTopicError
+from tailrace.core.records import Headers, InputRecord, Output
+from tailrace.log.interface import Log, TopicSettings, Writer
+from tailrace.runtime.scanning import scan
+
+REDRIVEN_HEADER = "tailrace-redriven"
+"""On a record that was redriven: the topic and id of its dead letter, ``<topic>/<id>``."""
+
+_FIRST_HEADER = "tailrace-reason"
+_ID = re.compile(r"(\d+)-(\d+)")
+_AT_ONCE = 5_000
+
+
+class DeadLetter(NamedTuple):
+    """A record that was not handled, or a timer that was not: then ``topic``, ``record.key`` and ``value`` are None.
+
+    ``record`` is the original one: its key, value, timestamp and headers, at the offset of the dead letter.
+    """
+
+    partition: int
+    record: InputRecord
+    reason: str
+    error: str
+    topic: str | None
+    origin_partition: int | None
+    origin_offset: int | None
+    handler: str | None
+    actor: str | None
+    timer: str | None
+    key: str | None
+    """The key as the handler knew it, spelled out."""
+    traceback: str | None
+
+    @property
+    def id(self) -> str:
+        """Where the letter itself lies: ``<partition>-<offset>``."""
+        return f"{self.partition}-{self.record.offset}"
+
+
+class Redriven(NamedTuple):
+    """What came of a redrive: the ids of letters sent again, sent again before, and without a record to send."""
+
+    sent: list[str]
+    before: list[str]
+    without_record: list[str]
+
+
+def topic_of(app: str) -> str:
+    """The dead letters of an app."""
+    return f"{app}.dead-letters"
+
+
+def parse_id(text: str) -> tuple[int, int] | None:
+    """Partition and offset of an id; None if it is none."""
+    found = _ID.fullmatch(text)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def dead_letters(log: Log, app: str) -> Iterator[DeadLetter]:
+    """All dead letters of an app that are kept, partition after partition.
+
+    Raises:
+        UnknownTopicError: It has never run on this log.
+    """
+    topic = topic_of(app)
+    for partition in range(_partitions(log, app)):
+        for record in scan(log, topic, partition):
+            yield read(partition, record)
+
+
+def dead_letter(log: Log, app: str, partition: int, offset: int) -> DeadLetter | None:
+    """One dead letter, if it is there."""
+    if partition >= _partitions(log, app):
+        return None
+    found = next(scan(log, topic_of(app), partition, offset, offset + 1), None)
+    return None if found is None else read(partition, found)
+
+
+def read(partition: int, record: InputRecord) -> DeadLetter:
+    """A record of the dead-letter topic, taken apart."""
+    names = [name for name, _ in record.headers]
+    # The last one: the record may have been a redriven one, or come out of another app's dead letters.
+    cut = len(names) - 1 - names[::-1].index(_FIRST_HEADER) if _FIRST_HEADER in names else len(names)
+    said = {name: value.decode(errors="replace") for name, value in record.headers[cut:]}
+
+    def number(name: str) -> int | None:
+        text = said.get(name, "")
+        return int(text) if text.isdecimal() else None
+
+    return DeadLetter(
+        partition=partition,
+        record=record._replace(headers=record.headers[:cut]),
+        reason=said.get(_FIRST_HEADER, "unknown"),
+        error=said.get("tailrace-error", ""),
+        topic=said.get("tailrace-topic"),
+        origin_partition=number("tailrace-partition"),
+        origin_offset=number("tailrace-offset"),
+        handler=said.get("tailrace-handler"),
+        actor=said.get("tailrace-actor"),
+        timer=said.get("tailrace-timer"),
+        key=said.get("tailrace-key"),
+        traceback=said.get("tailrace-traceback"),
+    )
+
+
+def redriven(log: Log, app: str) -> set[str]:
+    """The ids of the letters that were redriven."""
+    topic = _done_topic(app)
+    if topic not in log.topics():
+        return set()
+    return {record.key.decode() for record in scan(log, topic, 0) if record.key is not None}
+
+
+def redrive(
+    log: Log, app: str, wanted: Callable[[DeadLetter], bool], *, now_ms: int, dry_run: bool = False
+) -> Redriven:
+    """Append the records of the wanted letters again, each where it came from, once.
+
+    A record with a key goes where murmur2 says, as from any producer: one that came from a foreign partition is mended
+    by this. One without goes to its old partition. Timestamps and headers stay. ``dry_run`` only says what would be done.
+
+    Raises:
+        UnknownTopicError: The app has never run on this log, or a topic is gone. Some may have been redriven.
+        FencedError: Somebody else has begun to redrive. What is left is left to them.
+    """
+    letters = dead_letters(log, app)
+    sent: list[str] = []
+    before: list[str] = []
+    without_record: list[str] = []
+    outcome = Redriven(sent, before, without_record)
+    _partitions(log, app)
+    if dry_run:
+        done, writer = redriven(log, app), None
+    else:
+        log.create_topic(_done_topic(app), TopicSettings(1, compacted=True))
+        writer = log.writer(f"{app}.redrive")
+        done = redriven(log, app)
+    open_: list[str] = []
+    try:
+        for letter in letters:
+            if not wanted(letter):
+                continue
+            if letter.topic is None:
+                without_record.append(letter.id)
+            elif letter.id in done:
+                before.append(letter.id)
+            elif writer is None:
+                sent.append(letter.id)
+            else:
+                _append(writer, app, letter, now_ms)
+                open_.append(letter.id)
+                if len(open_) >= _AT_ONCE:
+                    writer.commit()
+                    sent += open_
+                    open_.clear()
+        if writer is not None and open_:
+            writer.commit()
+            sent += open_
+    finally:
+        if writer is not None:
+            writer.close()
+    return outcome
+
+
+def _append(writer: Writer, app: str, letter: DeadLetter, now_ms: int) -> None:
+    assert letter.topic is not None
+    _, timestamp_ms, key, value, headers = letter.record
+    source = f"{topic_of(app)}/{letter.id}"
+    again: Headers = (*headers, (REDRIVEN_HEADER, source.encode()))
+    partition = letter.origin_partition if key is None else None
+    writer.append([Output(letter.topic, key, value, timestamp_ms, again)], partition)
+    writer.append([Output(_done_topic(app), letter.id.encode(), letter.topic.encode(), now_ms)])
+
+
+def _done_topic(app: str) -> str:
+    return f"{app}.redriven"
+
+
+def _partitions(log: Log, app: str) -> int:
+    try:
+        return log.partitions(topic_of(app))
+    except UnknownTopicError:
+        raise UnknownTopicError(
+            f"the log has no dead letters of an app {app!r}",
+            topic=topic_of(app),
+            mend="Correct the app's name or the log's folder; an app that was run has this topic.",
+        ) from None

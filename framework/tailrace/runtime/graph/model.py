@@ -1,0 +1,261 @@
+"""The graph of one or several apps: topics and streams, actors and functions, and the edges between them.
+
+A topic that two apps name is one node, which is how services are chained; everything else belongs to its app. A node's
+``id`` is its kind and name. Edges:
+
+==============  ====================================================================================
+takes           a topic or stream to the actor or function that handles it
+emits           an actor or function to a topic or stream, as far as its code shows
+sends           an actor or function to the inbox of an app; ``takes`` leads from there to the actors
+forwards        a topic to the internal one that it is repartitioned through
+late            a topic to the one that its late events go to
+dead-letters    a topic to the dead letters of its app, where what cannot be handled goes
+==============  ====================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from tailrace.core.declare.plan import ActorPlan, InputPlan, Plan, Route
+from tailrace.core.declare.topic import Edge as Declared
+from tailrace.core.declare.topic import Stream, Topic
+from tailrace.core.values.types import spell
+from tailrace.runtime.graph.reach import reached
+
+NodeKind = Literal["topic", "stream", "actor", "function", "inbox", "dead-letters"]
+EdgeKind = Literal["takes", "emits", "sends", "forwards", "late", "dead-letters"]
+
+
+class Node(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A node; ``about`` are short facts on it, for people."""
+
+    id: str
+    kind: NodeKind
+    name: str
+    apps: tuple[str, ...]
+    partitions: int | None = None
+    type: str | None = None
+    """Of the events of a topic or stream."""
+    key: str | None = None
+    about: tuple[str, ...] = ()
+
+
+class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An edge from a node to another, by their ids; ``handlers`` are the methods it stands for."""
+
+    source: str
+    target: str
+    kind: EdgeKind
+    handlers: tuple[str, ...] = ()
+
+
+class AppNote(msgspec.Struct, frozen=True):
+    """What is to be said of an app as a whole. ``own_topics`` are those it keeps for itself alone."""
+
+    name: str
+    version: str
+    partitions: int
+    on_error: str
+    own_topics: tuple[str, ...]
+
+
+class Graph(msgspec.Struct, frozen=True):
+    """Nodes and edges, each ordered and there once."""
+
+    apps: tuple[AppNote, ...]
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    def as_json(self) -> bytes:
+        """The graph in JSON, formatted."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=2)
+
+
+def graph_of(plans: Iterable[Plan]) -> Graph:
+    """The graph of some apps."""
+    drawn = _Drawn()
+    apps: list[AppNote] = []
+    for plan in plans:
+        drawn.add(plan)
+        own = (plan.changelog_topic, plan.tape_topic, plan.dead_letters_topic)
+        apps.append(AppNote(plan.app, plan.version, plan.partitions, plan.on_error, own))
+    return Graph(tuple(apps), drawn.nodes(), drawn.edges())
+
+
+class _Drawn:
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._edges: dict[tuple[str, str, EdgeKind], dict[str, None]] = {}
+        self._plan: Plan
+
+    def nodes(self) -> tuple[Node, ...]:
+        order = list(NodeKind.__args__)  # type: ignore[attr-defined]  # a Literal has them
+        return tuple(sorted(self._nodes.values(), key=lambda node: (order.index(node.kind), node.name)))
+
+    def edges(self) -> tuple[Edge, ...]:
+        return tuple(
+            Edge(source, target, kind, tuple(handlers))
+            for (source, target, kind), handlers in sorted(self._edges.items(), key=lambda one: one[0])
+        )
+
+    def add(self, plan: Plan) -> None:
+        self._plan = plan
+        inputs = {one.name: one for one in plan.inputs}
+        for topic in plan.topics.values():
+            self._topic(topic, inputs.get(topic.name))
+        for stream in plan.streams:
+            self._node(
+                Node(_stream(plan, stream), "stream", stream.name, (plan.app,), None, stream.type_name)
+            )
+        for actor in plan.actors:
+            self._node(
+                Node(
+                    _id("actor", plan.app, actor.name), "actor", actor.name, (plan.app,), about=_about(actor)
+                )
+            )
+        if plan.inbox_topic is not None:
+            self._node(
+                Node(_id("inbox", plan.inbox_topic), "inbox", plan.inbox_topic, (plan.app,), plan.partitions)
+            )
+        for one in plan.inputs:
+            self._input(one)
+        for stream, routes in zip(plan.streams, plan.routes_of_stream, strict=True):
+            for route in routes:
+                self._taken(_stream(plan, stream), route)
+        for actor in plan.actors:
+            for message in actor.messages.values():
+                self._taken(_id("inbox", str(plan.inbox_topic)), message.route)
+            for route in (*actor.event_timers.values(), *actor.processing_timers.values()):
+                self._emitted(route)
+
+    def _topic(self, topic: Topic[Any, Any], taken: InputPlan | None) -> None:
+        app, id_ = self._plan.app, _id("topic", topic.name)
+        key = None if topic.key_of is None else f"{_key(topic)}: {spell(topic.key_type)}"
+        about = () if taken is None else _times(taken)
+        partitions = self._plan.partitions if taken is not None else topic.partitions
+        known = self._nodes.get(id_)
+        if known is not None:
+            self._nodes[id_] = msgspec.structs.replace(
+                known,
+                apps=(*known.apps, app),
+                partitions=partitions if taken is not None else known.partitions,
+                about=(*known.about, *(fact for fact in about if fact not in known.about)),
+            )
+            return
+        self._node(Node(id_, "topic", topic.name, (app,), partitions, topic.type_name, key, about))
+
+    def _input(self, one: InputPlan) -> None:
+        if one.is_inbox:
+            return
+        source = _id("topic", one.name)
+        for route in one.routes:
+            if one.repartitioned:
+                self._edge(source, _id("topic", route.name), "forwards")
+            else:
+                self._taken(source, route)
+        if one.late_topic is not None:
+            self._edge(source, _id("topic", one.late_topic.name), "late")
+        if one.on_error == "dead-letter":
+            name = self._plan.dead_letters_topic
+            self._node(
+                Node(
+                    _id("dead-letters", name), "dead-letters", name, (self._plan.app,), self._plan.partitions
+                )
+            )
+            self._edge(source, _id("dead-letters", name), "dead-letters")
+
+    def _taken(self, source: str, route: Route) -> None:
+        self._edge(source, self._owner(route), "takes", route.name)
+        self._emitted(route)
+
+    def _emitted(self, route: Route) -> None:
+        plan, owner = self._plan, self._owner(route)
+        cls = None if route.target is None else route.target.cls
+        for one in reached(route.call, cls, _edges_of(plan)):
+            if isinstance(one, Declared):
+                target = _id("stream", plan.app, one.name) if one.is_stream else _id("topic", one.name)
+                self._edge(owner, target, "emits", route.name)
+            elif plan.inbox_topic is not None:
+                self._edge(owner, _id("inbox", plan.inbox_topic), "sends", route.name)
+
+    def _owner(self, route: Route) -> str:
+        plan = self._plan
+        if route.target is not None:
+            return _id("actor", plan.app, route.target.name)
+        id_ = _id("function", plan.app, route.name)
+        self._node(Node(id_, "function", route.name, (plan.app,)))
+        return id_
+
+    def _node(self, node: Node) -> None:
+        self._nodes.setdefault(node.id, node)
+
+    def _edge(self, source: str, target: str, kind: EdgeKind, handler: str | None = None) -> None:
+        handlers = self._edges.setdefault((source, target, kind), {})
+        if handler is not None:
+            handlers[handler] = None
+
+
+def _edges_of(plan: Plan) -> Callable[[object], bool]:
+    """Whether an object is something that a handler of this app emits or sends to."""
+    topics = {id(topic) for topic in plan.topics.values()} | {id(stream) for stream in plan.streams}
+    takers = {id(actor.cls) for actor in plan.actors if actor.messages}
+
+    def wanted(one: object) -> bool:
+        return id(one) in topics or id(one) in takers
+
+    return wanted
+
+
+def _id(*parts: str) -> str:
+    return ":".join(parts)
+
+
+def _stream(plan: Plan, stream: Stream[Any]) -> str:
+    return _id("stream", plan.app, stream.name)
+
+
+def _key(topic: Topic[Any, Any]) -> str:
+    key = topic.settings.key
+    if isinstance(key, str):
+        return key
+    if isinstance(key, tuple):
+        return ", ".join(key)  # pyright: ignore[reportUnknownArgumentType]  # a declared key is a tuple of names
+    return getattr(key, "__name__", "key").replace("<lambda>", "a function")
+
+
+def _times(one: InputPlan) -> tuple[str, ...]:
+    assert one.topic is not None
+    time = one.topic.settings.event_time
+    known = {"record": "time of the record", "arrival": "time of arrival"}
+    facts = [known.get(one.time_kind) or f"time {time if isinstance(time, str) else 'by a function'}"]
+    if one.out_of_order_ms:
+        facts.append(f"out of order by {_spelled(one.out_of_order_ms)}")
+    facts += {"none": ["no watermark"], "upstream": ["upstream's watermark"]}.get(one.watermark, [])
+    if one.late != "handle":
+        facts.append("late ones dropped" if one.late == "drop" else "late ones routed")
+    return tuple(facts)
+
+
+def _about(actor: ActorPlan) -> tuple[str, ...]:
+    return tuple(_facts(actor))
+
+
+def _facts(actor: ActorPlan) -> Iterator[str]:
+    key = spell(actor.key_codec.type)
+    yield f"key {key}"
+    for timers, kind in ((actor.event_timers, "timer"), (actor.processing_timers, "processing timer")):
+        for family in timers:
+            yield f"{kind} {family}" if family else f"unnamed {kind}"
+    for query in actor.queries:
+        yield f"query {query}"
+
+
+def _spelled(milliseconds: int) -> str:
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if milliseconds % size == 0:
+            return f"{milliseconds // size}{unit}"
+    return f"{milliseconds}ms"

@@ -1,0 +1,41 @@
+"""Reading what a partition holds now, from one offset to another: no position is kept, and nothing is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tailrace.core.records import InputRecord
+from tailrace.log.interface import Log, TopicPartition
+
+_AT_ONCE = 2_000
+
+
+def scan(
+    log: Log, topic: str, partition: int, start: int | None = None, stop: int | None = None
+) -> Iterator[InputRecord]:
+    """The committed records with ``start <= offset < stop``; by default all that there are at the call.
+
+    Offsets that are not kept any more, or not yet, are left out.
+
+    Raises:
+        UnknownTopicError: There is no such topic or partition.
+        OffsetGoneError: Retention has overtaken the reading.
+    """
+    first, end = log.start_offset(topic, partition), log.end_offset(topic, partition)
+    position = first if start is None else max(start, first)
+    stop = end if stop is None else min(stop, end)
+    if position >= stop:
+        return
+    reader = log.reader({TopicPartition(topic, partition): position})
+    try:
+        while position < stop:
+            fetch = reader.fetch(topic, partition, _AT_ONCE)
+            for record in fetch.records:
+                if record.offset >= stop:
+                    return
+                yield record
+            if not fetch.records and not fetch.unread:
+                return  # what is left is hidden by an open transaction, or was never committed
+            position = fetch.next_offset
+    finally:
+        reader.close()

@@ -1,0 +1,53 @@
+"""Runs commands in this process, as the command line would."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from click.testing import CliRunner
+
+from tailrace.cli.main import execute
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.scanning import scan
+
+SHOP = "tests.cli.shop:app"
+
+
+class Ended(NamedTuple):
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[Any]:
+        """Its output as JSON lines."""
+        return [msgspec.json.decode(line) for line in self.out.splitlines()]
+
+
+def run(*arguments: object, stdin: bytes = b"") -> Ended:
+    with CliRunner().isolation(input=stdin) as streams:
+        code = execute([str(one) for one in arguments])
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return Ended(code, streams[0].getvalue().decode(), streams[1].getvalue().decode())
+
+
+def done(*arguments: object, stdin: bytes = b"") -> Ended:
+    """Run a command that has to succeed."""
+    ended = run(*arguments, stdin=stdin)
+    assert ended.code == 0, ended.err
+    return ended
+
+
+def records(folder: Path, topic: str) -> list[Any]:
+    """All records of a topic, with their partitions."""
+    log = EmbeddedLog(folder, create=False)
+    try:
+        return [(number, one) for number in range(log.partitions(topic)) for one in scan(log, topic, number)]
+    finally:
+        log.close()

@@ -1,0 +1,175 @@
+"""``tailrace dead-letters``: list, show, redrive, on what a real run could not handle."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+import pytest
+
+from tailrace.core.records import Output
+from tailrace.log.embedded import EmbeddedLog
+from tests.cli import shop
+from tests.cli.commands import SHOP, done, records, run
+from tests.cli.shop import Purchase
+
+
+@pytest.fixture(autouse=True)
+def quiet_logs():
+    """A run sets up the logs of its process; this one's are pytest's."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield
+    for handler in before:
+        if handler not in root.handlers:
+            root.addHandler(handler)
+    root.setLevel(level)
+
+
+@pytest.fixture
+def ran(tmp_path):
+    """A run over three purchases that cannot be handled, one that can, one that is no purchase, one timer that fails."""
+    path = tmp_path / "log"
+    done("log", "create", "--app", SHOP, "--log", path)
+    events = [
+        Purchase("a", 1, 13),
+        Purchase("b", 2, 13),
+        Purchase("a", 3, 4),
+        Purchase("c", 4, 13),
+        Purchase("d", 5, 1, "timer"),
+    ]
+    lines = b"\n".join(map(shop.purchases.encode, events))
+    done("log", "append", "purchases", "--app", SHOP, "--log", path, stdin=lines)
+    log = EmbeddedLog(path)
+    log.append("purchases", b"e", b"no purchase", 5, (("trace", b"7"),))
+    log.close()
+    go(path)
+    return path
+
+
+def go(path):
+    done("run", SHOP, "--until-end", "--log", path, "--state", path.parent / "state")
+
+
+def listed(path, *arguments):
+    return done("dead-letters", "list", "shop", "--json", *arguments, "--log", path).lines
+
+
+def redrive(path, *arguments):
+    return msgspec.json.decode(done("dead-letters", "redrive", SHOP, "--json", *arguments, "--log", path).out)
+
+
+def totals(path):
+    return sorted(record.value for _, record in records(path, "totals"))
+
+
+def test_dead_letters_are_listed_with_reason_and_origin(ran) -> None:
+    found = listed(ran)
+    assert sorted((one["reason"], one["topic"] or "a timer") for one in found) == [
+        ("handler-failed", "a timer"),
+        ("handler-failed", "purchases"),
+        ("handler-failed", "purchases"),
+        ("handler-failed", "purchases"),
+        ("undecodable", "purchases"),
+    ]
+    assert len(listed(ran, "--reason", "undecodable")) == 1
+    text = done("dead-letters", "list", "shop", "--log", ran)
+    assert "ValueError: 13 brings bad luck" in text.out
+    assert "timer of Customer" in text.out
+    assert text.err == "5 dead letters: 4 handler-failed, 1 undecodable.\n"
+
+
+def test_a_dead_letter_is_shown_with_its_record_and_traceback(ran) -> None:
+    id_ = next(one["id"] for one in listed(ran) if one["key"] == "b")
+    shown = done("dead-letters", "show", SHOP, id_, "--log", ran).out
+    assert "reason:   handler-failed" in shown
+    assert "handler:  Customer.bought" in shown
+    assert "key:      b" in shown
+    assert '"cents":13' in shown
+    assert "redriven: no" in shown
+    assert "brings bad luck" in shown.splitlines()[-1]
+    assert "Traceback" in shown
+    (said,) = done("dead-letters", "show", SHOP, id_, "--json", "--log", ran).lines
+    assert said["record"]["value"]["cents"] == 13
+    assert said["origin_offset"] is not None
+
+
+def test_what_is_redriven_is_handled_once_however_often_it_is_asked_for(ran, monkeypatch) -> None:
+    before = totals(ran)
+    monkeypatch.setattr(shop, "REFUSED", set())
+    first = redrive(ran, "--reason", "handler-failed")
+    assert (len(first["sent"]), first["before"], len(first["without_record"])) == (3, [], 1)
+    again = redrive(ran, "--reason", "handler-failed")
+    assert (again["sent"], sorted(again["before"])) == ([], sorted(first["sent"]))
+    go(ran)
+    # Event time has gone on: one of the three is late now, and goes where its app wants late ones.
+    assert len(totals(ran)) + len(records(ran, "late-purchases")) == len(before) + 3
+    assert b'{"customer":"a","cents":17}' in totals(ran)
+    assert len(listed(ran)) == 5
+    assert len(listed(ran, "--pending")) == 2
+
+
+def test_a_redriven_record_is_the_original_and_says_that_it_was(ran) -> None:
+    (letter,) = listed(ran, "--reason", "undecodable")
+    assert redrive(ran, "--id", letter["id"])["sent"] == [letter["id"]]
+    (first, again) = [record for _, record in records(ran, "purchases") if record.value == b"no purchase"]
+    assert again.headers == (
+        ("trace", b"7"),
+        ("tailrace-redriven", f"shop.dead-letters/{letter['id']}".encode()),
+    )
+    assert again._replace(offset=0, headers=()) == first._replace(offset=0, headers=())
+
+
+def test_a_record_that_fails_again_makes_another_letter_that_can_be_redriven(ran) -> None:
+    (letter,) = listed(ran, "--reason", "undecodable")
+    redrive(ran, "--id", letter["id"])
+    go(ran)
+    old, new = listed(ran, "--reason", "undecodable")
+    assert (old["redriven"], new["redriven"]) == (True, False)
+    assert redrive(ran, "--id", new["id"])["sent"] == [new["id"]]
+    found = [record for _, record in records(ran, "purchases") if record.value == b"no purchase"]
+    assert [name for name, _ in found[-1].headers] == ["trace", "tailrace-redriven", "tailrace-redriven"]
+
+
+def test_a_dry_run_changes_nothing(ran) -> None:
+    before = done("log", "list", "--json", "--log", ran).out
+    would = redrive(ran, "--all", "--dry-run")
+    assert len(would["sent"]) == 4
+    assert done("log", "list", "--json", "--log", ran).out == before
+    said = done("dead-letters", "redrive", SHOP, "--all", "--dry-run", "--log", ran).out
+    assert said.startswith("4 dead letters would be redriven.\n1 dead letter came from timers")
+
+
+def test_a_record_without_a_key_goes_back_to_its_partition(tmp_path) -> None:
+    path = tmp_path / "log"
+    done("log", "create", "--app", SHOP, "--log", path)
+    log = EmbeddedLog(path)
+    log.append_all([Output("purchases", None, b"x", 5)], 1)
+    log.close()
+    go(path)
+    redrive(path, "--all")
+    assert [number for number, _ in records(path, "purchases")] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["redrive", "shop"], 2, "Say which dead letters: --id, --reason, or --all."),
+        (["redrive", "shop", "--all", "--id", "0-1"], 2, "Say which dead letters"),
+        (["redrive", "shop", "--id", "17"], 2, "'17' is no id of a dead letter; one looks like 2-17."),
+        (["redrive", "shop", "--id", "0-99"], 1, "there is no dead letter 0-99"),
+        (["show", "shop", "0-99"], 1, "there is no dead letter 0-99"),
+        (["show", "shop", "99-0"], 1, "there is no dead letter 99-0"),
+        (["show", "shop", "x"], 2, "no id of a dead letter"),
+        (["list", "nosuch"], 1, "no dead letters of an app 'nosuch'"),
+        (["list", "nowhere:app"], 2, "there is no module 'nowhere'"),
+        (["list"], 2, "Missing argument 'APP'"),
+    ],
+)
+def test_wrong_arguments_are_told_in_one_line(tmp_path, arguments, code, said) -> None:
+    path = tmp_path / "log"
+    done("log", "create", "--app", SHOP, "--log", path)
+    ended = run("dead-letters", *arguments, "--log", path)
+    assert ended.code == code
+    (line,) = ended.err.splitlines()
+    assert said in line

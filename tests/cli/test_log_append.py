@@ -1,0 +1,247 @@
+"""``tailrace log append``: what goes into a topic, typed or raw, and what becomes of broken lines."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import types
+
+import msgspec
+import pytest
+
+from tailrace.core.values.partitioner import partition_of
+from tests.cli.commands import SHOP, done, records, run
+from tests.cli.shop import Purchase, visits
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "log"
+    done("log", "create", "--app", SHOP, "--log", path)
+    done("log", "create", "raw", "--partitions", 3, "--log", path)
+    return path
+
+
+def append(folder, topic, *arguments, stdin=b""):
+    return run("log", "append", topic, "--log", folder, *arguments, stdin=stdin)
+
+
+def kept(path):
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+
+
+def test_an_app_s_events_are_encoded_keyed_and_routed_as_it_does(folder) -> None:
+    lines = b"".join(b'{"cents":5, "at_ms":%d,"customer":"c%d"}\n' % (at, at % 7) for at in range(40))
+    ended = append(folder, "purchases", "--app", SHOP, stdin=lines)
+    assert (ended.code, ended.err) == (0, "40 records appended to purchases.\n")
+    found = records(folder, "purchases")
+    assert len(found) == 40
+    assert {number for number, _ in found} == {0, 1, 2}
+    for number, record in found:
+        event = msgspec.json.decode(record.value, type=Purchase)
+        assert record.key == event.customer.encode()
+        assert number == partition_of(record.key, 3)
+        assert record.timestamp_ms == event.at_ms
+        assert record.value == msgspec.json.encode(event)
+
+
+def test_csv_is_read_as_the_types_that_are_declared(folder) -> None:
+    rows = b"at,customer\n2013-01-01T05:17:00Z,12\n"
+    assert append(folder, "visits", "--app", SHOP, "--format", "csv", stdin=rows).code == 0
+    ((number, record),) = records(folder, "visits")
+    assert record.key == (12).to_bytes(8, "big")
+    assert number == partition_of(record.key, 3)
+    assert visits.decode(record.value).customer == 12
+    assert record.timestamp_ms == 1_357_017_420_000
+
+
+def test_an_empty_cell_is_a_missing_field(folder) -> None:
+    rows = b"customer,at_ms,cents,note\na,1,2,\n,1,2,x\n"
+    ended = append(
+        folder, "purchases", "--app", SHOP, "--format", "csv", "--rejects", folder / "r", stdin=rows
+    )
+    ((_, record),) = records(folder, "purchases")
+    assert msgspec.json.decode(record.value)["note"] == ""
+    assert "Object missing required field `customer`" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"not json", "malformed"),
+        (b'{"customer":"a","at_ms":1}', "missing required field `cents`"),
+        (b'{"customer":1,"at_ms":1,"cents":1}', "Expected `str`"),
+        (b'{"customer":"a","at_ms":99999999999999999,"cents":1}', "is outside of"),
+        (b'{"customer":"\xff","at_ms":1,"cents":1}', "utf-8"),
+        (
+            b'{"customer":"a","at_ms":1,"cents":1,"note":"' + b"x" * (1 << 20) + b'"}',
+            "and the log takes 1048576",
+        ),
+    ],
+)
+def test_a_broken_line_is_counted_kept_aside_and_reported_and_the_rest_goes_on(
+    folder, tmp_path, line, why
+) -> None:
+    good = b'{"customer":"a","at_ms":1,"cents":1}'
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(b"\n".join([good, b"", line, good]))
+    ended = append(folder, "purchases", source, "--app", SHOP)
+    assert ended.code == 0
+    assert ended.err.startswith("2 records appended to purchases.\n1 broken line is kept aside in ")
+    assert why in ended.err
+    (one,) = kept(tmp_path / "in.jsonl.rejected.jsonl")
+    assert one["line"] == 3
+    assert why in one["error"]
+    assert "base64" in one or one["text"].encode() == line
+    assert len(records(folder, "purchases")) == 2
+
+
+def test_csv_rows_that_do_not_fit_lose_nothing_of_their_text(folder, tmp_path) -> None:
+    rows = [b"customer,at_ms,cents", b"a,1,2", b"b,1", b"c,1,2,3", b"d\xff,1,2", b'e,1,"2', b"f,1,2"]
+    side = tmp_path / "side"
+    append(folder, "raw", "--key", "customer", "--format", "csv", "--rejects", side, stdin=b"\n".join(rows))
+    found = [record.value for _, record in records(folder, "raw")]
+    broken = kept(side)
+    assert [one["line"] for one in broken] == [3, 4, 5]
+    assert [one.get("text") for one in broken[:2]] == ["b,1\n", "c,1,2,3\n"]
+    # A quote that is never closed makes one cell of all that follows: it is still there, in the record.
+    assert found[0] == b'{"customer":"a","at_ms":"1","cents":"2"}'
+    assert found[1] == b'{"customer":"e","at_ms":"1","cents":"2\\nf,1,2"}'
+
+
+def test_strict_stops_at_the_first_broken_line(folder, tmp_path) -> None:
+    lines = b'{"customer":"a"}\nbroken\n{"customer":"b"}\n'
+    ended = append(folder, "raw", "--key", "customer", "--strict", "--rejects", tmp_path / "r", stdin=lines)
+    assert ended.code == 1
+    assert "1 record appended" in ended.err
+    assert len(records(folder, "raw")) == 1
+
+
+def test_raw_lines_stay_as_they_are_and_are_keyed_by_fields(folder, tmp_path) -> None:
+    lines = b'{"a": {"b": "x"}, "n": 7, "t": "2013-01-01T00:00:00Z"}\n'
+    append(folder, "raw", "--key", "a.b", "--timestamp", "t", stdin=lines)
+    append(folder, "raw", "--key", "n", stdin=lines)
+    append(folder, "raw", "--key", "a.b", "--key", "n", stdin=lines)
+    append(folder, "raw", stdin=lines)
+    found = [record for _, record in records(folder, "raw")]
+    assert {record.key for record in found} == {b"x", (7).to_bytes(8, "big"), b'["x",7]', None}
+    assert {record.value for record in found} == {lines.strip()}
+    assert min(record.timestamp_ms for record in found) == 1_356_998_400_000
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"{}", "the key 'k' is missing"),
+        (b'{"k": 1.5}', "neither text nor an integer"),
+        (b'{"k": true}', "neither text nor an integer"),
+        (b'{"k": 99999999999999999999}', "does not fit 64 bits"),
+        (b'{"k": 1, "t": "soon"}', "'soon', which is no instant"),
+        (b'{"k": 1, "t": "2013-01-01T00:00:00"}', "which is no instant"),
+        (b'{"k": 1}', "the timestamp 't' is missing"),
+        (b"[1]", "the key 'k' is missing"),
+        (b"[" * 100_000, "ecursion"),
+    ],
+)
+def test_a_raw_line_without_its_key_or_time_is_broken(folder, tmp_path, line, why) -> None:
+    ended = append(folder, "raw", "--key", "k", "--timestamp", "t", "--rejects", tmp_path / "r", stdin=line)
+    assert why in ended.err
+    assert records(folder, "raw") == []
+
+
+def test_the_report_can_be_read_by_a_machine(folder, tmp_path) -> None:
+    side = tmp_path / "r"
+    ended = append(folder, "raw", "--json", "--rejects", side, stdin=b"1\n2\nx\n")
+    assert ended.lines == [{"topic": "raw", "appended": 2, "broken": 1, "kept": [str(side)]}]
+
+
+def test_broken_lines_that_cannot_be_kept_stop_the_append(folder, tmp_path) -> None:
+    ended = append(folder, "raw", "--rejects", tmp_path / "no" / "r", stdin=b"1\nx\n2\n")
+    assert ended.code == 1
+    assert "name a place for them with --rejects" in ended.err
+
+
+@pytest.mark.parametrize("header", [b"", b"a,a\n", b"a,,b\n"])
+def test_a_csv_file_without_a_header_is_refused(folder, header) -> None:
+    ended = append(folder, "raw", "--format", "csv", stdin=header)
+    assert ended.code == 1
+    assert "names its columns" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["nosuch"], 1, "there is no such topic in the log"),
+        (["purchases", "--app", SHOP, "--key", "x"], 2, "leave --key out"),
+        (["raw", "--app", SHOP], 2, "declares no topic 'raw', but late-purchases, purchases"),
+        (["raw", "--app", "nowhere:app"], 2, "no module 'nowhere'"),
+        (["raw", "/no/such/file"], 2, "does not exist"),
+        (["raw", "--format", "xml"], 2, "'xml' is not one of"),
+        ([], 2, "Missing argument 'TOPIC'"),
+    ],
+)
+def test_wrong_arguments_are_told_in_one_line(folder, arguments, code, said) -> None:
+    ended = run("log", "append", *arguments, "--log", folder)
+    assert ended.code == code
+    assert said in ended.err.splitlines()[-1]
+    assert "Traceback" not in ended.err
+
+
+class FakeParquet:
+    """What is used of pyarrow.parquet, which is an extra and not there in the tests' environment."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        self.rows = msgspec.json.decode(file.read())
+
+    def iter_batches(self, batch_size: int):
+        assert batch_size
+        for row in self.rows:
+            yield types.SimpleNamespace(to_pylist=lambda row=row: [row])
+
+
+@pytest.fixture
+def import_module(monkeypatch):
+    genuine = importlib.import_module
+
+    def become(found):
+        def replaced(name, package=None):
+            if name != "pyarrow.parquet":
+                return genuine(name, package)
+            if found is None:
+                raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
+            return found
+
+        monkeypatch.setattr(importlib, "import_module", replaced)
+
+    return become
+
+
+def test_parquet_rows_are_events_and_their_nulls_are_missing_fields(folder, tmp_path, import_module) -> None:
+    source = tmp_path / "in.parquet"
+    good = {"customer": "a", "at_ms": 1, "cents": 2, "note": None}
+    source.write_bytes(msgspec.json.encode([good, {**good, "customer": None}, good]))
+    import_module(types.SimpleNamespace(ParquetFile=FakeParquet))
+    ended = append(folder, "purchases", source, "--app", SHOP)
+    assert ended.code == 0
+    assert "2 records appended" in ended.err
+    (one,) = kept(tmp_path / "in.parquet.rejected.jsonl")
+    assert one["line"] == 2
+
+
+def test_parquet_without_pyarrow_says_what_to_install(folder, tmp_path, import_module) -> None:
+    import_module(None)
+    (tmp_path / "in.parquet").write_bytes(b"PAR1")
+    ended = append(folder, "raw", tmp_path / "in.parquet")
+    assert ended.code == 1
+    assert "pip install 'tailrace[parquet]'" in ended.err.splitlines()[-1]
+
+
+def test_a_file_that_is_no_parquet_is_told_in_one_line(folder, tmp_path, import_module) -> None:
+    def refuse(file):
+        raise ValueError("Parquet magic bytes\nnot found")
+
+    import_module(types.SimpleNamespace(ParquetFile=refuse))
+    (tmp_path / "in.parquet").write_bytes(b"x")
+    ended = append(folder, "raw", tmp_path / "in.parquet")
+    assert ended.code == 1
+    assert "cannot be read after row 0: Parquet magic bytes not found" in ended.err
