@@ -74,9 +74,16 @@ def build(variant: Variant) -> Model:
     if variant.inputs > 1:
         marks: Any = {"events": True, "punctuated": punctuated, "generator": Lagging()}
         watermark = marks.get(variant.watermark, variant.watermark)
+        late_changes = app.topic("late-changes", Change, key="key", event_time="at")
         topics.append(
             app.topic(
-                "changes", Change, key="key", event_time="at", out_of_order=out_of_order, watermark=watermark
+                "changes",
+                Change,
+                key="key",
+                event_time="at",
+                out_of_order=out_of_order,
+                watermark=watermark,
+                late=late_changes if variant.late == "route" else late,
             )
         )
     if variant.inputs > 2:
@@ -136,10 +143,10 @@ def build(variant: Variant) -> Model:
         @tr.process(*for_rich, side)
         def handled(self, event: Any, ctx: tr.Context[str]) -> None:
             if isinstance(event, Chained):
-                self.observe(ctx, f"chained {event.level}")
+                self.observe(ctx, f"chained {event.level}", event.program)
                 self.run(event.program, ctx, model, event.level)
                 return
-            self.observe(ctx, "event")
+            self.observe(ctx, "event", event.program)
             if isinstance(event, Change):
                 self.box = event.box
                 event.box.items.append(self.n)
@@ -197,14 +204,14 @@ def build(variant: Variant) -> Model:
 
             @tr.process(events)
             def handled(self, event: Event, ctx: tr.Context[str]) -> None:
-                self.observe(ctx, "event")
+                self.observe(ctx, "event", event.program)
                 self.run(event.program, ctx, model)
 
         else:
 
             @tr.process(*taken[:2])
             def handled_two(self, event: Any, ctx: tr.Context[str]) -> None:
-                self.observe(ctx, "event")
+                self.observe(ctx, "event", event.program)
                 self.run(event.program, ctx, model)
 
         @tr.process(side)
@@ -244,7 +251,7 @@ def build(variant: Variant) -> Model:
 
             @tr.on_message
             def pinged(self, message: Ping, ctx: tr.Context[str]) -> None:
-                self.observe(ctx, "ping")
+                self.observe(ctx, "ping", message.program)
                 self.run(message.program, ctx, model)
 
     model = Model(app, tuple(topics), Rich, Plain)

@@ -85,7 +85,9 @@ class Interpreter:
 
     __slots__ = ()
 
-    def observe(self: Any, ctx: tr.Context[str], tag: str) -> None:
+    def observe(self: Any, ctx: tr.Context[str], tag: str, program: Program = ()) -> None:
+        if program and program[0].kind == "quiet":
+            return  # so that a handler may change a timer or an entry and nothing else
         seen = (
             self.digest,
             tag,
@@ -111,6 +113,9 @@ class Interpreter:
 
     def no_such(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
         self.n += 1
+
+    def op_quiet(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
+        pass
 
     # --- outputs, randomness ---
 
@@ -258,6 +263,9 @@ class RichInterpreter(Interpreter):
 
     def op_union(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
         self.some = (None, op.a, "text", [op.b])[op.a % 4]
+
+    def op_fail_rich(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
+        raise ValueError(f"told to fail at {at}")
 
     # maps
 

@@ -35,7 +35,7 @@ OUTPUTS = ("emit", "emit", "note", "chain", "chain")
 CHANCE = ("random", "uuid")
 MESSAGES = ("send", "send-self")
 ENDS = ("clear", "clear-set", "clear-map")
-FAILURES = ("fail", "fail-odd", "wrong-value", "flaky")
+FAILURES = ("fail", "fail-rich", "fail-odd", "wrong-value", "flaky")
 
 _WEIGHTS: tuple[tuple[tuple[str, ...], int], ...] = (
     (PLAIN_STATE, 4),
@@ -79,7 +79,8 @@ class Programmer:
         """A program of up to six operations, shorter the deeper it stands."""
         random = self.random
         length = random.randint(0, max(1, 5 - 2 * depth))
-        return tuple(self._op(kind, depth) for kind in random.choices(self._kinds, self._odds, k=length))
+        ops = tuple(self._op(kind, depth) for kind in random.choices(self._kinds, self._odds, k=length))
+        return (Op("quiet"), *ops) if random.random() < 0.1 else ops
 
     def _op(self, kind: str, depth: int) -> Op:
         random = self.random

@@ -79,7 +79,7 @@ class Feed:
             processing_time=clock,
         )
         if variant.on_error == "stop":
-            self.programmer.without("fail", "fail-odd", "wrong-value")
+            self.programmer.without("fail", "fail-rich", "fail-odd", "wrong-value")
         self.spread_ms = random.choice((0, 300, 2_000, 8_000))
         self.step_ms = random.choice((0, 50, 700, 3_000))
         self.keys = KEYS[: random.choice((1, 3, len(KEYS)))]

@@ -47,7 +47,9 @@ def check_seed(seed: int, trace: list[str]) -> None:
     trace.append(str(variant))
     model = build(variant)
     records: Records = {}
-    Feed(model, variant, random, most=random.choice((5, 30, 60)), clock=False).fill(records)
+    Feed(model, variant, random, most=random.choice((5, 5, 30, 30, 60, 60, 60, 500)), clock=False).fill(
+        records
+    )
     for partition in range(variant.partitions):
         runs = [
             independent(

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import replay_record
 from tailrace.core.engine.task import Task
-from tailrace.state import MemoryStore
+from tailrace.state import MemoryStore, RocksStore, StateIdentity
 from tests.proof.apps import Variant, build
 from tests.proof.operations import Chance, Model
 from tests.proof.runs import LINEAGE, Committed, First, assert_equal, follow
 from tests.proof.seeds import Feed, Records, pick, settings_of, told, variant_of
 
 
+SIZES = (4, 4, 15, 15, 15, 40, 40, 40, 40, 300)
+"""Records per input: mostly few, so that there can be many seeds."""
+
+
 def first_run(model: Model, variant: Variant, random: Random, log: Records, trace: list[str]) -> First:
     """A run in which anything may happen."""
-    Feed(model, variant, random, most=random.choice((4, 15, 40))).fill(log)
+    Feed(model, variant, random, most=random.choice(SIZES)).fill(log)
     flaky = random.choice((0.0, 0.3))
     Chance.fires = staticmethod(lambda: random.random() < flaky)
     try:
@@ -57,6 +63,11 @@ def check_seed(seed: int, trace: list[str]) -> None:
         plan, number, then = run.plan, run.partition, run.committed
         assert_equal(then, replayed(plan, number, then.tapes, log, random), "replay")
         assert_equal(then, follow(plan, number, then.tapes, log, random, trace), "other batching")
+        if seed % 20 == 0:  # the same on disk; fewer, as each opens a database
+            with TemporaryDirectory() as folder:
+                store = RocksStore(Path(folder) / "state", StateIdentity(plan.app, number))
+                assert_equal(then, follow(plan, number, then.tapes, log, random, trace, store), "on disk")
+                store.close()
 
 
 def test_the_same_causes_give_the_same_bytes_whatever_the_batching_and_wherever_a_crash_struck(

@@ -1,0 +1,236 @@
+"""Mistakes put into the framework on purpose, each with the law whose check must notice.
+
+A mutation replaces one piece of a module's source, which must be there exactly once: when the code changes, the
+mutation has to be brought up to date, and the test says so. It is run in a process of its own::
+
+    python -m tests.proof.mutations <name>
+
+which ends with 0 if the law's check fails as it should, and with 1 if it holds on broken code.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import types
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Mutation(NamedTuple):
+    """One mistake: in which module, what stands there, and what is put in its place."""
+
+    law: int
+    module: str
+    before: str
+    after: str
+
+
+MUTATIONS: dict[str, Mutation] = {
+    # 1: state is a function of log, tape and code
+    "randomness-from-the-process": Mutation(
+        1, "core.handling.context", "drawn = self._draw().to_bytes(8", "drawn = (self._draw() ^ id(self)).to_bytes(8"
+    ),
+    "a-skip-that-is-not-on-the-tape": Mutation(
+        1, "core.engine.units", "self.tape.skips.append(tape.Skip(number, at, list(headers)))", "pass"
+    ),
+    "an-idle-input-that-is-not-on-the-tape": Mutation(
+        1, "core.engine.task", "self._tape.cause(tape.IDLE, number, 1)", "pass"
+    ),
+    # 2: one key, one owner
+    "no-look-at-the-partition-of-a-key": Mutation(
+        2, "core.engine.tables", "if cells.partitions > 1 and partition_of(", "if cells.partitions > 9 and partition_of("
+    ),
+    "a-writer-that-is-not-fenced": Mutation(
+        2, "testing.memory_log", "if not self._log.is_holder(self):\n            raise", "if False:\n            raise"
+    ),
+    # 3: nothing is visible until it is committed; a crash loses nothing and repeats nothing
+    "outputs-outside-of-the-transaction": Mutation(
+        3, "runtime.slices", "            self.writer.append(outputs)", "            self.writer._log.append_all(outputs)"
+    ),
+    "the-store-written-before-the-log": Mutation(
+        3,
+        "runtime.partition",
+        "                ends = slices.writer.commit(",
+        "                self._store.write(batch.rows, StoreCut(FORMAT, 0, 0, batch.cut).encode())\n"
+        "                ends = slices.writer.commit(",
+    ),
+    "an-unknown-outcome-taken-for-none": Mutation(
+        3,
+        "runtime.partition",
+        "                self.lifecycle.on(Event.OUTCOME_UNKNOWN)\n                self._drop()\n                return",
+        "                slices.committed()\n                self.lifecycle.on(Event.COMMITTED)\n                return",
+    ),
+    "a-store-that-is-not-brought-to-the-end": Mutation(
+        3, "runtime.restore", "            while position < end:", "            while position < end and held.core is None:"
+    ),
+    "rows-that-are-not-in-the-changelog": Mutation(
+        3, "runtime.slices", "for row, value in batch.rows.items()]", "for row, value in batch.rows.items() if value]"
+    ),
+    "a-restore-that-stops-short": Mutation(
+        3,
+        "runtime.restore",
+        "        end = self.log.end_offset(*self.changelog)\n        before",
+        "        end = self.log.end_offset(*self.changelog) - 3\n        before",
+    ),
+    # 4: the core reads no clock
+    "a-clock-in-the-core": Mutation(
+        4, "core.engine.task", "        if now_ms > self._context.now:", "        __import__('time').time()\n        if now_ms > self._context.now:"
+    ),
+    "the-global-random-generator": Mutation(
+        4, "core.handling.context", "        self._draws += 1\n", "        self._draws += 1 + int(__import__('random').random())\n"
+    ),
+    # 5: results do not depend on batching
+    "a-drain-forgotten-by-a-restart": Mutation(
+        5, "core.engine.task", "self._firing.draining = self._firing.is_due()", "self._firing.draining = False"
+    ),
+    "instances-kept-as-they-were-assigned": Mutation(
+        5, "core.engine.tables", "if cells.reload or not plan.fixed:", "if cells.reload:"
+    ),
+    "bounds-of-an-empty-list-kept": Mutation(
+        5, "core.handling.collections", "            start = stop = 0  #", "            pass  #"
+    ),
+    "the-last-image-of-a-unit-restored": Mutation(
+        5, "core.engine.cells", "first.setdefault((table.plan.index, key), (table, image))", "first[table.plan.index, key] = (table, image)"
+    ),
+    "entries-of-a-failed-unit-kept": Mutation(
+        5, "core.handling.entries", "            undo.append((pending, name, pending.get(name, MISSING)))\n", ""
+    ),
+    "metrics-of-a-failed-unit-kept": Mutation(
+        5, "core.handling.context", "        self._undo.append((self._noted, number, MISSING))\n", ""
+    ),
+    "a-seed-that-follows-the-slice": Mutation(
+        5, "core.engine.task", "                context._origin = offset\n", "                context._origin = taken\n"
+    ),
+    "timers-beyond-the-horizon-forgotten": Mutation(
+        5, "core.engine.timers", "            self._beyond.add((time_ms, actor, key, name))", "            pass"
+    ),
+    "flags-of-a-row-not-renewed": Mutation(
+        5, "core.engine.tables", "if encoded != image or key in flags_changed:", "if encoded != image:"
+    ),
+    "a-ttl-renewed-by-a-failed-unit": Mutation(
+        5, "core.engine.tables", "                instance._tr_parts.written.clear()\n        if self", "                pass\n        if self"
+    ),
+    "watermarks-of-inputs-left-out-of-the-cut": Mutation(
+        5, "core.engine.watermarks", "self.of_input[number] = cut.watermarks.get(plan.name, NOTHING)", "pass"
+    ),
+    "a-record-not-taken-that-wakes-its-input": Mutation(
+        5, "core.engine.task", "                marks.idle[number] = slept  #", "                pass  #"
+    ),
+    # 6: replay equals live
+    "a-clock-reading-that-is-not-on-the-tape": Mutation(
+        6, "core.engine.task", "self._tape.cause(tape.CLOCK, now_ms - self._context.now)", "pass"
+    ),
+    "skips-told-by-another-reason": Mutation(
+        6, "core.engine.units", "headers = self.skips[number, at] if headers is None else headers", "headers = ()  if headers is None else headers"
+    ),
+    "a-late-event-routed-and-skipped": Mutation(
+        6, "core.engine.units", "            del self.context._outputs[mark:]\n            self.skip", "            self.skip"
+    ),
+    "a-replay-that-does-not-stop-in-a-drain": Mutation(
+        6, "core.engine.firing", "units.totals.fired >= self.stop_after_fired", "False"
+    ),
+    "outputs-numbered-anew-after-a-restart": Mutation(
+        6, "core.engine.task", "            msgspec.structs.replace(self.totals),\n", "            msgspec.structs.replace(self.totals, outputs=0),\n"
+    ),
+    # 7: watermarks never go back, a timer fires at most once
+    "a-watermark-that-follows-its-inputs-down": Mutation(
+        7, "core.engine.watermarks", "        if mark > self.task_ms:", "        if mark != self.task_ms:"
+    ),
+    "a-timer-that-is-not-used-up": Mutation(
+        7, "core.engine.units", "        table.move_timer(table.parts(instance), timer, None)\n        return image", "        return image"
+    ),
+    "a-moved-timer-that-fires-twice": Mutation(
+        7, "core.engine.firing", "if timer is None or timer.time_ms != time_ms:", "if timer is None:"
+    ),
+    "a-cancelled-timer-that-fires": Mutation(
+        7, "core.engine.tables", "            del timers[timer]\n", "            pass\n"
+    ),
+    # 8: every failure is loud
+    "a-refused-record-dropped-in-silence": Mutation(
+        8, "core.engine.units", "        if plan.on_error == \"stop\" or record is None:\n            raise error\n        self.totals.refused += 1", "        self.totals.refused += 1\n        return"
+    ),
+    "a-failed-handler-without-a-letter": Mutation(
+        8, "core.engine.units", "        self.tape.skips.append(tape.Skip(number, at, list(headers)))\n        self.totals.failed += 1\n", "        self.totals.failed += 1\n        return\n"
+    ),
+    "late-events-not-counted": Mutation(
+        8, "core.engine.task", "                        totals.late += 1\n", "                        pass\n"
+    ),
+    "late-events-dropped-where-they-are-to-be-handled": Mutation(
+        8, "core.engine.task", "        if plan.late == \"handle\":\n            return to", "        if plan.late == \"handle\":\n            return ()"
+    ),
+    "no-limit-to-event-times": Mutation(
+        8, "core.engine.heads", "        if not plan.time_min_ms <= time_ms <= plan.time_max_ms:", "        if False:"
+    ),
+}  # fmt: skip
+
+
+class NotFoundError(LookupError):
+    """What a mutation replaces is not in the module, or more than once."""
+
+
+class Mutator(importlib.abc.MetaPathFinder):
+    """Imports one module with a piece of its source replaced."""
+
+    def __init__(self, mutation: Mutation) -> None:
+        self.mutation = mutation
+        self.name = f"tailrace.{mutation.module}"
+        self.applied = False
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """A spec whose loader changes the source, for the one module."""
+        if fullname != self.name:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        if spec is None or spec.origin is None:
+            return None
+        return importlib.util.spec_from_loader(fullname, _Loader(fullname, spec.origin, self))
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    def __init__(self, fullname: str, path: str, mutator: Mutator) -> None:
+        super().__init__(fullname, path)
+        self._mutator = mutator
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        source = mutated(self._mutator.mutation, self.get_data(self.path).decode())
+        self._mutator.applied = True
+        return compile(source, self.path, "exec")
+
+
+def mutated(mutation: Mutation, source: str) -> str:
+    """The source with its mistake. Raises NotFoundError if it does not fit."""
+    if source.count(mutation.before) != 1:
+        raise NotFoundError(
+            f"{mutation.before!r} is {source.count(mutation.before)} times in {mutation.module}"
+        )
+    return source.replace(mutation.before, mutation.after)
+
+
+def main(name: str) -> int:
+    """Run the check of a law on broken code; 0 if it fails."""
+    mutation = MUTATIONS[name]
+    mutator = Mutator(mutation)
+    sys.meta_path.insert(0, mutator)
+    from tailrace.core.errors import TailraceError
+    from tests.proof.laws import LAWS
+
+    assert mutator.applied, f"{mutation.module} is not imported"
+    try:
+        LAWS[mutation.law]()
+    except (
+        AssertionError,
+        TailraceError,
+        RuntimeError,
+    ) as error:  # anything else says that the check is broken
+        print(f"{type(error).__name__}: {error}"[:300])  # noqa: T201  # what the test shows
+        return 0
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
