@@ -16,7 +16,6 @@ from tests.proof.operations import Chance, Model
 from tests.proof.runs import LINEAGE, Committed, First, assert_equal, follow
 from tests.proof.seeds import Feed, Records, pick, settings_of, told, variant_of
 
-
 SIZES = (4, 4, 15, 15, 15, 40, 40, 40, 40, 300)
 """Records per input: mostly few, so that there can be many seeds."""
 
