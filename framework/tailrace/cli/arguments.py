@@ -133,7 +133,7 @@ def written(path: str) -> Generator[BinaryIO]:
     """
     with piped():
         if path == STDOUT:
-            stream = click.get_binary_stream("stdout")
+            stream = sys.stdout.buffer
             yield stream
             stream.flush()
         else:
