@@ -27,8 +27,8 @@ class Alarm(msgspec.Struct, frozen=True):
     at: int
 
 
-def first_app() -> tr.App:
-    app = tr.App("first", partitions=1)
+def first_app(partitions: int = 1) -> tr.App:
+    app = tr.App("first", partitions=partitions)
     steps = app.topic("steps", Step, key="key", event_time="at", out_of_order=10)
     middle = app.topic("middle", Step, key="key", event_time="at", out_of_order=100)
 
@@ -39,8 +39,8 @@ def first_app() -> tr.App:
     return app
 
 
-def second_app() -> tr.App:
-    app = tr.App("second", partitions=1)
+def second_app(partitions: int = 1) -> tr.App:
+    app = tr.App("second", partitions=partitions)
     middle = app.topic("middle", Step, key="key", event_time="at", watermark="upstream")
     alarms = app.topic("alarms", Alarm, key="key")
 
@@ -121,6 +121,39 @@ def test_a_publication_is_applied_only_after_what_was_written_before_it() -> Non
     assert chain.second.task.totals.late == 0
     assert chain.second.task.watermark == 5_000 - 111
     assert chain.alarms() == []  # the second step has moved the timer before event time came to it
+
+
+def test_a_task_that_has_not_committed_yet_holds_everybody_back_if_its_app_is_known() -> None:
+    log, now = MemoryLog(), 1_000
+
+    def started(app: tr.App, number: int) -> Partition:
+        plan = app.plan()
+        prepare_topics(log, plan, create_declared=True)
+        settings = PartitionSettings(commit_interval_ms=0)
+        partition = Partition(plan, number, log, MemoryStore(), lambda: now, lineage=b"", settings=settings)
+        partition.restore()
+        return partition
+
+    def settle(*partitions: Partition) -> None:
+        for partition in partitions:
+            while partition.poll():
+                pass
+
+    first = [started(first_app(partitions=3), number) for number in range(3)]
+    second = started(second_app(partitions=3), 0)
+    for number in (0, 1):
+        writer = log.writer("outside")
+        key = b"k%d" % number
+        writer.append([Output("steps", key, msgspec.json.encode(Step(key.decode(), 1_000)), 1_000)], number)
+        writer.commit()
+    settle(first[0], second)
+    settle(first[1], second)
+    assert second.task.watermark == NOTHING
+    # The third has nothing to read, and says so when it falls idle.
+    settle(first[2])
+    now += 60_000
+    settle(first[2], second)
+    assert second.task.watermark == 1_000 - 111
 
 
 def test_a_restarted_reader_is_told_what_holds_where_it_stands() -> None:

@@ -113,7 +113,7 @@ class Partition:
                 settings=self.settings.task,
                 drop=self.settings.drop,
             )
-            self._slices = Slices(task, self._reader, found.writer, self.settings, self._clock())
+            self._slices = Slices(task, self._log, self._reader, found.writer, self.settings, self._clock())
             self.lifecycle.on(Event.RESTORED)
 
     def poll(self, max_records: int = 10_000) -> bool:

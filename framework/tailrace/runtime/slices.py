@@ -24,7 +24,7 @@ from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import LogUnavailableError
 from tailrace.core.records import Head, Output
-from tailrace.log.interface import Reader, Writer
+from tailrace.log.interface import Log, Reader, Writer
 from tailrace.runtime.upstream import Upstream
 
 
@@ -86,7 +86,13 @@ class Slices:
     )
 
     def __init__(
-        self, task: Task, reader: Reader, writer: Writer, settings: PartitionSettings, now_ms: int
+        self,
+        task: Task,
+        log: Log,
+        reader: Reader,
+        writer: Writer,
+        settings: PartitionSettings,
+        now_ms: int,
     ) -> None:
         count = len(task.plan.inputs)
         self.task = task
@@ -109,7 +115,7 @@ class Slices:
         self._told_idle = [False] * count
         self._asked = [False] * count
         self._clocked = self._followed = False
-        self._upstream = Upstream(task.plan, task.partition, reader)
+        self._upstream = Upstream(task.plan, task.partition, log, reader)
         for name, offset in task.positions.items():
             reader.seek(name, task.partition, offset)
 

@@ -6,26 +6,29 @@ topics that its app writes and does not read. A reader may apply it once it has 
 it was published: the log tells which publications hold at a position.
 
 A topic has as many publishers as tasks write it. Its watermark is the least of theirs, without those that hold nobody
-back (all of their inputs are idle, or have ended); if none does, the highest. A publisher is known from its first
-commit on: what comes from one that appears later, behind the watermark, is late.
+back (all of their inputs are idle, or have ended); if none does, the highest. With the first publication of one task of
+an app all of its tasks are known: one that has not committed yet holds everybody back until it does, with its first
+records or because its inputs fall idle or end. An app is known from its first commit on: what comes from one that appears
+later, behind the watermark, is late.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.watermarks import NOTHING
-from tailrace.log.interface import Reader
+from tailrace.log.interface import Log, Reader
 
 
 class Upstream:
     """The publications for one task's inputs, as far as the reader has come."""
 
-    __slots__ = ("_again", "_last", "_partition", "_reader", "_said", "inputs")
+    __slots__ = ("_again", "_last", "_log", "_partition", "_reader", "_said", "inputs")
 
-    def __init__(self, plan: Plan, partition: int, reader: Reader) -> None:
+    def __init__(self, plan: Plan, partition: int, log: Log, reader: Reader) -> None:
+        self._log = log
         self._reader = reader
         self._partition = partition
         self.inputs = {one.index: one.name for one in plan.inputs if one.watermark == "upstream"}
@@ -42,6 +45,8 @@ class Upstream:
         self._again.discard(number)
         said, last = self._said[number], self._last[number]
         for publisher, watermark_ms in published:
+            if publisher not in said:
+                said.update(dict.fromkeys(_tasks_beside(publisher, self._log), NOTHING))
             said[publisher] = watermark_ms
             if watermark_ms is not None:
                 last[publisher] = watermark_ms
@@ -51,6 +56,13 @@ class Upstream:
     def again(self, number: int) -> None:
         """Give the input's watermark once more: it could not be applied."""
         self._again.add(number)
+
+
+def _tasks_beside(publisher: str, log: Log) -> Iterable[str]:
+    """The transactional ids of all tasks of a task's app; a publisher that is no task is alone."""
+    app, _, number = publisher.rpartition("-")
+    tape = log.topics().get(f"{app}.tape")
+    return (f"{app}-{one}" for one in range(tape.partitions)) if tape and number.isdigit() else ()
 
 
 def publications(task: Task) -> Mapping[str, int | None]:
