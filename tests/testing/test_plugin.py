@@ -77,7 +77,7 @@ def test_depends_on_more_than_the_tape(tailrace_harness):
 def test_a_test_whose_replay_differs_fails(outcome):
     result = outcome(DEPENDS)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*ReplayDivergedError: *the fields of Ticking of key 'a'*"])
+    result.stdout.fnmatch_lines(["*ReplayDivergedError: *the state of Ticking, key 'a'*"])
 
 
 @pytest.mark.parametrize(

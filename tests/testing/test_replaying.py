@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.engine.replay import replay_record
+from tailrace.core.engine.replay import Replay
 from tailrace.core.errors import ReplayDivergedError, StateLeakError
 from tailrace.testing import Harness
 from tests.testing import everything
@@ -29,6 +29,7 @@ ticks = app.topic("ticks", Step, key="key", key_type=str)
 tocks = app.topic("tocks", Sum, key="key", key_type=str)
 kept: list[Any] = []
 calls = itertools.count()
+take = Replay.take
 
 
 @app.actor
@@ -66,7 +67,9 @@ def test_a_checked_harness_finds_state_that_is_changed_behind_its_back():
 def test_a_replay_finds_state_that_depends_on_more_than_the_tape():
     with Harness(app) as h:
         h.send(ticks, Step("a", 3))
-        with pytest.raises(ReplayDivergedError, match=r"the fields of Leaking of key 'a'.*'total': \d+"):
+        with pytest.raises(
+            ReplayDivergedError, match=r"the state of Leaking, key 'a' .*total: \d+ in the service, \d+ in"
+        ):
             h.replay()
 
 
@@ -74,7 +77,8 @@ def test_a_replay_finds_outputs_that_depend_on_more_than_the_tape():
     with Harness(app) as h:
         h.send(ticks, Step("a", 4))
         with pytest.raises(
-            ReplayDivergedError, match=r"output 0 of app 'leaking' partition 0 differs: it was"
+            ReplayDivergedError,
+            match=r"output 0 of app 'leaking' partition 0 differs.*n: \d+ in the log, \d+",
         ):
             h.replay()
 
@@ -86,19 +90,21 @@ def test_a_replay_finds_a_store_that_is_not_what_the_log_says():
         ((row, value),) = [(r, v) for r, v in store.scan(b"s", b"t")]
         assert store.cut is not None
         store.write({row: value[:-1] + b"\x07"}, store.cut)
-        with pytest.raises(ReplayDivergedError, match="the fields of Leaking of key 'a'"):
+        with pytest.raises(
+            ReplayDivergedError, match=r"Leaking, key 'a' .* differs; total: 7 in the service, 1 in the"
+        ):
             h.replay()
 
 
 def test_a_replay_finds_a_tape_that_tells_another_story(monkeypatch):
-    def forgetful(task, record, source):
+    def forgetful(replay, record):
         record.causes = record.causes[:-3]
-        replay_record(task, record, source)
+        return take(replay, record)
 
     with Harness(app) as h:
         h.send(ticks, Step("a", 0))
         h.send(ticks, Step("a", 0))
-        monkeypatch.setattr("tailrace.testing.replaying.replay_record", forgetful)
+        monkeypatch.setattr(Replay, "take", forgetful)
         with pytest.raises(ReplayDivergedError, match="came out differently"):
             h.replay()
 
@@ -111,4 +117,4 @@ def test_the_report_of_a_replay_says_what_was_compared():
         assert (report.partitions, report.records, report.timers) == (2, 3, 1)
         assert report.outputs == 5
         assert report.commits >= 3
-        assert report.rows >= 4
+        assert report.rows == 3

@@ -18,6 +18,7 @@ import click
 from tailrace.cli.dead_letters import dead_letters
 from tailrace.cli.graph import graph
 from tailrace.cli.log import log
+from tailrace.cli.replay import replay
 from tailrace.cli.run import run
 from tailrace.core.errors import TailraceError, UnknownAppError
 
@@ -33,6 +34,7 @@ def tailrace() -> None:
 
 
 tailrace.add_command(run)
+tailrace.add_command(replay)
 tailrace.add_command(log)
 tailrace.add_command(dead_letters)
 tailrace.add_command(graph)

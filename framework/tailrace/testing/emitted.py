@@ -13,10 +13,10 @@ import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
-from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import UsageError
 from tailrace.core.records import Headers, InputRecord
 from tailrace.log.interface import Log, TopicPartition
+from tailrace.runtime.history import Origin, origin_of
 
 E = TypeVar("E")
 
@@ -64,19 +64,6 @@ class DeadLetter(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Mapping[str, bytes]
-
-
-Origin = tuple[int, int]
-"""Where an output comes from: the partition that emitted it, and its running number there."""
-
-
-def origin_of(record: InputRecord, app: bytes) -> Origin | None:
-    """What the header of an output says; None for a record that no task of ``app`` has written."""
-    headers = record.headers
-    if not headers or headers[-1][0] != ORIGIN_HEADER:
-        return None
-    name, partition, number = headers[-1][1].rsplit(b"/", 2)
-    return (int(partition), int(number)) if name == app else None
 
 
 class Outbox:

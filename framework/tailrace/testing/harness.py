@@ -14,7 +14,6 @@ shown is what a consumer, or a restart, would find. Time stands still unless a t
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,12 +29,13 @@ from tailrace.core.durations import duration, to_ms
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import TailraceError, UsageError
 from tailrace.core.records import Output
+from tailrace.runtime.replaying import seldom_collected
 from tailrace.runtime.topics import prepare_topics
 from tailrace.testing import faults
 from tailrace.testing.emitted import Emitted
 from tailrace.testing.memory_log import MemoryLog
 from tailrace.testing.replaying import ReplayReport, replay
-from tailrace.testing.service import LINEAGE, Service, StateKind
+from tailrace.testing.service import Service, StateKind
 from tailrace.testing.view import View
 
 E = TypeVar("E")
@@ -264,7 +264,7 @@ class Harness(View):
         Raises ReplayDivergedError, which names the first difference, in state, outputs or positions.
         """
         self.recover()
-        return replay(self.plan, self.log, self._service.stores, LINEAGE, self._task_settings)
+        return replay(self.plan, self.log, self._service.stores, self._task_settings)
 
     def close(self) -> None:
         """Let go of everything. May be called again."""
@@ -360,7 +360,7 @@ class Harness(View):
     def _driving(self) -> Generator[None]:
         """Drives the service: it is up before, and down if anything fails."""
         self.recover()
-        with self._killing(), _seldom_collected():
+        with self._killing(), seldom_collected():
             yield
 
     @contextmanager
@@ -375,14 +375,3 @@ class Harness(View):
 def _topic_of(item: faults.Item) -> Topic[Any, Any] | None:
     """The topic of an event, by which neighbours are sent together; None for anything else."""
     return item[0] if isinstance(item, tuple) and len(item) == 2 else None
-
-
-@contextmanager
-def _seldom_collected() -> Generator[None]:
-    """Have Python look for garbage less often, as a worker does: many small objects come at once, and they stay."""
-    before = gc.get_threshold()
-    gc.set_threshold(max(before[0], 100_000) if before[0] else 0, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)

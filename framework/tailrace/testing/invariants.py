@@ -19,8 +19,8 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
 from tailrace.log.interface import TopicPartition
+from tailrace.runtime.history import origin_of
 from tailrace.runtime.restore import decode_store_cut
-from tailrace.testing.emitted import origin_of
 from tailrace.testing.memory_log import MemoryLog
 
 _ALL = 1 << 60

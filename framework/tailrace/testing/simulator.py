@@ -170,7 +170,7 @@ class Simulator:
     def validate(self) -> None:
         """Replay everything from nothing: state, cuts and outputs must be the same bytes."""
         stores = [self._restored(number) for number in range(self.plan.partitions)]
-        self.report.replayed = replay(self.plan, self.log, stores, LINEAGE, TaskSettings())
+        self.report.replayed = replay(self.plan, self.log, stores, TaskSettings())
 
     # --- steps
 

@@ -82,7 +82,7 @@ class Firing:
         context.is_late = False
         context.event_time = time_ms if domain == rows.EVENT_TIME else max(self.marks.task_ms + 1, 0)
         if name[:1] == rows.EXPIRY:
-            units.totals.fired += table.expire(instance, domain, time_ms, name)
+            units.totals.fired += units.expire(table, instance, domain, time_ms, name)
             return
         timer = table.parts(instance).timers.get((domain, name))
         if timer is None or timer.time_ms != time_ms:
@@ -92,9 +92,10 @@ class Firing:
         context._fired = (domain, time_ms)
         mark, fired = len(context._outputs), units.totals.fired
         try:
-            if units.skips and (TIMER, fired) in units.skips:
+            skipped = units.timer_skip(fired, table, time_ms) if units.skips else None
+            if skipped is not None:
                 units.use_up(table, instance, (domain, name))
-                units.skip(TIMER, fired, None)
+                units.skip(TIMER, fired, None, skipped)
             else:
                 units.invoke_timer(self._route(table, domain, family), table, instance, (domain, name))
                 if context._chained:

@@ -2,68 +2,269 @@
 
 Theory. The tape holds the causes, the log holds the records, the code holds the rest. A replay feeds a task the same
 causes in the same order; after each tape record it must stand where the first run stood when it committed, in the
-middle of a drain if it was there. The totals and watermarks that the tape notes are held against the replay's own, and
-the first difference is an error that says which commit it was.
+middle of a drain if it was there. The totals and watermarks that the tape notes are held against the replay's own.
 
 A replay never decides anything: not the order of inputs (the tape's runs), not whether an input is idle, not whether a
 failing handler is skipped.
+
+A replay of *some keys* (``Watch.keys``) does only what concerns these. It can be held against the tape in what does not
+depend on keys: records, lateness, watermarks. It drains every step to its end: whatever came next came after that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
 
 from tailrace.core.engine import tape
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
-from tailrace.core.errors import EnvironmentMismatchError, ReplayDivergedError
-from tailrace.core.records import Headers, InputRecord
+from tailrace.core.errors import EnvironmentMismatchError, InputsChangedError, ReplayDivergedError
+from tailrace.core.records import Head, Headers, InputRecord
 
 Source = Callable[[str, int, int], Sequence[InputRecord]]
 """Gives the records of an input (by name) from a first offset up to, without, a last one."""
+
+_WINDOW = 10_000
+"""Offsets asked for at once: runs may be longer than what should be in memory."""
+_OF_RECORDS = ("records", "late", "refused")
+"""Totals that do not depend on which keys are replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Where to stop: as soon as one of these is reached.
+
+    ``offsets``, by input: the first record that is not taken. ``watermark_ms``: right after the step with which the
+    task's watermark reaches it. ``clock_ms``: before the clock reading that goes past it.
+    """
+
+    offsets: Mapping[str, int] = field(default_factory=dict[str, int])
+    watermark_ms: int | None = None
+    clock_ms: int | None = None
+
+
+class Replay:
+    """A task on its way along the tape: ``take`` each record in turn.
+
+    ``task`` is made with ``replaying=True``. ``some_keys`` says that it is confined to some. Where the code is not the
+    one that ran, ``lenient`` has the replay go on behind a commit that came out differently: ``difference`` keeps the
+    first, and each commit is then judged by itself.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        source: Source,
+        *,
+        limit: Limit | None = None,
+        some_keys: bool = False,
+        lenient: bool = False,
+        any_environment: bool = False,
+    ) -> None:
+        self.task = task
+        self.difference: ReplayDivergedError | None = None
+        self._source = source
+        self._limit = limit or Limit()
+        self._some_keys = some_keys
+        self._lenient = lenient
+        self._any_environment = any_environment
+        self._numbers = {one.name: one.index for one in task.plan.inputs}
+        self._names = list(self._numbers)
+        self._skips: dict[tuple[int, int], Headers] = {}
+        self._record = tape.TapeRecord(tape.FORMAT, -1, [], [], tape.Totals(), 0)
+
+    def take(self, record: tape.TapeRecord) -> bool:
+        """Go through what one commit was caused by; False if the limit was reached on the way.
+
+        The caller takes the outputs and the batch.
+
+        Raises:
+            ReplayDivergedError: The replay does not end where the first run ended.
+            EnvironmentMismatchError: The tape was written under another Python, msgspec or tzdata.
+            InputsChangedError: The app does not read an input that it read then.
+        """
+        task, self._record = self.task, record
+        self._check_start()
+        causes = list(_causes(record.causes))
+        self._begin(causes)
+        self._skips = {
+            (skip.input if skip.input < 0 else self._number(skip.input), skip.number): tuple(skip.headers)
+            for skip in record.skips
+        }
+        # Only the last cause may have been left in the middle of its drain: whatever comes next came after it.
+        task.follow(self._skips, FOREVER)
+        self._stop_if(last=not causes)
+        self._drain(last=not causes)
+        for at, cause in enumerate(causes, 1):
+            if not self._cause(cause, last=at == len(causes)):
+                return False
+        task.follow({}, FOREVER)
+        self._check_end()
+        return True
+
+    # --- causes
+
+    def _cause(self, cause: Sequence[int], *, last: bool) -> bool:
+        task, limit = self.task, self._limit
+        code, *said = cause
+        if self._at_watermark():
+            return False
+        if code == tape.RUN:
+            return self._run(self._number(said[0]), said[1], last=last)
+        if code == tape.CLOCK and limit.clock_ms is not None and task.now + said[0] > limit.clock_ms:
+            return False
+        self._stop_if(last=last)
+        if code == tape.CLOCK:
+            task.clock(task.now + said[0])
+        elif code == tape.IDLE:
+            task.idle(self._number(said[0]))
+        elif code == tape.UPSTREAM:
+            number = self._number(said[0])
+            task.upstream(number, task.watermark_of(number) + said[1])
+        elif code == tape.ENDED:
+            task.ended(self._number(said[0]))
+        elif code == tape.FINISH:
+            # The latest timer may be that of a key that is left out.
+            task.finish(self._record.watermark if self._some_keys else None)
+        self._drain(last=last)
+        return not self._at_watermark()
+
+    def _run(self, number: int, count: int, *, last: bool) -> bool:
+        task, name = self.task, self.task.plan.inputs[number].name
+        start = task.positions[name]
+        stop = start + count
+        here = min(stop, max(start, self._limit.offsets.get(name, stop)))
+        held: list[Head] = []  # the last record of all is fed by itself, and which one that is shows later
+        for at in range(start, here, _WINDOW):
+            heads = held + task.decode(number, self._source(name, at, min(at + _WINDOW, here)))
+            held = heads[-1:]
+            del heads[-1:]
+            if not self._feed(number, heads, last=False):
+                return False
+        last = last and here == stop
+        self._stop_if(last=last)
+        if not self._feed(number, held, last=last):
+            return False
+        task.skip_to(number, here)
+        return here == stop
+
+    def _feed(self, number: int, heads: Sequence[Head], *, last: bool) -> bool:
+        """Have records taken, to the end or until the watermark is where the replay is to stop."""
+        for portion in self._portions(number, heads):
+            taken = 0
+            while taken < len(portion):
+                taken = self.task.run(number, portion, taken)
+                self._drain(last=last)
+            if self._at_watermark():
+                return False
+        return True
+
+    def _portions(self, number: int, heads: Sequence[Head]) -> Iterator[Sequence[Head]]:
+        """The records in portions, so that each with which the watermark may reach the limit is the end of one."""
+        plan, limit_ms = self.task.plan.inputs[number], self._limit.watermark_ms
+        if limit_ms is None or plan.watermark == "none":
+            yield heads
+            return
+        first, known = 0, plan.watermark == "events"
+        enough_ms = limit_ms + plan.out_of_order_ms + 1
+        for at, head in enumerate(heads, 1):
+            if not known or head[1] is None or head[1] >= enough_ms:
+                yield heads[first:at]
+                first = at
+        yield heads[first:]
+
+    def _at_watermark(self) -> bool:
+        limit_ms = self._limit.watermark_ms
+        return limit_ms is not None and self.task.watermark >= limit_ms
+
+    def _stop_if(self, *, last: bool) -> None:
+        """At the last cause: have the drain stop after as many timers as had fired at the commit."""
+        if last and not self._some_keys:
+            self.task.follow(self._skips, self._record.totals.fired)
+
+    def _drain(self, *, last: bool) -> None:
+        """Drain until done, or, after the last cause, until as many have fired as at the commit."""
+        task, fired = self.task, self._record.totals.fired
+        while task.draining and not (last and not self._some_keys and task.totals.fired >= fired):
+            task.drain()
+
+    # --- checks
+
+    def _check_start(self) -> None:
+        record, task = self._record, self.task
+        if record.number != task.tape_number:
+            raise ReplayDivergedError(
+                f"the tape goes on with record {record.number}, the replay stands at {task.tape_number}",
+                mend="A part of the tape is missing: a replay needs all of it.",
+            )
+        here = tape.environment(task.settings.timezones)
+        if record.environment is not None and record.environment != here and not self._any_environment:
+            raise EnvironmentMismatchError(
+                f"the tape was written under {record.environment}, this is {here}",
+                mend="Results may differ in floating point sums, time zones and hash order. "
+                "Replay under the same versions, or say that any environment will do.",
+            )
+
+    def _begin(self, causes: Sequence[Sequence[int]]) -> None:
+        """At the first record after a start: what the inputs were, and where in them it began."""
+        record = self._record
+        if record.inputs is None:
+            return
+        self._names = record.inputs
+        taken = [0] * len(self._names)
+        for code, *said in causes:
+            if code == tape.RUN:
+                taken[said[0]] += said[1]
+        for name, end, count in zip(self._names, record.positions or (), taken, strict=False):
+            if name in self._numbers:
+                self.task.positions[name] = end - count
+
+    def _number(self, then: int) -> int:
+        """The number of an input, from the one it had when the tape was written."""
+        name = self._names[then]
+        if name not in self._numbers:
+            raise InputsChangedError(
+                f"the app {self.task.plan.app!r} does not read {name!r} now, and did at commit {self._record.number}",
+                mend="Replay with the code of that time.",
+            )
+        return self._numbers[name]
+
+    def _check_end(self) -> None:
+        task, record = self.task, self._record
+        then, now = msgspec.structs.asdict(record.totals), msgspec.structs.asdict(task.totals)
+        now["outputs"] += task.waiting_outputs
+        differing = [
+            f"{name}: {was} then, {now[name]} now"
+            for name, was in then.items()
+            if was != now[name] and (name in _OF_RECORDS or not self._some_keys)
+        ]
+        if task.watermark != record.watermark:
+            differing.append(f"watermark: {record.watermark} then, {task.watermark} now")
+        if not differing:
+            return
+        error = ReplayDivergedError(
+            f"commit {record.number} of app {task.plan.app!r} partition {task.partition} came out differently "
+            f"({', '.join(differing)})",
+            mend="The code differs from the one that ran, or it depends on something that is not on the tape.",
+        )
+        if not self._lenient:
+            raise error
+        self.difference = self.difference or error
+
+    def settle(self) -> None:
+        """Once the outputs are taken: count on from what the first run had counted, as if nothing had differed."""
+        for name, was in msgspec.structs.asdict(self._record.totals).items():
+            setattr(self.task.totals, name, was)
 
 
 def replay_record(
     task: Task, record: tape.TapeRecord, source: Source, *, any_environment: bool = False
 ) -> None:
-    """Take a task through what one commit was caused by. The caller takes the outputs and the batch.
-
-    ``task`` must be made with ``replaying=True`` and stand where the record begins. Raises ReplayDivergedError if it
-    does not end where the first run ended, and EnvironmentMismatchError if the tape was written under another Python,
-    msgspec or tzdata, unless ``any_environment``.
-    """
-    _check_start(task, record, any_environment)
-    names = record.inputs or [one.name for one in task.plan.inputs]
-    numbers = {one.name: one.index for one in task.plan.inputs}
-    skips = {
-        (skip.input if skip.input < 0 else numbers[names[skip.input]], skip.number): tuple(skip.headers)
-        for skip in record.skips
-    }
-    causes = list(_causes(record.causes))
-    # Only the last cause may have been left in the middle of its drain: whatever comes next came after it.
-    task.follow(skips, FOREVER if causes else record.totals.fired)
-    _drain(task, record, last=not causes)
-    for at, (code, *said) in enumerate(causes, 1):
-        last = at == len(causes)
-        number = numbers[names[said[0]]] if said and code != tape.CLOCK else -1
-        if code == tape.RUN:
-            _run(task, record, skips, number, said[1], source, last=last)
-            continue
-        if last:
-            task.follow(skips, record.totals.fired)
-        if code == tape.CLOCK:
-            task.clock(task.now + said[0])
-        elif code == tape.IDLE:
-            task.idle(number)
-        elif code == tape.UPSTREAM:
-            task.upstream(number, task.watermark_of(number) + said[1])
-        elif code == tape.ENDED:
-            task.ended(number)
-        elif code == tape.FINISH:
-            task.finish()
-        _drain(task, record, last=last)
-    task.follow({}, FOREVER)
-    _check_end(task, record)
+    """Take a task through one tape record; see ``Replay.take``."""
+    Replay(task, source, any_environment=any_environment).take(record)
 
 
 _ARGUMENTS = {tape.RUN: 2, tape.CLOCK: 1, tape.IDLE: 2, tape.UPSTREAM: 2, tape.ENDED: 1, tape.FINISH: 0}
@@ -76,73 +277,3 @@ def _causes(codes: Sequence[int]) -> Iterator[Sequence[int]]:
         stop = at + 1 + _ARGUMENTS[codes[at]]
         yield codes[at:stop]
         at = stop
-
-
-def _run(
-    task: Task,
-    record: tape.TapeRecord,
-    skips: dict[tuple[int, int], Headers],
-    number: int,
-    count: int,
-    source: Source,
-    *,
-    last: bool,
-) -> None:
-    name = task.plan.inputs[number].name
-    start = task.positions[name]
-    heads = task.decode(number, source(name, start, start + count))
-    taken = 0
-    # The same within a run: all records but the last of the last cause were drained to the end.
-    for stop in (len(heads) - last, len(heads)):
-        if last and stop == len(heads):
-            task.follow(skips, record.totals.fired)
-        while taken < stop:
-            taken = task.run(number, heads[:stop], taken)
-            _drain(task, record, last=last and stop == len(heads))
-    task.skip_to(number, start + count)
-
-
-def _drain(task: Task, record: tape.TapeRecord, *, last: bool) -> None:
-    """Drain until done, or, after the last cause, until as many have fired as at the commit."""
-    while task.draining and not (last and task.totals.fired >= record.totals.fired):
-        task.drain()
-
-
-def _check_start(task: Task, record: tape.TapeRecord, any_environment: bool) -> None:
-    if record.number != task.tape_number:
-        raise ReplayDivergedError(
-            f"the tape goes on with record {record.number}, the replay stands at {task.tape_number}"
-        )
-    here = tape.environment(task.settings.timezones)
-    if record.environment is not None and record.environment != here and not any_environment:
-        raise EnvironmentMismatchError(
-            f"the tape was written under {record.environment}, this is {here}",
-            mend="Results may differ in floating point sums, time zones and hash order. "
-            "Replay under the same versions, or say that any environment will do.",
-        )
-
-
-def _check_end(task: Task, record: tape.TapeRecord) -> None:
-    totals = task.totals
-    now = (
-        totals.records,
-        totals.fired,
-        totals.outputs + task.waiting_outputs,
-        totals.late,
-        totals.refused,
-        totals.failed,
-    )
-    then = record.totals
-    was = (then.records, then.fired, then.outputs, then.late, then.refused, then.failed)
-    if now != was or task.watermark != record.watermark:
-        names = ("records", "fired", "outputs", "late", "refused", "failed")
-        differing = ", ".join(
-            f"{n}: {b} then, {a} now" for n, a, b in zip(names, now, was, strict=True) if a != b
-        )
-        if task.watermark != record.watermark:
-            differing += f", watermark: {record.watermark} then, {task.watermark} now"
-        raise ReplayDivergedError(
-            f"commit {record.number} of app {task.plan.app!r} partition {task.partition} came out differently "
-            f"({differing.strip(', ')})",
-            mend="The code differs from the one that ran, or it depends on something that is not on the tape.",
-        )

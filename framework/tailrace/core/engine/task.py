@@ -42,6 +42,7 @@ from tailrace.core.engine.heads import BoundRoute, InputHeads
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
 from tailrace.core.engine.timers import TimerQueue
 from tailrace.core.engine.units import Units
+from tailrace.core.engine.watching import Watch
 from tailrace.core.engine.watermarks import NOTHING, Watermarks
 from tailrace.core.errors import CorruptStateError, UsageError
 from tailrace.core.handling.context import Context
@@ -66,8 +67,8 @@ class Task:
 
     ``state`` and ``cut`` say where it starts; without a cut it is new and begins at ``positions`` (0 where nothing is
     said), with ``lineage`` as the seed of all its randomness. ``replaying`` gives it the skips of a tape: then a
-    handler that fails without one is a ReplayDivergedError. ``drop`` names orphans (see ``orphans``) whose state goes with the first commit. Raises IncompatibleStateError if what is stored cannot be
-    read as what is declared.
+    handler that fails without one is a ReplayDivergedError. ``drop`` names orphans (see ``orphans``) whose state goes
+    with the first commit; ``watch`` shows what it does. IncompatibleStateError: what is stored cannot be read as declared.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Task:
         settings: TaskSettings | None = None,
         replaying: bool = False,
         drop: Collection[str] = (),
+        watch: Watch | None = None,
     ) -> None:
         self.plan = plan
         self.partition = partition
@@ -126,7 +128,8 @@ class Task:
         self._tape = tape.Tape(0 if start is None else start.tape)
         self._noted_start = False
         self._fired = self.totals.fired
-        self._units = Units(plan, partition, self._cells, self._context, self.totals, self._tape)
+        make_units = Units if watch is None else watch.units
+        self._units = make_units(plan, partition, self._cells, self._context, self.totals, self._tape)
         self._units.replaying = replaying
         self._firing = Firing(self._units, self._watermarks, events, processing)
         if start is not None:
@@ -252,7 +255,7 @@ class Task:
         context._salt = inputs.salt
         # Most inputs have one route, to one actor that needs no more than its types checked. What Units.invoke does
         # is written out for these: a quarter of the time per event would go into calls.
-        direct = routes if len(routes) == 1 and not skips else None
+        direct = routes if len(routes) == 1 and not skips and units.direct else None
         route, table = routes[0] if direct else (None, None)
         if route is None or table is None or not table.simple:
             direct, call, settle = None, _nobody, _nobody
@@ -307,7 +310,7 @@ class Task:
                         units.deliver_chained(key)
                         context._route, context._table = route, table
                     if not by_event:
-                        said = NOTHING if (number, offset) in skips else self._said(plan, event, time_ms)
+                        said = NOTHING if (number, offset) in skips else marks.said(plan, event, time_ms)
                 except Exception as error:  # noqa: BLE001  # whatever a handler raises fails its unit
                     if image != b"" and table is not None:
                         touched.insert(0, (table, key, image))  # before what streams have touched
@@ -382,14 +385,15 @@ class Task:
             self._tape.cause(tape.ENDED, number)
             self._advance()
 
-    def finish(self) -> None:
+    def finish(self, to_ms: int | None = None) -> None:
         """All inputs have ended and every inbox is drained: the watermark rises to the latest timer now pending.
 
-        Timers that are set later, and those of processing time, stay pending.
+        Timers set later, and those of processing time, stay pending. ``to_ms``: what it rose to with keys left out now.
         """
         self._not_draining()
         self._tape.cause(tape.FINISH)
-        self._watermarks.task_ms = max(self._watermarks.task_ms, self._firing.latest_ms())
+        to_ms = self._firing.latest_ms() if to_ms is None else to_ms
+        self._watermarks.task_ms = max(self._watermarks.task_ms, to_ms)
         self._advance()
 
     def drain(self, most: int | None = None) -> bool:
@@ -474,20 +478,6 @@ class Task:
         if plan.late_topic is not None:
             self._context.emit(plan.late_topic, event)
         return ()
-
-    def _said(self, plan: InputPlan, event: Any, time_ms: int) -> int:
-        """The watermark that an event states by itself, or NOTHING. It says nothing where its handlers failed."""
-        generator = self._watermarks.generators[plan.index]
-        if generator is None:
-            said = None if plan.punctuate is None else plan.punctuate(event, time_ms)
-        else:
-            before = msgspec.msgpack.encode(generator)
-            try:
-                said = generator.on_event(event, time_ms)
-            except Exception:
-                self._watermarks.generators[plan.index] = msgspec.msgpack.decode(before, type=type(generator))
-                raise
-        return NOTHING if said is None else said
 
     def _not_draining(self) -> None:
         if self._firing.draining:

@@ -8,7 +8,7 @@ other ways out: a unit leaves all of its traces or none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tailrace.core.declare.explain import explain_attribute_error
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
@@ -32,6 +32,9 @@ class Units:
     """Runs the handlers of a task's units, and undoes those that fail."""
 
     __slots__ = ("cells", "context", "partition", "plan", "replaying", "skips", "tape", "totals")
+
+    direct: ClassVar = True
+    """Whether a task may call handlers itself where nothing but a call is left of a unit."""
 
     def __init__(
         self,
@@ -109,6 +112,10 @@ class Units:
             cells.seal_collections()
         table.settle(instance, image)
 
+    def expire(self, table: Table, instance: Any, domain: int, time_ms: int, name: bytes) -> bool:
+        """Let a field or an entry go whose time has come. Returns whether it was true."""
+        return table.expire(instance, domain, time_ms, name)
+
     def use_up(self, table: Table, instance: Any, timer: tuple[int, bytes]) -> bytes | None:
         """Remove a timer that fires. Returns the instance's image."""
         image = table.touch(instance)
@@ -169,6 +176,10 @@ class Units:
         if policy == "stop":
             raise failure from error
         self.skip(number, at, record, dead_letter_headers(failure, error))
+
+    def timer_skip(self, fired: int, _table: Table, _time_ms: int, /) -> Headers | None:
+        """Whether the timer that is to fire next failed in the first run: the headers of its dead letter."""
+        return self.skips.get((TIMER, fired))
 
     def skip(self, number: int, at: int, record: InputRecord | None, headers: Headers | None = None) -> None:
         """Note a unit that failed, now or when it ran first, and write its dead letter."""

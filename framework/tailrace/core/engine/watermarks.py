@@ -15,6 +15,8 @@ finds its records late. None of this reads a clock; that an input is idle is tol
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from tailrace.core.declare.plan import InputPlan, WatermarkGenerator
@@ -102,3 +104,17 @@ class Watermarks:
         if mark > self.task_ms:
             self.task_ms = mark
         return self.task_ms
+
+    def said(self, plan: InputPlan, event: Any, time_ms: int) -> int:
+        """The watermark that an event states by itself, or NOTHING. It says nothing where its handlers failed."""
+        generator = self.generators[plan.index]
+        if generator is None:
+            said = None if plan.punctuate is None else plan.punctuate(event, time_ms)
+        else:
+            before = msgspec.msgpack.encode(generator)
+            try:
+                said = generator.on_event(event, time_ms)
+            except Exception:
+                self.generators[plan.index] = msgspec.msgpack.decode(before, type=type(generator))
+                raise
+        return NOTHING if said is None else said

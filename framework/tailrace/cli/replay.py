@@ -1,0 +1,322 @@
+"""``tailrace replay``: state made again from the log, compared, traced, debugged."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from tailrace.cli.arguments import PlaceType, json_option, log_option, opened, piped
+from tailrace.cli.showing import printable
+from tailrace.cli.tracing import DebuggerLeft, Tracer
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.replay import Limit
+from tailrace.core.engine.task import TaskSettings
+from tailrace.core.storage import Store
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.live_state import LiveFolder
+from tailrace.runtime.logs import CLEAR_LINE
+from tailrace.runtime.named_keys import NamedKeys, named_keys
+from tailrace.runtime.replaying import ReplayOptions, ReplayReport, ReplayStatus
+from tailrace.runtime.replaying import replay as run_replay
+from tailrace.state import StateIdentity, StateMemory, open_store
+
+DIFFERENT = 1
+_EVERY_S = 0.2
+
+
+class _OffsetType(click.ParamType):
+    name = "topic=offset"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """The topic and the offset."""
+        topic, _, offset = str(value).rpartition("=")
+        if not topic or not offset.isascii() or not offset.isdecimal():
+            self.fail(f"{value!r} is no offset of a topic; write departures=1234.", param, ctx)
+        return topic, int(offset)
+
+
+class _TimeType(PlaceType):
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Milliseconds."""
+        if isinstance(value, int):
+            return value
+        place = super().convert(value, param, ctx)
+        if place.time_ms is None:
+            self.fail(
+                f"{value!r} is no instant; write 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
+                param,
+                ctx,
+            )
+        return place.time_ms
+
+
+@click.command
+@click.argument("app")
+@log_option
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep the state that is made: a folder that a service can be started on, as --state. Else it is in memory.",
+)
+@click.option(
+    "--compare",
+    is_flag=True,
+    help="Compare state and outputs with those of the service; exit 1 if any differ.",
+)
+@click.option(
+    "--state",
+    "state_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="data/state",
+    show_default=True,
+    help="With --compare: the service's state, if it is there. What is in use is compared by its changelog only.",
+)
+@click.option("--key", "keys", multiple=True, metavar="KEY", help="Only this key; may be repeated.")
+@click.option("--trace", "traced", multiple=True, metavar="KEY", help="Show what happens to this key.")
+@click.option("--break", "broken", multiple=True, metavar="KEY", help="Debug the handlers of this key.")
+@click.option("--actor", metavar="NAME", help="Trace or debug the handlers of this actor only.")
+@click.option(
+    "--until-offset",
+    "offsets",
+    type=_OffsetType(),
+    multiple=True,
+    help="Stop before this record of an input; may be given for several.",
+)
+@click.option(
+    "--until", "until_ms", type=_TimeType(), help="Stop as soon as the watermark reaches this event time."
+)
+@click.option(
+    "--until-clock", "clock_ms", type=_TimeType(), help="Stop before the service's clock went past this."
+)
+@click.option(
+    "--partition",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Only this partition; may be repeated.",
+)
+@click.option(
+    "--any-environment", is_flag=True, help="Also under another Python, msgspec or time zone data than then."
+)
+@json_option
+def replay(
+    *,
+    app: str,
+    folder: Path,
+    to: Path | None,
+    compare: bool,
+    state_folder: Path,
+    keys: tuple[str, ...],
+    traced: tuple[str, ...],
+    broken: tuple[str, ...],
+    actor: str | None,
+    offsets: tuple[tuple[str, int], ...],
+    until_ms: int | None,
+    clock_ms: int | None,
+    partitions: tuple[int, ...],
+    any_environment: bool,
+    as_json: bool,
+) -> int:
+    """Make the state of APP (package.module:app) again from the log, along its tape. Nothing of the service is changed.
+
+    --trace and --break replay only their keys, and --key those it names: then nothing else is called or compared.
+    """
+    plan = find_app(app).plan()
+    _check(plan, actor, offsets, partitions, tracing=bool(traced or broken))
+    chosen = _named(plan, (*keys, *traced, *broken), "--key, --trace and --break")
+    numbers = _partitions(plan, chosen, partitions)
+    tracer = None
+    if traced or broken:
+        tracer = Tracer(
+            plan,
+            traced=_named(plan, traced, "--trace").keys,
+            stopped_at=_named(plan, broken, "--break").keys,
+            actor=actor,
+            as_json=as_json,
+        )
+    limited = bool(offsets) or until_ms is not None or clock_ms is not None
+    options = ReplayOptions(
+        partitions=numbers,
+        keys=chosen.keys or None,
+        limit=Limit(dict(offsets), until_ms, clock_ms) if limited else None,
+        compare=compare,
+        any_environment=any_environment,
+        observer=tracer,
+        settings=TaskSettings(timezones=timezones_version()),
+    )
+    open_to = None if to is None else _opener(to, plan)
+    try:
+        with opened(folder) as log, ExitStack() as closing, piped():
+            live = closing.enter_context(LiveFolder(state_folder, plan.app))
+            progress = _Progress(shown=sys.stderr.isatty() and tracer is None)
+            try:
+                report = run_replay(
+                    plan, log, options, open_store=open_to, live=live.states, tell=progress.tell
+                )
+            finally:
+                progress.clear()
+            for note in live.notes if compare and not limited else ():
+                report.note(note)
+            _say_json(plan, report) if as_json else _say(plan, report, compared=compare)
+    except DebuggerLeft:
+        return 0
+    return DIFFERENT if report.differences.count else 0
+
+
+def _check(
+    plan: Plan,
+    actor: str | None,
+    offsets: tuple[tuple[str, int], ...],
+    partitions: tuple[int, ...],
+    *,
+    tracing: bool,
+) -> None:
+    """Refuse what makes no sense for this app."""
+    inputs = [one.name for one in plan.inputs]
+    for topic, _ in offsets:
+        if topic not in inputs:
+            raise click.BadParameter(
+                f"{plan.app!r} does not read {topic!r}, but {', '.join(inputs)}", param_hint="--until-offset"
+            )
+    for number in partitions:
+        if number >= plan.partitions:
+            raise click.BadParameter(
+                f"{plan.app!r} has the partitions 0 to {plan.partitions - 1}", param_hint="--partition"
+            )
+    if actor is None:
+        return
+    if not tracing:
+        raise click.UsageError("--actor goes with --trace or --break.")
+    names = [one.name for one in plan.actors]
+    if actor not in names:
+        raise click.BadParameter(
+            f"{plan.app!r} has no actor {actor!r}, but {', '.join(names) or 'none'}", param_hint="--actor"
+        )
+
+
+def _named(plan: Plan, texts: tuple[str, ...], hint: str) -> NamedKeys:
+    try:
+        return named_keys(plan, texts)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=hint) from None
+
+
+def _partitions(plan: Plan, chosen: NamedKeys, given: tuple[int, ...]) -> list[int]:
+    of_keys = chosen.partitions or frozenset(range(plan.partitions))
+    numbers = sorted(of_keys & set(given) if given else of_keys)
+    if not numbers:
+        said = ", ".join(map(str, sorted(of_keys)))
+        raise click.BadParameter(
+            f"the keys that are named belong to partition {said}", param_hint="--partition"
+        )
+    return numbers
+
+
+def _opener(to: Path, plan: Plan) -> Callable[[int], Store]:
+    """Opens the stores of the replay, in a folder that has none yet."""
+    place, memory = to / plan.app, StateMemory()
+    if place.exists() and any(place.iterdir()):
+        raise click.BadParameter(f"the folder {str(place)!r} is not empty", param_hint="--to")
+
+    def open_to(number: int) -> Store:
+        return open_store(place / str(number), StateIdentity(plan.app, number), memory)
+
+    return open_to
+
+
+class _Progress:
+    """One line on a terminal, written over."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown
+        self._begun_s = self._told_s = time.monotonic()
+
+    def tell(self, status: ReplayStatus) -> None:
+        """Tell how far it has come, now and then."""
+        now_s = time.monotonic()
+        if not self._shown or now_s - self._told_s < _EVERY_S:
+            return
+        self._told_s = now_s
+        rate = status.records / (now_s - self._begun_s)
+        sys.stderr.write(
+            f"{CLEAR_LINE}partition {status.partition}: commit {status.commit:,} of {status.commits:,}, "
+            f"{status.records:,} records, {rate:,.0f} records/s"
+        )
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            sys.stderr.write(CLEAR_LINE)
+            sys.stderr.flush()
+
+
+def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:
+    rate = report.records / report.seconds if report.seconds else 0
+    click.echo(
+        f"replayed {plan.app}: {_count(report.partitions, 'partition')}, {_count(report.commits, 'commit')}, "
+        f"{_count(report.records, 'record')}, {_count(report.timers, 'timer')}, {_count(report.outputs, 'output')} "
+        f"in {report.seconds:.1f} s ({rate:,.0f} records/s)"
+    )
+    for note in report.notes:
+        click.echo(f"note: {note}")
+    if not compared:
+        return
+    click.echo(
+        f"compared with {', '.join(report.compared) or 'nothing'}: {_count(report.rows, 'row')} of state"
+    )
+    found = report.differences
+    if not found.count:
+        click.echo(click.style("differences: none", fg="green"))
+        return
+    click.echo(click.style(f"differences: {found.count:,}", fg="red"))
+    for one in found.shown:
+        click.echo(click.style(printable(one.where), bold=True))
+        for label, was, now in one.changes:
+            click.echo(
+                f"    {printable(label)}: {printable(was)} in {one.source}, {printable(now)} in the replay"
+            )
+        if one.detail:
+            click.echo(f"    {one.detail}")
+    if found.count > len(found.shown):
+        click.echo(f"and {found.count - len(found.shown):,} more")
+
+
+def _count(number: int, of: str) -> str:
+    return f"{number:,} {of}{'' if number == 1 else 's'}"
+
+
+def _say_json(plan: Plan, report: ReplayReport) -> None:
+    said = {
+        "app": plan.app,
+        "partitions": report.partitions,
+        "commits": report.commits,
+        "records": report.records,
+        "timers": report.timers,
+        "outputs": report.outputs,
+        "rows": report.rows,
+        "seconds": round(report.seconds, 3),
+        "compared": report.compared,
+        "notes": report.notes,
+        "differences": report.differences.count,
+        "first": [
+            {
+                **msgspec.structs.asdict(one),
+                "changes": [{"label": c.label, "was": c.was, "is": c.is_} for c in one.changes],
+            }
+            for one in report.differences.shown
+        ],
+    }
+    click.echo(msgspec.json.encode(said))

@@ -1,0 +1,199 @@
+"""Showing what happens to some keys while they are replayed, and stopping in a debugger before it does.
+
+One paragraph for each record and timer, one entry in it for each handler: what changed in the state, what was emitted::
+
+    2013-01-01T10:17:00.000Z  departures @1234  Departure(tail='N14228', ...)
+      Aircraft.departed
+        legs: 2 → 3
+        timer 'overdue': nothing → 2013-01-01T14:30:00.000Z
+        emits to 'legs': Leg(tail='N14228', ...)
+"""
+
+from __future__ import annotations
+
+import os
+import pdb  # noqa: T100  # to stop in a debugger is what --break is for
+import sys
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from tailrace.cli.showing import printable
+from tailrace.core import rows
+from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.engine.picture import Change, Picture, changes, entry_name, instant, picture
+from tailrace.core.engine.units import TIMER
+from tailrace.core.engine.watching import Call, Moment
+from tailrace.core.engine.watermarks import NOTHING
+from tailrace.core.records import Output, RawOutput
+from tailrace.runtime.comparing_outputs import output_event
+
+
+class DebuggerLeft(BaseException):
+    """The debugger was told to quit. No handler's failure: it passes through the task."""
+
+
+class _Debugger(pdb.Pdb):
+    """Remembers that it was told to quit, which ``runcall`` keeps to itself."""
+
+    left = False
+
+    def set_quit(self) -> None:
+        """Quit."""
+        self.left = True
+        super().set_quit()
+
+
+class Tracer:
+    """Shows the calls for the keys ``traced``, and opens a debugger before those for the keys ``stopped_at``.
+
+    ``actor`` confines both to one actor. ``as_json``: a line of JSON for each call.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        traced: Collection[Any],
+        stopped_at: Collection[Any],
+        actor: str | None,
+        as_json: bool,
+    ) -> None:
+        self._plan = plan
+        self._traced = traced
+        self._stopped_at = stopped_at
+        self._actor = actor
+        self._as_json = as_json
+        self._before: Picture = {}
+        self._shown: Moment | None = None
+        self._debugger: _Debugger | None = None
+
+    # --- Observer
+
+    def begins(self, call: Call) -> None:
+        """See ``Observer.begins``."""
+        if call.actor is not None and call.moment.key in self._traced and self._is_chosen(call.actor):
+            self._before = picture(call.actor, call.rows())
+
+    def call(self, call: Call, handler: Callable[..., None], *arguments: Any) -> None:
+        """See ``Observer.call``."""
+        moment = call.moment
+        if moment.key in self._stopped_at and self._is_chosen(call.actor):
+            click.echo(click.style(f"before {call.handler}: {self._headline(moment)}", fg="yellow"), err=True)
+            self._debug(handler, *arguments)
+        else:
+            handler(*arguments)
+
+    def returned(self, call: Call, outputs: Sequence[RawOutput]) -> None:
+        """See ``Observer.returned``."""
+        if call.moment.key not in self._traced or not self._is_chosen(call.actor):
+            return
+        after = {} if call.actor is None else picture(call.actor, call.rows())
+        told = changes(self._before if call.actor is not None else {}, after)
+        made = [Output(*one) for one in outputs]
+        if self._as_json:
+            self._echo_json(call.moment, call.handler, told, made)
+            return
+        self._show(call.moment)
+        click.echo(f"  {click.style(call.handler, bold=True)}")
+        for one in told:
+            click.echo(f"    {_change(one)}")
+        for output in made:
+            event = printable(repr(output_event(self._plan, output)))
+            click.echo(f"    emits to {output.topic!r}: {click.style(event, fg='green')}")
+        if not told and not made:
+            click.echo(click.style("    changes nothing", dim=True))
+
+    def passed_over(self, moment: Moment, why: str) -> None:
+        """See ``Observer.passed_over``."""
+        if moment.key in self._traced:
+            if self._as_json:
+                self._echo_json(moment, None, [], [], why)
+                return
+            self._show(moment)
+            click.echo(f"  {click.style(printable(why), fg='red')}")
+
+    def expired(self, moment: Moment, actor: ActorPlan, what: bytes) -> None:
+        """See ``Observer.expired``."""
+        if moment.key in self._traced and self._is_chosen(actor):
+            name = f"{actor.name}.{entry_name(actor, what)}"
+            if self._as_json:
+                self._echo_json(moment, None, [], [], f"{name} has expired")
+                return
+            click.echo(f"{_time(instant(moment.at))}  {printable(name)} has expired")
+            self._shown = None
+
+    # --- how it is shown
+
+    def _is_chosen(self, actor: ActorPlan | None) -> bool:
+        return self._actor is None or (actor is not None and actor.name == self._actor)
+
+    def _show(self, moment: Moment) -> None:
+        """The line of a record or timer, once for all of its handlers."""
+        if self._shown is None or (moment.input, moment.at, moment.timer, moment.event) != (
+            self._shown.input,
+            self._shown.at,
+            self._shown.timer,
+            self._shown.event,
+        ):
+            click.echo(self._headline(moment))
+        self._shown = moment
+
+    def _headline(self, moment: Moment) -> str:
+        late = click.style("  late", fg="red") if moment.is_late else ""
+        if moment.input == TIMER and moment.event is None:
+            kind = "processing timer" if moment.domain == rows.PROCESSING_TIME else "timer"
+            name = "" if moment.timer is None else f" {moment.timer!r}"
+            return f"{_time(instant(moment.at))}  {kind}{name}"
+        cause = "a timer" if moment.input == TIMER else f"{self._plan.inputs[moment.input].name} @{moment.at}"
+        return f"{_time(instant(moment.event_time))}  {cause}  {printable(repr(moment.event))}{late}"
+
+    def _echo_json(
+        self,
+        moment: Moment,
+        handler: str | None,
+        told: Sequence[Change],
+        made: Sequence[Output],
+        why: str | None = None,
+    ) -> None:
+        timer = moment.input == TIMER
+        line = {
+            "key": moment.key,
+            "topic": None if timer else self._plan.inputs[moment.input].name,
+            "offset": None if timer else moment.at,
+            "timer": moment.timer,
+            "due_ms": moment.at if timer else None,
+            "event": moment.event,
+            "event_time_ms": moment.event_time,
+            "watermark_ms": None if moment.watermark == NOTHING else moment.watermark,
+            "now_ms": moment.now,
+            "late": moment.is_late,
+            "handler": handler,
+            "passed_over": why,
+            "changes": [{"label": one.label, "was": one.was, "is": one.is_} for one in told],
+            "outputs": [{"topic": one.topic, "event": output_event(self._plan, one)} for one in made],
+        }
+        said = {name: value for name, value in line.items() if value is not None}
+        click.echo(msgspec.json.encode({"trace": said}, enc_hook=str))
+
+    def _debug(self, handler: Callable[..., None], *arguments: Any) -> None:
+        """Call a handler in the debugger, which stops at its first line; another one is asked for by its hook."""
+        if sys.breakpointhook is not sys.__breakpointhook__ or os.environ.get("PYTHONBREAKPOINT"):
+            breakpoint()  # noqa: T100  # as above; step into the next line
+            handler(*arguments)
+            return
+        if self._debugger is None:
+            self._debugger = _Debugger()
+        self._debugger.runcall(handler, *arguments)
+        if self._debugger.left:
+            raise DebuggerLeft
+
+
+def _time(text: str) -> str:
+    return click.style(text, fg="cyan")
+
+
+def _change(one: Change) -> str:
+    return f"{printable(one.label)}: {printable(one.was)} → {printable(one.is_)}"

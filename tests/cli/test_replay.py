@@ -1,0 +1,202 @@
+"""``tailrace replay``: a service's real log and state, compared, traced, debugged; and its wrong arguments."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tailrace.cli.main import execute
+from tailrace.core import rows
+from tailrace.log import TopicSettings
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.service import ServiceOptions, serve
+from tailrace.state import RocksStore, StateIdentity
+from tests.runtime import served
+from tests.runtime.tallies import ticks
+
+APP = "tests.runtime.served:app"
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the log and the state of a service that has run to its end."""
+    folder = tmp_path_factory.mktemp("lived")
+    log = EmbeddedLog(folder / "log")
+    log.create_topic("ticks", TopicSettings(4))
+    writer = log.writer("loader")
+    writer.append(ticks(20, 3))
+    writer.commit()
+    log.close()
+    options = ServiceOptions(
+        APP, folder / "log", folder / "state", until_end=True, create_topics=True, log_format="json"
+    )
+    serve(options, served.app.plan())
+    return folder
+
+
+def run(lived: Path, *arguments: str) -> int:
+    return execute(["replay", APP, "--log", str(lived / "log"), "--state", str(lived / "state"), *arguments])
+
+
+def test_a_replay_of_what_ran_finds_no_difference(lived, capsys) -> None:
+    assert run(lived, "--compare") == 0
+    out = capsys.readouterr().out
+    assert "4 partitions" in out
+    assert "120 records" in out  # 60 ticks and the message that each of them sends
+    assert f"the state in {lived / 'state' / 'tally'}, the changelog, outputs" in out
+    assert "differences: none" in out
+
+
+def test_state_that_was_tampered_with_is_found_and_named(lived, capsys) -> None:
+    store = RocksStore(lived / "state" / "tally" / "0", StateIdentity("tally", 0))
+    prefix = rows.actor_prefix("Counter")
+    row, value = next(
+        (row, value)
+        for row, value in store.scan(prefix, rows.prefix_end(prefix))
+        if not rows.read_state_row(row).rest
+    )
+    assert store.cut is not None
+    store.write({row: value[:1] + msgspec.msgpack.encode({"count": 99})}, store.cut)
+    store.close()
+    try:
+        assert run(lived, "--compare") == 1
+        out = capsys.readouterr().out
+        key = rows.read_state_row(row).key.decode()
+        assert f"the state of Counter, key '{key}' (app 'tally' partition 0) differs" in out
+        assert f"count: 99 in {lived / 'state' / 'tally' / '0'}, 3 in the replay" in out
+        assert "differences: 1\n" in out
+        assert run(lived, "--compare", "--partition", "1") == 0
+    finally:
+        store = RocksStore(lived / "state" / "tally" / "0", StateIdentity("tally", 0))
+        assert store.cut is not None
+        store.write({row: value}, store.cut)
+        store.close()
+
+
+def test_other_code_is_found_and_named(lived, capsys, monkeypatch) -> None:
+    other = served.make_app()
+    counter = next(one for one in other.plan().actors if one.name == "Counter").cls
+    monkeypatch.setattr(served, "app", other)
+
+    def double(self, event, ctx):
+        self.count += 2
+
+    route = next(one for one in other.plan().inputs if one.name == "ticks").routes[0]
+    object.__setattr__(route, "call", double)
+    assert counter.__name__ == "Counter"
+    assert run(lived, "--compare", "--json") == 1
+    said = json.loads(capsys.readouterr().out)
+    kinds = {one["kind"] for one in said["first"]}
+    assert kinds >= {"commit", "output", "state"}
+    change = next(one for one in said["first"] if one["kind"] == "state")["changes"][0]
+    assert change == {"label": "count", "was": "3", "is": "6"}
+
+
+def test_a_state_in_use_is_compared_by_its_changelog(lived, capsys) -> None:
+    store = RocksStore(lived / "state" / "tally" / "2", StateIdentity("tally", 2))
+    try:
+        assert run(lived, "--compare") == 0
+    finally:
+        store.close()
+    out = capsys.readouterr().out
+    assert f"note: {lived / 'state' / 'tally' / '2'} is in use" in out
+
+
+def test_a_trace_tells_what_happened_to_a_key(lived, capsys) -> None:
+    assert run(lived, "--trace", "k7", "--compare") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("1970-01-01T00:00:00.007Z  ticks @")
+    assert lines[0].endswith("Tick(who='k7', at=7, amount=1)")
+    assert lines[1:6] == [
+        "  Counter.ticked",
+        "    count: nothing → 1",
+        "    timer 'final': nothing → 1970-01-01T00:00:01.007Z",
+        "    emits to 'counts': Count(who='k7', count=1)",
+        "    emits to 'tally.inbox': Told(amount=1)",
+    ]
+    assert "    count: 2 → 3" in lines
+    at = lines.index("1970-01-01T00:00:01.047Z  timer 'final'")
+    assert lines[at + 1 : at + 4] == [
+        "  Counter.final",
+        "    timer 'final': 1970-01-01T00:00:01.047Z → nothing",
+        "    emits to 'finals': Count(who='k7', count=3)",
+    ]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_a_trace_for_machines_is_a_line_of_json_for_each_call(lived, capsys) -> None:
+    assert run(lived, "--trace", "auditor-1", "--actor", "Auditor", "--json") == 0
+    *lines, report = map(json.loads, capsys.readouterr().out.splitlines())
+    assert {line["trace"]["handler"] for line in lines} == {"Auditor.told"}
+    assert [line["trace"]["changes"][0]["is"] for line in lines] == [str(n) for n in range(1, len(lines) + 1)]
+    assert report["app"] == "tally"
+
+
+def test_a_replay_can_stop_at_an_offset_and_at_a_time(lived, capsys) -> None:
+    assert run(lived, "--trace", "k7", "--until", "1970-01-01T00:00:00.030Z") == 0
+    assert "at=27" in (out := capsys.readouterr().out)
+    assert "at=47" not in out
+    assert run(lived, "--partition", "0", "--until-offset", "ticks=3", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 3
+    assert run(lived, "--until-clock", "1970-01-01", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 0
+
+
+def test_the_debugger_stops_at_the_first_line_of_the_handler(lived, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("p event.who, self.count\nc\np self.count\nq\n"))
+    assert run(lived, "--break", "k7") == 0
+    said = capsys.readouterr()
+    assert "served.py" in said.out
+    assert "('k7', 0)" in said.out
+    assert "(Pdb) 1" in said.out
+    assert said.err.count("before Counter.ticked") == 2
+
+
+def test_another_debugger_is_called_by_its_hook(lived, monkeypatch) -> None:
+    stops: list[None] = []
+    monkeypatch.setattr("sys.breakpointhook", lambda: stops.append(None))
+    assert run(lived, "--break", "k7", "--compare") == 0
+    assert len(stops) == 4
+
+
+def test_the_state_can_be_kept_and_is_that_of_the_service(lived, tmp_path, capsys) -> None:
+    assert run(lived, "--to", str(tmp_path / "made")) == 0
+    assert run(lived, "--compare", "--state", str(tmp_path / "made")) == 0
+    assert f"the state in {tmp_path / 'made' / 'tally'}" in capsys.readouterr().out
+    assert run(lived, "--to", str(tmp_path / "made")) == 2
+    assert "is not empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--actor", "Counter"], "--actor goes with --trace or --break"),
+        (["--trace", "k7", "--actor", "Count"], "has no actor 'Count', but Auditor, Counter"),
+        (["--partition", "4"], "has the partitions 0 to 3"),
+        (["--until-offset", "tick=3"], "does not read 'tick'"),
+        (["--until-offset", "ticks"], "is no offset of a topic"),
+        (["--until", "soon"], "'soon' is no offset and no instant"),
+        (["--until", "17"], "'17' is no instant"),
+        (["--faster"], "No such option"),
+    ],
+)
+def test_wrong_arguments_are_told_in_one_line(lived, arguments, said, capsys) -> None:
+    assert run(lived, *arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_a_key_of_another_partition_is_refused(lived, capsys) -> None:
+    numbers = [run(lived, "--key", "k7", "--partition", str(number)) for number in range(4)]
+    assert sorted(numbers) == [0, 2, 2, 2]
+    assert "belong to partition" in capsys.readouterr().err
+
+
+def test_a_log_that_is_not_there_is_told(tmp_path, capsys) -> None:
+    assert execute(["replay", APP, "--log", str(tmp_path / "nowhere")]) == 1
+    assert not (tmp_path / "nowhere").exists()
+    assert capsys.readouterr().err.startswith("tailrace: ")
