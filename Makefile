@@ -16,6 +16,9 @@ SEEDS ?= 1000
 SEEDS_OTHERS ?= 100
 SEEDS_FUZZ ?= 20000
 
+# For how long `make soak` begins new rounds.
+MINUTES ?= 5
+
 BIN := .venv/bin
 LOCK := requirements/dev.txt requirements/data.txt
 # Absent names fall out, so that the checks work while a room is still empty.
@@ -71,6 +74,10 @@ bench: .venv/installed  ## measure, and print target beside measured
 fuzz: .venv/installed  ## property tests, many seeds (SEEDS_FUZZ=20000, FIRST_SEED=0)
 	TAILRACE_SEEDS=$(SEEDS_FUZZ) TAILRACE_FIRST_SEED=$(or $(FIRST_SEED),0) \
 	    $(BIN)/python -m pytest -n 2 --dist worksteal -q -m property
+
+.PHONY: soak
+soak: .venv/installed  ## real processes under kills, stops and full disks (MINUTES=5, FIRST_SEED=0)
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(or $(FIRST_SEED),0)
 
 .PHONY: lock
 lock:  ## resolve the dependencies anew (needs uv on the PATH)

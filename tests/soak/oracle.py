@@ -1,0 +1,110 @@
+"""What must have come out of the soak's services, worked out from their inputs alone, without the framework.
+
+It knows the rules of the apps and two of the framework's: a record is late when its time is at or before the watermark, which
+is the highest time seen in its partition, less the disorder, less one; and every timer fires once, when the watermark has come
+to its time, unless it was moved or cancelled before. All inputs have ended, so every timer's time has come.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tests.soak.apps import DISORDER_MS, WINDOW_MS, Call, Closed, Kind, Passed, Step, Told, due, group_of
+
+
+@dataclass(slots=True)
+class _Window:
+    steps: int = 0
+    amount: int = 0
+    calls: int = 0
+    due_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Expected:
+    """What one service must have emitted."""
+
+    closed: Counter[Closed] = field(default_factory=Counter[Closed])
+    told: Counter[Told] = field(default_factory=Counter[Told])
+    passed: dict[str, list[Passed]] = field(default_factory=lambda: defaultdict(list))
+    """By device, in order."""
+
+    @property
+    def timers(self) -> int:
+        """How many timers must have fired."""
+        return self.closed.total() + sum(self.told[one] for one in self.told if one.what in ("echo", "past"))
+
+
+class _Windows:
+    def __init__(self, *, second: bool) -> None:
+        self._second = second
+        self._found: dict[tuple[str, int], _Window] = defaultdict(_Window)
+
+    def step(self, key: str, at: int, kind: Kind, amount: int) -> None:
+        number = at // WINDOW_MS
+        found = self._found[key, number]
+        if kind == "cancel":
+            found.due_ms = None
+            return
+        found.steps += 1
+        found.amount += amount
+        if kind == "add":
+            found.due_ms = due(number, found.steps, second=self._second)
+
+    def call(self, key: str, at: int) -> None:
+        self._found[key, at // WINDOW_MS].calls += 1
+
+    def close(self, into: Expected) -> None:
+        for (key, number), one in self._found.items():
+            if one.due_ms is not None:
+                into.closed[Closed(key, number, one.due_ms, one.steps, one.amount, one.calls)] += 1
+                if number % 2:
+                    into.told[Told(key, "echo", number)] += 1
+
+
+def late_steps(partitions: Iterable[Sequence[Step]]) -> set[int]:
+    """The numbers of the steps that are late where steps are the only input."""
+    late: set[int] = set()
+    for steps in partitions:
+        highest = 0
+        for one in steps:
+            if one.at <= highest - DISORDER_MS - 1:
+                late.add(one.number)
+            highest = max(highest, one.at)
+    return late
+
+
+def of_first(
+    partitions: Iterable[Sequence[Step]], calls: Iterable[Call], late: Collection[int], *, rich: bool
+) -> Expected:
+    """What the first service must have emitted, apart from naps and audits."""
+    expected, windows = Expected(), _Windows(second=False)
+    counts: Counter[str] = Counter()
+    for steps in partitions:
+        for one in steps:
+            if one.number in late:
+                expected.told[Told(one.device, "late", one.number)] += 1
+                expected.told[Told(one.device, "past", one.number)] += 1
+                continue
+            counts[one.device] += 1
+            windows.step(one.device, one.at, one.kind, one.amount)
+            group = group_of(one.device, rich=rich)
+            expected.passed[one.device].append(
+                Passed(group, one.device, one.at, counts[one.device], one.kind, one.amount)
+            )
+    for call in calls:
+        windows.call(call.device, call.at)
+    windows.close(expected)
+    return expected
+
+
+def of_second(partitions: Iterable[Sequence[Passed]]) -> Expected:
+    """What the second service must have emitted: nothing is late there, and nothing missing."""
+    expected, windows = Expected(), _Windows(second=True)
+    for passed in partitions:
+        for one in passed:
+            windows.step(one.group, one.at, one.kind, one.amount)
+    windows.close(expected)
+    return expected

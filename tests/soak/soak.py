@@ -1,0 +1,457 @@
+"""One round of the soak: services at work on one log, struck by faults that a seed draws, brought to their end, checked.
+
+The fault list is ``FAULTS``. The harness is also the operator, who starts again what has ended, whatever it was; a service
+may only end by itself for a reason that the operator has given it: its tasks were taken over or not yet let go, or the disk
+was full. Anything else it says ends the round.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from tailrace.core.records import Output
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.service import prepare_log
+from tests.soak import checks, feed
+from tests.soak.apps import PARTITIONS, first_app, second_app
+from tests.soak.processes import PATIENCE_S, Process, wait_until
+
+LEASE_S = 1.0
+_OWNED, _IN_USE, _TAKEN = "is owned by another process", "in use", "taken over by another"
+_FULL = ("too large", "No space left", "full", "size")
+_EVENTS_PER_FAULT = 1_500
+_FED_PER_SECOND = 600
+_SLOW_MS = {"plain": 2.0, "rich": 0.5}
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A small file system of its own, which can be made full."""
+
+    mounted_at: Path
+    bytes: int
+
+    def fill(self) -> None:
+        """Leave hardly any room."""
+
+        def filled() -> bool:
+            # Refused if more has been written since it was looked at.
+            return self._resize(shutil.disk_usage(self.mounted_at).used + 4096)
+
+        wait_until(filled, "the disk is full")
+
+    def relieve(self) -> None:
+        """Give the room back."""
+        assert self._resize(self.bytes), "the disk cannot be made larger"
+
+    def _resize(self, size: int) -> bool:
+        command = ["mount", "-o", f"remount,size={size}", str(self.mounted_at)]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a round is to be."""
+
+    seed: int
+    rich: bool
+    faults: int
+    workers: tuple[int, int] = (2, 2)
+    """Processes of each service."""
+    pause_s: float = 0.6
+    """On average, between two faults."""
+    disk: Disk | None = None
+
+
+@dataclass(slots=True)
+class Report:
+    """What a round has done, and found to be right."""
+
+    seed: int
+    variant: str
+    faults: Counter[str] = field(default_factory=Counter[str])
+    starts: int = 0
+    seconds: float = 0.0
+    figures: checks.Figures = field(default_factory=lambda: checks.Figures(0, 0, 0, 0))
+
+
+class Service:
+    """One of the services, started again and again."""
+
+    def __init__(self, name: str, soak: Soak, workers: int) -> None:
+        self.name = name
+        self.soak = soak
+        self.workers = workers
+        self.state = soak.folder / "state-0"
+        self.process: Process | None = None
+        self.was_full = False
+
+    def start(self, *, slow: bool = True, until_end: bool = False) -> Process:
+        soak = self.soak
+        arguments: list[object] = ["--log", soak.log, "--state", self.state, "--workers", self.workers]
+        interval = soak.random.choice(("20ms", "50ms", "50ms", "300ms"))
+        environment = {"SOAK_RICH": "1" if soak.plan.rich else ""}
+        if slow:
+            environment["SOAK_SLOW_MS"] = str(_SLOW_MS[soak.variant])
+        soak.report.starts += 1
+        self.process = soak.started(
+            f"{self.name}-{soak.report.starts}",
+            "tailrace", "run", f"tests.soak.apps:{self.name}", *arguments,
+            "--commit-interval", interval, "--lease", f"{LEASE_S:g}s",
+            *(["--until-end"] if until_end else []),
+            environment=environment,
+        )  # fmt: skip
+        self.was_full = False
+        return self.process
+
+    def keep(self) -> Process:
+        """The process; started again if it has ended."""
+        process = self.process
+        if process is not None and process.code() is None:
+            return process
+        if process is not None:
+            self.judge(process, was_full=self.was_full)
+            self.soak.note(f"{self.name} is started again")
+        return self.start()
+
+    def judge(self, process: Process, *, was_full: bool) -> None:
+        """See that a service that ended by itself had a reason."""
+        words = "".join(line for line in process.text().splitlines(True) if not line.startswith("{"))
+        allowed = (_OWNED, _IN_USE, _TAKEN, *(_FULL if was_full else ()))
+        code = process.ended()
+        if code == -signal.SIGKILL and not words:
+            return  # by who waited for the append lock, which it held while it was stopped
+        assert code == 1, f"{self.name} ended with {code}: {words}"
+        assert any(one in words for one in allowed), f"{self.name} ended: {words}"
+
+    def running(self) -> bool:
+        process = self.process
+        return process is not None and process.text().count("a partition runs") >= PARTITIONS
+
+
+class Soak:
+    """A round; ``run`` is all of it."""
+
+    def __init__(self, folder: Path, plan: Plan, said: Path | None = None) -> None:
+        self.folder = folder
+        self.plan = plan
+        self.random = Random(f"soak {plan.seed}")
+        self.variant = "rich" if plan.rich else "plain"
+        self.report = Report(plan.seed, self.variant)
+        self.log = folder / "log"
+        self.trace: list[str] = []
+        self._said = said or folder / "said"
+        self._said.mkdir(parents=True, exist_ok=True)
+        self._processes: list[Process] = []
+        self._begun_s = time.monotonic()
+        self._states = 1
+        self.services = [
+            Service(name, self, workers)
+            for name, workers in zip(("first", "second"), plan.workers, strict=True)
+        ]
+        self._feeder: Process | None = None
+
+    def run(self) -> Report:
+        """Do it all. Raises whatever went wrong, with the seed, what was done, and what the processes have said last."""
+        with self._told():
+            self._prepare()
+            for _ in range(self.plan.faults):
+                time.sleep(self.random.expovariate(1 / self.plan.pause_s))
+                self._strike()
+            self._end()
+            self._check()
+        self.report.seconds = time.monotonic() - self._begun_s
+        return self.report
+
+    def started(self, name: str, *arguments: object, environment: dict[str, str] | None = None) -> Process:
+        """A process that is ended with the round."""
+        process = Process(self._said / f"{name}.log", *arguments, environment=environment)
+        self._processes.append(process)
+        return process
+
+    def note(self, what: str) -> None:
+        self.trace.append(f"{time.monotonic() - self._begun_s:7.2f} s  {what}")
+
+    # --- begin and end
+
+    def _prepare(self) -> None:
+        """Make the log, with some of the inputs, or all; the second service begins when it knows all that it follows."""
+        plan, log = self.plan, EmbeddedLog(self.log)
+        try:
+            for app in (first_app(rich=plan.rich), second_app()):
+                prepare_log(log, app.plan(), create_declared=True)
+            self._append(log, 500 if plan.rich else _EVENTS_PER_FAULT * plan.faults)
+            first, second = self.services
+            first.start()
+            tapes = [first_app(rich=plan.rich).plan().tape_topic]
+            wait_until(
+                lambda: all(log.end_offset(tapes[0], number) for number in range(PARTITIONS)),
+                "every task of the first service has committed",
+            )
+        finally:
+            log.close()
+        second.start()
+        self._keep_feeding()
+
+    def _append(self, log: EmbeddedLog, count: int) -> None:
+        writer = log.writer("feed")
+        rest: list[Output] = feed.outputs(self.plan.seed, 0, count, rich=self.plan.rich)
+        writer.append(rest)
+        writer.commit({feed.PLACE: count}, feed.GROUP)
+
+    def _keep_feeding(self) -> None:
+        if not self.plan.rich:
+            return
+        if self._feeder is None or self._feeder.code() is not None:
+            self._feeder = self.started(
+                f"feeder-{len(self._processes)}",
+                "tests.soak.feed", self.log, self.plan.seed, "rich", _FED_PER_SECOND,
+            )  # fmt: skip
+
+    def _end(self) -> None:
+        """No more faults: everything is read and handled, by one service after the other."""
+        if self._feeder is not None:
+            self._feeder.kill()
+        for service in self.services:
+            self.note(f"{service.name} is to leave")
+            assert service.process is not None
+            if service.process.code() is None:
+                self._terminate(service)
+        for service in self.services:
+            self.note(f"{service.name} runs to the end")
+            process = service.start(slow=False, until_end=True)
+            assert process.ended() == 0, f"{service.name} did not come to its end: {process.text()}"
+
+    def _check(self) -> None:
+        for process in self._processes:
+            found = [line for line in process.text().splitlines() if "Traceback" in line]
+            assert not found, f"{process.said.name}: {found[0]}"
+        clean = None if self.plan.rich else self._clean_run()
+        self.note("the checks begin")
+        states = {one.name: one.state for one in self.services}
+        self.report.figures = checks.check(self.log, states, self.plan.seed, rich=self.plan.rich, clean=clean)
+        self.note("the checks end")
+
+    def _clean_run(self) -> Path:
+        """The same from the beginning, in one process for each service, without faults."""
+        self.note("the clean run begins")
+        harmed, self.log = self.log, self.folder / "clean-log"
+        log = EmbeddedLog(self.log)
+        for app in (first_app(rich=False), second_app()):
+            prepare_log(log, app.plan(), create_declared=True)
+        self._append(log, _EVENTS_PER_FAULT * self.plan.faults)
+        log.close()
+        for name in ("first", "second"):
+            service = Service(name, self, 1)
+            service.state = self.folder / "clean-state"
+            process = service.start(slow=False, until_end=True)
+            assert process.ended() == 0, process.text()
+        clean, self.log = self.log, harmed
+        return clean
+
+    @contextmanager
+    def _told(self) -> Generator[None]:
+        """End every process, and tell how it came to a failure."""
+        try:
+            yield
+        except BaseException as error:
+            last = "\n".join(
+                f"--- {one.said.name}, {one.code()}\n{one.text()[-1500:]}" for one in self._processes[-6:]
+            )
+            error.add_note(f"{self.plan}\n  " + "\n  ".join(self.trace[-80:]) + "\n" + last)
+            raise
+        finally:
+            for process in self._processes:
+                process.kill()
+
+    # --- faults
+
+    def _strike(self) -> None:
+        for service in self.services:
+            service.keep()
+        self._keep_feeding()
+        names = [
+            name
+            for name, (odds, _) in FAULTS.items()
+            for _ in range(odds)
+            if (self.plan.rich or not name.startswith("feeder"))
+            and (self.plan.disk is not None or name != "disk full")
+        ]
+        name = self.random.choice(names)
+        service = self.random.choice(self.services)
+        self.report.faults[name] += 1
+        self.note(f"{name}: {'' if name in ('disk full', *_OF_FEEDER) else service.name}")
+        FAULTS[name][1](self, service)
+
+    def kill_worker(self, service: Service) -> None:
+        process = service.keep()
+        process.signal(signal.SIGKILL, [self.random.choice(process.workers() or [process.pid])])
+        if self.random.random() < 0.5 and process.code() is None:
+            return
+        self._let(service, 0.3)
+
+    def kill_parent(self, service: Service) -> None:
+        service.keep().signal(signal.SIGKILL)
+        self._restarted(service)
+
+    def kill_all(self, service: Service) -> None:
+        process = service.keep()
+        process.signal(signal.SIGKILL, process.members())
+        self._restarted(service)
+
+    def kill_while_starting(self, service: Service) -> None:
+        service.keep().kill()
+        process = service.start()
+        time.sleep(self.random.uniform(0.2, 1.2))
+        process.kill()
+        service.start()
+
+    def terminate(self, service: Service) -> None:
+        service.keep()
+        self._terminate(service)
+        service.start()
+
+    def stop_worker(self, service: Service) -> None:
+        """Past its lease; nobody takes its tasks, so it goes on."""
+        process = service.keep()
+        stopped = [self.random.choice(process.workers() or [process.pid])]
+        process.signal(signal.SIGSTOP, stopped)
+        time.sleep(LEASE_S * self.random.choice((0.2, 1.3)))
+        process.signal(signal.SIGCONT, stopped)
+
+    def replace_stopped(self, service: Service) -> None:
+        """All of a service sleeps past its lease, another takes over with a state of its own, the first wakes."""
+        sleeping, was_full = service.keep(), service.was_full
+        members = sleeping.members()
+        sleeping.signal(signal.SIGSTOP, members)
+        time.sleep(LEASE_S * 1.3)
+        service.state = self._other_state(service)
+        self._started_until_it_runs(service)
+        time.sleep(self.random.uniform(0, 0.5))
+        sleeping.signal(signal.SIGCONT, members)
+        wait_until(lambda: sleeping.code() is not None, "the one that slept has ended")
+        service.judge(sleeping, was_full=was_full)
+
+    def lose_state(self, service: Service) -> None:
+        """The state of a task, or of all, is gone, or that of another time or place."""
+        service.keep().kill()
+        service.was_full = False
+        chance = self.random.random()
+        number = self.random.randrange(PARTITIONS)
+        if chance < 0.4:
+            shutil.rmtree(service.state / service.name / str(number), ignore_errors=True)
+        elif chance < 0.7:
+            shutil.rmtree(service.state / service.name, ignore_errors=True)
+        else:
+            service.state = self._other_state(service)
+        service.start()
+
+    def limit_files(self, service: Service) -> None:
+        """What a worker writes past some size is refused, under log and state alike, as by a full disk."""
+        process = service.keep()
+        limited = process.workers()
+        service.was_full = True
+        for pid in limited:
+            self._limit(pid, self.random.choice((0, 1_000, 200_000)))
+        time.sleep(self.random.uniform(0.1, 0.8))
+        for pid in limited:
+            self._limit(pid, resource.RLIM_INFINITY)
+
+    def fill_disk(self, _service: Service) -> None:
+        """Log and state share a disk; the harness and the services feel it alike."""
+        assert self.plan.disk is not None
+        for service in self.services:
+            service.was_full = True
+        self.plan.disk.fill()
+        try:
+            time.sleep(self.random.uniform(0.1, 1.0))
+        finally:
+            self.plan.disk.relieve()
+
+    def kill_feeder(self, _service: Service) -> None:
+        assert self._feeder is not None
+        self._feeder.kill()
+
+    def stop_feeder(self, _service: Service) -> None:
+        assert self._feeder is not None
+        self._feeder.signal(signal.SIGSTOP)
+        time.sleep(self.random.uniform(0.1, 1.0))
+        self._feeder.signal(signal.SIGCONT)
+
+    def _terminate(self, service: Service) -> None:
+        process = service.process
+        assert process is not None
+        process.signal(signal.SIGTERM)
+        code = process.ended()
+        if code:
+            # It was about to end for a reason of its own.
+            words = process.text()
+            assert code in (1, -signal.SIGTERM), words
+            if code == 1:
+                lost = "while it was leaving" in words
+                assert lost or service.was_full or _OWNED in words or _TAKEN in words, words
+
+    def _restarted(self, service: Service) -> None:
+        """Started again, at once or when all of it has ended: its workers leave as they see that the parent is gone."""
+        old = service.process
+        if old is not None and self.random.random() < 0.5:
+            old.ended()
+        self._started_until_it_runs(service) if self.random.random() < 0.3 else service.start()
+
+    def _started_until_it_runs(self, service: Service) -> None:
+        service.start()
+        deadline = time.monotonic() + PATIENCE_S
+        while not service.running():
+            assert time.monotonic() < deadline, f"{service.name} does not start"
+            service.keep()
+            time.sleep(0.05)
+
+    def _other_state(self, service: Service) -> Path:
+        """A folder that is new, or was in use before."""
+        if self._states > 1 and self.random.random() < 0.5:
+            other = self.folder / f"state-{self.random.randrange(self._states)}"
+            if other != service.state:
+                return other
+        self._states += 1
+        return self.folder / f"state-{self._states - 1}"
+
+    def _let(self, service: Service, seconds: float) -> None:
+        time.sleep(seconds)
+        service.keep()
+
+    @staticmethod
+    def _limit(pid: int, size: int) -> None:
+        try:
+            _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (size if size >= 0 else most, most))
+        except ProcessLookupError:
+            pass
+
+
+_OF_FEEDER = ("feeder killed", "feeder stopped")
+
+FAULTS: dict[str, tuple[int, Callable[[Soak, Service], None]]] = {
+    "kill -9 of a worker": (3, Soak.kill_worker),
+    "kill -9 of the parent": (2, Soak.kill_parent),
+    "kill -9 of all": (3, Soak.kill_all),
+    "kill -9 while starting": (2, Soak.kill_while_starting),
+    "SIGTERM and restart": (3, Soak.terminate),
+    "SIGSTOP and wake": (3, Soak.stop_worker),
+    "SIGSTOP, replaced, and wake": (3, Soak.replace_stopped),
+    "lost state": (3, Soak.lose_state),
+    "no room for files": (3, Soak.limit_files),
+    "disk full": (4, Soak.fill_disk),
+    "feeder killed": (1, Soak.kill_feeder),
+    "feeder stopped": (1, Soak.stop_feeder),
+}
+"""Each with its odds."""

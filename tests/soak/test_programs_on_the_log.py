@@ -1,0 +1,76 @@
+"""The property test of the core through the real worker, the embedded log and RocksDB."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tailrace.core.errors import TailraceError
+from tailrace.core.records import Output
+from tests.conftest import SEEDS
+from tests.proof.apps import build
+from tests.proof.operations import Chance
+from tests.proof.seeds import Feed, Records, told, variant_of
+from tests.soak import struck as driver
+from tests.soak.struck import Run
+
+ONE_IN = 10 if SEEDS >= 1_000 else 1
+"""Files take their time: a hundred seeds of a thousand."""
+
+
+def struck(seed: int, folder: Path, trace: list[str]) -> int:
+    """A run of a seed, checked; how many faults there were."""
+    random = Random(f"inputs {seed}")
+    variant = variant_of(random)
+    if variant.watermark == "upstream":
+        variant = variant._replace(watermark="events")
+    model = build(variant)
+    records: Records = {}
+    Feed(model, variant, random, most=random.choice((5, 20))).fill(records)
+    inputs = [
+        Output(topic, record.key, record.value, record.timestamp_ms)
+        for (topic, _), some in records.items()
+        for record in some
+    ]
+    random.shuffle(inputs)
+    chance = Random(f"chance {seed}")
+
+    def flaky(may_fail: bool) -> None:
+        Chance.fires = staticmethod(lambda: may_fail and chance.random() < 0.5)
+
+    run = Run(model.app.plan(), seed, inputs, folder, flaky)
+    run.trace = trace
+    report = run.run(steps=12)
+    assert report.commits
+    return run.faults
+
+
+def test_whatever_strikes_a_worker_on_the_real_log_its_replay_equals_it(seeds: range, tmp_path: Path) -> None:
+    faults, chosen = 0, [seed for seed in seeds if seed % ONE_IN == 0]
+    for seed in chosen:
+        trace: list[str] = []
+        with told(seed, trace):
+            faults += struck(seed, tmp_path / str(seed), trace)
+        shutil.rmtree(tmp_path / str(seed))
+    assert faults > len(chosen)
+
+
+def test_what_is_written_outside_of_the_commit_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = driver.StruckWriter.append
+
+    def append_at_once(
+        self: driver.StruckWriter, outputs: list[Output], partition: int | None = None
+    ) -> None:
+        append(self, outputs, partition)
+        if partition is None:  # no changelog, no tape
+            self.inner.commit()
+
+    monkeypatch.setattr(driver.StruckWriter, "append", append_at_once)
+    with pytest.raises((AssertionError, TailraceError)):
+        for seed in range(20):
+            struck(seed, tmp_path / str(seed), [])
