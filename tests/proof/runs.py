@@ -283,7 +283,7 @@ class First:
                     self._guarded(run, partial(run.task.ended, one.index))
             while run.task.draining:
                 self._guarded(run, run.task.drain)
-            if random.random() < 0.2 and before is None:
+            if random.random() < 0.3:
                 self._guarded(run, run.task.finish)
             while run.task.draining:
                 self._guarded(run, run.task.drain)

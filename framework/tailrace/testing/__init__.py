@@ -24,8 +24,10 @@ if TYPE_CHECKING:
         Watermark,
     )
     from tailrace.testing.harness import Harness
+    from tailrace.testing.invariants import LawBrokenError, Observer
     from tailrace.testing.memory_log import MemoryLog
     from tailrace.testing.replaying import ReplayReport
+    from tailrace.testing.simulator import SimulationReport, Simulator
 
 __all__ = [
     "COMMIT",
@@ -41,15 +43,21 @@ __all__ = [
     "Harness",
     "Idle",
     "Item",
+    "LawBrokenError",
     "MemoryLog",
+    "Observer",
     "Out",
     "ReplayReport",
+    "SimulationReport",
+    "Simulator",
     "Watermark",
 ]
 
 _MODULES = {
     "emitted": ("DeadLetter", "Emitted", "Out"),
     "harness": ("Harness",),
+    "invariants": ("LawBrokenError", "Observer"),
+    "simulator": ("SimulationReport", "Simulator"),
     "memory_log": ("MemoryLog",),
     "replaying": ("ReplayReport",),
 }
