@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -21,7 +23,7 @@ class Seen(msgspec.Struct, frozen=True):
     said: str
 
 
-def world() -> tuple[tr.App, tr.Topic[Reading], tr.Topic[Seen], type[tr.Actor]]:
+def world() -> tuple[tr.App, tr.Topic[Reading], tr.Topic[Seen], Any]:
     app = tr.App("settling", partitions=1)
     readings = app.topic("readings", Reading, key="sensor", event_time="at")
     seen = app.topic("seen", Seen, key="sensor")
