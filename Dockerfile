@@ -14,4 +14,4 @@ ENV PYTHONPATH=/tailrace/framework:/tailrace PYTHONUNBUFFERED=1
 RUN useradd --create-home tailrace
 USER tailrace
 
-CMD ["python", "-m", "services.demo"]
+CMD ["python", "-m", "services.demo", "examples"]

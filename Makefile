@@ -1,6 +1,6 @@
 # Tailrace. Needs Python 3.11, 3.12 or 3.13 and make, nothing else: every target sets up what it uses.
 #
-#   make demo      run the examples
+#   make demo      a year of flights through two services: run, killed, started again, replayed, drawn
 #   make test      lint, types, and the tests on every supported Python
 #
 .DEFAULT_GOAL := help
@@ -30,7 +30,7 @@ help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*  ## /\1	/p' Makefile | expand -t 10
 
 .PHONY: demo
-demo: .venv/installed  ## run the example services
+demo: .venv/installed  ## a year of flights through two services: a kill, a replay, a picture in out/
 	$(BIN)/python -m services.demo
 
 .PHONY: test

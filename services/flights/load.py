@@ -1,18 +1,23 @@
 """From the history to records: what goes into which topic, in the order in which it became known.
 
 for topic, event in records(): ...
+load(log, facts())
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import tailrace as tr
 from schemas.flights import Airframe, Arrival, Cancellation, Departure, Weather
 from services.flights import aircraft, airport
 from services.flights.history import Event, Fact, facts
+from tailrace.core.records import Output
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.topics import prepare_topics
 
 Topic = tr.Topic[Any, str]
 
@@ -23,6 +28,9 @@ TOPIC_OF: Final[Mapping[type[Event], Topic]] = {
     Weather: airport.weather,
     Cancellation: airport.cancellations,
 }
+
+BATCH: Final = 20_000
+"""Records appended at once."""
 
 
 class Record(NamedTuple):
@@ -43,3 +51,19 @@ def timed_records(history: Iterable[Fact]) -> Iterator[Record]:
     """The topic of each fact. The topics' own events (movements) come from the services."""
     for known_ms, event in history:
         yield Record(TOPIC_OF[type(event)], event, known_ms)
+
+
+def load(log: EmbeddedLog, history: Iterable[Fact], tell: Callable[[int], None] = lambda _: None) -> int:
+    """Append the history to a log, whose topics are created; returns how many records. ``tell`` is told how many so far."""
+    for app in (aircraft.app, airport.app):
+        prepare_topics(log, app.plan(), create_declared=True)
+    outputs = (
+        Output(topic.name, topic.encode_key(event), topic.encode(event), known_ms)
+        for topic, event, known_ms in timed_records(history)
+    )
+    loaded = 0
+    while batch := list(islice(outputs, BATCH)):
+        log.append_all(batch)
+        loaded += len(batch)
+        tell(loaded)
+    return loaded

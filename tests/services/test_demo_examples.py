@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from schemas.activity import Count
-from services import count_with_timeout, demo
+from services import count_with_timeout
+from services.demo import examples as demo
 from tailrace.testing import CRASH
 
 

@@ -1,6 +1,6 @@
 """The small examples at work: what goes in, what comes out, a crash in the middle, and everything again from nothing.
 
-    python -m services.demo [name ...]
+    python -m services.demo examples [name ...]
 
 Every scene is a list of events and faults, run three times: as it stands, without its crashes, and along the tape. The
 exit code is 1 if any two differ, or if something else comes out than is written here.

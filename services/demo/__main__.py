@@ -1,0 +1,38 @@
+"""What ``make demo`` runs, and the small examples. The exit code is 1 if anything comes out other than it should."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+from services.demo import examples, flights
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the demo of the flights, or the examples that are named; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m services.demo", description=__doc__)
+    shows = parser.add_subparsers(dest="show", metavar="flights | examples")
+    year = shows.add_parser(
+        "flights", help="a year of flights through two services; it takes a few minutes at most"
+    )
+    year.add_argument("--since", type=date.fromisoformat, default=date(2013, 1, 1), help="the first day")
+    year.add_argument(
+        "--until", type=date.fromisoformat, default=date(2014, 1, 1), help="the day after the last"
+    )
+    year.add_argument("--out", type=Path, default=Path("out"), help="where log, state and picture go")
+    year.add_argument("--commit-interval", default="1s", metavar="TIME", help="of both services")
+    small = shows.add_parser(
+        "examples", help="the small examples: what goes in, what comes out, a crash, a replay"
+    )
+    small.add_argument("names", nargs="*", metavar="name", help="only these")
+    given = parser.parse_args(arguments or ["flights"])
+    if given.show == "examples":
+        return examples.main(given.names)
+    return flights.main(flights.Settings(given.since, given.until, given.out, given.commit_interval))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,230 @@
+"""A year of flights: loaded into a log, run through both services as real processes, one of them killed, replayed, drawn.
+
+Three proofs, each of which makes the exit code 1 if it fails:
+
+    replay        state and outputs made again along the tape equal those of the live run in every byte
+    accounts      every departure and cancellation of the history is in what the services said, once
+    the tape      what the replays did is as much as the live run did
+"""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+
+import msgspec
+
+from services.demo.accounts import Accounts, results_of
+from services.demo.console import Console
+from services.demo.live import LiveRun
+from services.demo.process import Folders, Service, ServiceFailed
+from services.demo.replays import Replayed, replay_all
+from services.demo.summary import row, summary
+from services.flights import aircraft, airport
+from services.flights.history import facts
+from services.flights.load import load
+from services.flights.picture import draw
+from tailrace.core.engine.tape import Totals, decode_cut
+from tailrace.core.errors import TailraceError
+from tailrace.log import Log
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.history import History
+
+ABOUT = """The flights from New York in 2013, through two services. Each is a process on one log, which is a folder.
+
+   departures, arrivals, airframes  ──►  aircraft  ──►  movements  ──►  airport  ◄──  weather, cancellations
+   keyed by tail number                                                               keyed by airport"""
+
+COMPARED = 3
+"""A replay is to be held against the state folders, the changelog and the outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Which days, and where log, state and picture go. What an earlier run has left there is removed."""
+
+    since: date = date(2013, 1, 1)
+    until: date = date(2014, 1, 1)
+    """It is not part of it."""
+    out: Path = Path("out")
+    commit_interval: str = "1s"
+
+
+def main(settings: Settings) -> int:
+    """Run the demo; returns the exit code."""
+    console, begun_s = Console(), time.monotonic()
+    console.say(ABOUT)
+    try:
+        failures = Demo(settings, console).run()
+    except (ServiceFailed, TailraceError, FileNotFoundError) as error:
+        failures = [str(error)]
+    for failure in failures:
+        console.say(f"\nFAILED: {failure}")
+    if not failures:
+        console.say(f"\nAll is well. {time.monotonic() - begun_s:.0f} s in all.")
+    return 1 if failures else 0
+
+
+class Demo:
+    """The parts of the demo, in their order."""
+
+    def __init__(self, settings: Settings, console: Console) -> None:
+        self._settings = settings
+        self._console = console
+        self._folders = Folders(settings.out / "flights-2013")
+        for left in (self._folders.log, self._folders.state):
+            shutil.rmtree(left, ignore_errors=True)
+        for left in self._folders.base.glob("*.log"):
+            left.unlink()
+        self._folders.base.mkdir(parents=True, exist_ok=True)
+
+    def run(self) -> list[str]:
+        """Everything; returns what has failed."""
+        log = EmbeddedLog(self._folders.log)
+        try:
+            accounts = self._load(log)
+            services = [
+                Service(
+                    app,
+                    f"services.flights.{app.name}:app",
+                    self._folders,
+                    log,
+                    self._settings.commit_interval,
+                )
+                for app in (aircraft.app, airport.app)
+            ]
+            self._live(services)
+            totals = [totals_of(log, one) for one in services]
+            failures = self._replay(services, totals)
+            return failures + self._close(log, accounts, totals)
+        finally:
+            log.close()
+
+    def _load(self, log: EmbeddedLog) -> Accounts:
+        console, settings = self._console, self._settings
+        console.title("The history, into the log")
+        begun_s = time.monotonic()
+        # Nothing of it is garbage before it is all loaded.
+        gc.disable()
+        try:
+            history = facts(settings.since, settings.until)
+            days = f"{day_of(settings.since)} to {day_of(settings.until - timedelta(days=1))} 2013"
+            took_s = time.monotonic() - begun_s
+            console.say(f"   {len(history):,} facts of {days}, read and put in order in {took_s:.1f} s")
+            begun_s = time.monotonic()
+
+            def tell(loaded: int) -> None:
+                rate = loaded / (time.monotonic() - begun_s)
+                console.progress(f"{loaded:9,} records   {rate:7,.0f} records/s")
+
+            loaded = load(log, history, tell)
+            rate = loaded / (time.monotonic() - begun_s)
+            console.say(
+                f"   {loaded:,} records appended, in the order in which they became known: {rate:,.0f} records/s"
+            )
+            return Accounts.of(history)
+        finally:
+            gc.enable()
+
+    def _live(self, services: Sequence[Service]) -> None:
+        console = self._console
+        console.title("Live: both services, one killed half way")
+        live = LiveRun(services[0], services[1], console)
+        try:
+            found = live.run()
+        finally:
+            live.end()
+        rate = found.records / found.seconds
+        console.say(
+            f"   {found.records:,} records, exactly once, in {found.seconds:.0f} s: {rate:,.0f} records/s"
+        )
+
+    def _replay(self, services: Sequence[Service], totals: Sequence[Totals]) -> list[str]:
+        console = self._console
+        console.title("Replay: everything again from nothing, along the tape, compared byte by byte")
+        failures: list[str] = []
+        for service, live, found in zip(
+            services, totals, replay_all(services, self._folders, console), strict=True
+        ):
+            console.say(replay_line(found))
+            for note in found.notes:
+                console.say(f"      note: {note}")
+            if found.differences:
+                shown = "\n   ".join(msgspec.json.format(one).decode() for one in found.first[:3])
+                failures.append(
+                    f"the replay of {service.name} differs {found.differences:,} times:\n   {shown}"
+                )
+            if len(found.compared) < COMPARED:
+                failures.append(
+                    f"the replay of {service.name} was compared with nothing but {', '.join(found.compared)}"
+                )
+            if (found.records, found.timers, found.outputs) != (live.records, live.fired, live.outputs):
+                failures.append(f"the replay of {service.name} did other things than the live run, {live}")
+        return failures
+
+    def _close(self, log: Log, accounts: Accounts, totals: Sequence[Totals]) -> list[str]:
+        console, settings = self._console, self._settings
+        results = results_of(log)
+        errors = accounts.errors(log, results)
+        console.title("The year" if settings == Settings(out=settings.out) else "These days")
+        for line in summary(results):
+            console.say(line)
+        console.say()
+        timers, late = sum(one.fired for one in totals), sum(one.late for one in totals)
+        console.say(
+            row("time", f"{timers:,} timers fired and entries expired; {late:,} events late, and handled")
+        )
+        if not errors:
+            console.say(
+                row(
+                    "accounts",
+                    f"each of {accounts.departures.total():,} departures was handed on, counted and joined once",
+                )
+            )
+        console.say(row("picture", str(draw(results, settings.out / "flights.svg"))))
+        tailrace, where = f"{interpreter()} -m tailrace", f"--log {self._folders.log}"
+        for name, rest in (
+            ("to go on", f"replay services.flights.aircraft:app {where} --trace N328AA"),
+            ("", f"log tail congestion-alerts {where}"),
+        ):
+            console.say(row(name, f"{tailrace} {rest}"))
+        return [f"the accounts: {error}" for error in errors]
+
+
+def interpreter() -> Path:
+    """The interpreter that runs this, as one calls it from here."""
+    path = Path(sys.executable)
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def day_of(day: date) -> str:
+    """A day of the year, as one says it."""
+    return f"{day.day} {day:%B}"
+
+
+def replay_line(found: Replayed) -> str:
+    """What a replay did, and whether it differs."""
+    return (
+        f"   {found.app:9}{found.records:8,} records, {found.timers:,} timers, {found.outputs:,} outputs, "
+        f"{found.rows:,} rows of state: differences {found.differences:,}   "
+        f"({found.records / max(found.seconds, 0.001):,.0f} records/s)"
+    )
+
+
+def totals_of(log: Log, service: Service) -> Totals:
+    """What a service has counted over all its tasks, by the last cut of each."""
+    history = History(service.plan, log)
+    totals = Totals()
+    for number in range(service.plan.partitions):
+        cut = history.committed(number).cut
+        if cut is not None:
+            one = decode_cut(cut).totals
+            for name in Totals.__struct_fields__:
+                setattr(totals, name, getattr(totals, name) + getattr(one, name))
+    return totals

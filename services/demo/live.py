@@ -1,0 +1,108 @@
+"""Both services over the history at the same time, one following the other, and that other killed half way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from services.demo.console import Console
+from services.demo.process import Service, ServiceFailed
+
+_LOOK_S = 0.005
+_STANDSTILL_S = 120.0
+"""Who commits nothing for so long has failed."""
+
+
+class Live(NamedTuple):
+    """What it took."""
+
+    records: int
+    seconds: float
+    killed_at: int
+    """How many records the killed service had committed."""
+    back_s: float
+    """From the kill to its next commit."""
+
+
+class LiveRun:
+    """``run`` is all of it; ``end`` leaves no process behind, whatever has happened."""
+
+    def __init__(self, aircraft: Service, airport: Service, console: Console) -> None:
+        self._aircraft = aircraft
+        self._airport = airport
+        self._console = console
+        self._airport_runs = False
+        self._begun_s = time.monotonic()
+        self._before = 0.0, 0
+        self._rate = 0.0
+
+    def run(self) -> Live:
+        """Run both to the end of the history.
+
+        Raises:
+            ServiceFailed: One of them ended otherwise than it should, or was done before it could be killed.
+        """
+        aircraft, airport, say = self._aircraft, self._airport, self._console.say
+        self._begun_s = time.monotonic()
+        aircraft.start(until_end=True)
+        airport.start(until_end=False)
+        self._airport_runs = True
+        say(f"   ✓ aircraft is process {aircraft.pid}, airport, which follows it, {airport.pid}")
+
+        half = aircraft.waiting() // 2
+        self._until(lambda: aircraft.committed() > half)
+        pid, killed_s = aircraft.pid, time.monotonic()
+        if not aircraft.kill():
+            raise ServiceFailed("aircraft was done before it could be killed: take more days")
+        killed_at = aircraft.committed()
+        say(f"   ✗ aircraft {pid} is killed (SIGKILL) with {killed_at:,} of {aircraft.waiting():,} committed")
+        aircraft.start(until_end=True)
+        self._until(lambda: aircraft.committed() > killed_at)
+        back_s = time.monotonic() - killed_s
+        say(f"   ✓ aircraft is process {aircraft.pid}: {back_s:.1f} s later it commits again")
+
+        self._until(aircraft.has_left)
+        say("   ✓ aircraft has come to the end, and leaves")
+        airport.terminate()
+        self._airport_runs = False
+        self._until(airport.has_left)
+        airport.start(until_end=True)
+        self._until(airport.has_left)
+        say(
+            "   ✓ airport is told that nothing more comes (SIGTERM, --until-end), comes to the end, and leaves"
+        )
+        records = aircraft.committed() + airport.committed()
+        return Live(records, time.monotonic() - self._begun_s, killed_at, back_s)
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        self._aircraft.end()
+        self._airport.end()
+
+    def _until(self, condition: Callable[[], bool]) -> None:
+        """Wait, and tell how far things are."""
+        aircraft, airport = self._aircraft, self._airport
+        committed, moved_s = -1, time.monotonic()
+        while not condition():
+            aircraft.has_left()
+            if self._airport_runs and airport.has_left():
+                raise ServiceFailed("airport has left before it was told to")
+            now_s, now = time.monotonic(), aircraft.committed() + airport.committed()
+            if now > committed:
+                committed, moved_s = now, now_s
+            elif now_s - moved_s > _STANDSTILL_S:
+                raise ServiceFailed(f"nothing was committed for {_STANDSTILL_S:.0f} s")
+            self._console.progress(self._line(now_s, now))
+            time.sleep(_LOOK_S)
+
+    def _line(self, now_s: float, now: int) -> str:
+        since_s, before = self._before
+        if now_s - since_s >= 2.0:
+            self._before = now_s, now
+            self._rate = (now - before) / (now_s - since_s) if since_s else 0.0
+        shares = [
+            f"{one.name} {one.committed():9,} of {one.waiting():,}" for one in (self._aircraft, self._airport)
+        ]
+        rate = f"   {self._rate:7,.0f} records/s" if self._rate else ""
+        return f"{now_s - self._begun_s:4.0f} s   {'   '.join(shares)}{rate}"

@@ -1,0 +1,235 @@
+"""The demo of the flights on a few days: real processes, a real kill; and each of its proofs, seen to fail."""
+
+from collections import Counter
+from datetime import date
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from schemas.flights import Cancellation, CongestionAlert, Departure, HourlyStatistics, Movement, Weather
+from services.demo import __main__ as command
+from services.demo import flights
+from services.demo.accounts import Accounts, read
+from services.demo.console import Console
+from services.demo.live import LiveRun
+from services.demo.process import Folders, Service, ServiceFailed
+from services.demo.replays import replay_all
+from services.demo.summary import summary
+from services.flights import aircraft, airport
+from services.flights.history import Event, Fact, facts
+from services.flights.load import load
+from services.flights.results import Results
+from tailrace.core.records import Output
+from tailrace.log.embedded import EmbeddedLog
+
+# Storms; enough for the kill to come in between, at this interval.
+DAYS = ["--since", "2013-07-20", "--until", "2013-07-27"]
+HASTY = "tests.services.hasty_aircraft:app"
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    return tmp_path_factory.mktemp("out")
+
+
+@pytest.fixture(scope="module")
+def shown(out):
+    with pytest.MonkeyPatch.context() as patch:
+        lines: list[str] = []
+        patch.setattr(Console, "say", lambda self, line="": lines.append(line))
+        code = command.main(["flights", *DAYS, "--out", str(out), "--commit-interval", "10ms"])
+        assert code == 0, "\n".join(lines)
+        return "\n".join(lines)
+
+
+def test_both_services_run_one_is_killed_all_is_replayed_and_nothing_differs(shown, out):
+    assert "is killed (SIGKILL)" in shown
+    assert shown.count("rows of state: differences 0 ") == 2
+    assert "was handed on, counted and joined once" in shown
+    assert "All is well." in shown
+    ET.parse(out / "flights.svg")
+
+
+def test_the_killed_service_had_committed_half_and_not_all(shown):
+    line = next(line for line in shown.splitlines() if "SIGKILL)" in line)
+    committed, whole = (int(word.replace(",", "")) for word in line.split() if "," in word)
+    assert whole / 2 < committed < whole
+
+
+def test_changed_code_is_found_by_the_replay_and_fails_the_demo(shown, out, monkeypatch):
+    lines: list[str] = []
+    monkeypatch.setattr(Console, "say", lambda self, line="": lines.append(line))
+    with log_of(out) as services:
+
+        def changed(services, folders, console):
+            services[0].reference = HASTY
+            return replay_all(services, folders, console)
+
+        totals = [flights.totals_of(services[0]._log, one) for one in services]
+        monkeypatch.setattr(flights, "replay_all", changed)
+        demo = object.__new__(flights.Demo)
+        demo._console, demo._folders = Console(), Folders(out / "flights-2013")
+        first, *others = demo._replay(services, totals)
+    assert "the replay of aircraft differs" in first
+    assert all("airport" not in one for one in others)
+
+
+def test_a_failure_makes_the_exit_code_1(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(flights.Demo, "run", lambda _: ["one byte differs"])
+    assert flights.main(flights.Settings(out=tmp_path)) == 1
+    assert "FAILED: one byte differs" in capsys.readouterr().out
+    monkeypatch.undo()
+    monkeypatch.setattr(flights, "facts", lambda *_: (_ for _ in ()).throw(FileNotFoundError("no history")))
+    assert flights.main(flights.Settings(out=tmp_path)) == 1
+    assert "FAILED: no history" in capsys.readouterr().out
+
+
+# --- the processes
+
+
+class log_of:  # noqa: N801  # reads as a function
+    """The services over the log of a run."""
+
+    def __init__(self, out):
+        self.folders = Folders(out / "flights-2013")
+
+    def __enter__(self):
+        self.log = EmbeddedLog(self.folders.log)
+        return [
+            Service(app, f"services.flights.{app.name}:app", self.folders, self.log, "10ms")
+            for app in (aircraft.app, airport.app)
+        ]
+
+    def __exit__(self, *_):
+        self.log.close()
+
+
+def test_a_service_that_ends_by_itself_fails_the_run_with_its_last_words(tmp_path):
+    folders = Folders(tmp_path / "flights-2013")
+    folders.base.mkdir()
+    with log_of(tmp_path) as services:
+        load(services[0]._log, facts(date(2013, 1, 1), date(2013, 1, 2)))
+        services[0].reference = "services.flights.spacecraft:app"
+        run = LiveRun(services[0], services[1], Console())
+        with pytest.raises(ServiceFailed, match=r"there is no module 'services\.flights\.spacecraft'"):
+            run.run()
+        run.end()
+
+
+def test_a_service_that_is_done_before_it_can_be_killed_fails_the_run(tmp_path, monkeypatch):
+    folders = Folders(tmp_path / "flights-2013")
+    folders.base.mkdir()
+    monkeypatch.setattr(Service, "start", lambda self, **_: setattr(self, "_process", Ended()))
+    monkeypatch.setattr(Service, "committed", lambda _: 10)
+    monkeypatch.setattr(Service, "waiting", lambda _: 10)
+    with log_of(tmp_path) as services, pytest.raises(ServiceFailed, match="before it could be killed"):
+        LiveRun(services[0], services[1], Console()).run()
+
+
+class Ended:
+    pid = 1
+
+    def poll(self):
+        return 0
+
+
+def test_a_killed_process_is_gone_and_an_end_leaves_none(tmp_path):
+    folders = Folders(tmp_path)
+    log = EmbeddedLog(folders.log)
+    service = Service(aircraft.app, "services.flights.aircraft:app", folders, log, "1s")
+    load(log, [])
+    service.start(until_end=False)
+    assert service.kill()
+    assert not service.kill()
+    with pytest.raises(ServiceFailed, match="ended with -9"):
+        service.has_left()
+    service.start(until_end=False)
+    service.end()
+    assert service._process is not None
+    assert service._process.poll() is not None
+    log.close()
+
+
+# --- the accounts
+
+DAY: list[Event] = [
+    Departure("N1", "UA", 1, "EWR", "IAH", 1_000, 61_000, 9_000),
+    Cancellation("JFK", "B6", 2, "MCO", 2_000),
+]
+
+
+@pytest.fixture
+def small(tmp_path):
+    log = EmbeddedLog(tmp_path / "log")
+    load(log, [])
+    yield log
+    log.close()
+
+
+def say(log, topic, *events):
+    log.append_all([Output(topic.name, topic.encode_key(one), topic.encode(one), 0) for one in events])
+
+
+def test_what_is_lost_or_said_twice_is_found(small):
+    accounts = Accounts.of([Fact(0, event) for event in DAY])
+    moved = Movement("EWR", "N1", "UA", 1, 1_000, 1, 0)
+    joined = airport.in_weather(moved, None)
+    hour = HourlyStatistics("EWR", 0, 1, 1, 0, 0, 1, 0, 1, None)
+    results = Results([hour, HourlyStatistics("JFK", 0, 1, 0, 1, 0, 0, 0, None, None)], [], [])
+    assert [line.partition(":")[0] for line in accounts.errors(small, Results([], [], []))] == [
+        "movements",
+        "departures-in-weather",
+        "hourly-statistics",
+        "hourly-statistics",
+    ]
+    say(small, aircraft.movements, moved)
+    say(small, airport.departures_in_weather, joined)
+    assert accounts.errors(small, results) == []
+    say(small, aircraft.movements, moved)
+    (error,) = accounts.errors(small, results)
+    assert error.startswith("movements: 1 too many")
+
+
+def test_a_topic_is_read_whole(small):
+    moved = [Movement(name, "N1", "UA", n, 1_000, 1, 0) for n in range(10) for name in ("EWR", "JFK", "LGA")]
+    say(small, aircraft.movements, *moved)
+    assert Counter(read(small, aircraft.movements)) == Counter(moved)
+
+
+# --- the summary
+
+
+def test_the_summary_names_the_worst_hours_first_and_leaves_out_those_with_few_departures():
+    weather = Weather("EWR", 0, 80.4, 12.0, None, 0.25, 1.5)
+    hours = [
+        HourlyStatistics("EWR", 0, 1, 10, 2, 9, 1_000, 400, 300, weather),
+        HourlyStatistics("JFK", 0, 1, 20, 0, 9, 4_000, 0, 300, None),
+        HourlyStatistics("LGA", 0, 1, 9, 0, 9, 9_000, 0, 2_000, None),
+    ]
+    lines = list(summary(Results(hours, [], [CongestionAlert("EWR", 0, 4, 40, 2_000)])))
+    worst = [line for line in lines if " min " in line and "left" in line]
+    assert ["JFK" in worst[0], "EWR" in worst[1], len(worst)] == [True, True, 2]
+    assert "no observation" in worst[0]
+    assert worst[1].endswith("80 °F, wind 12 mph, 0.25 in of rain, 1.5 miles of sight")
+    assert "39, and 2 flights cancelled" in lines[0]
+
+
+def test_a_summary_of_nothing_is_a_summary():
+    assert "0, and 0 flights cancelled" in next(iter(summary(Results([], [], []))))
+
+
+def test_without_arguments_it_is_the_whole_year(monkeypatch):
+    seen: list[flights.Settings] = []
+
+    def main(settings):
+        seen.append(settings)
+        return 0
+
+    monkeypatch.setattr(flights, "main", main)
+    assert command.main([]) == 0
+    assert seen == [flights.Settings(date(2013, 1, 1), date(2014, 1, 1))]
+
+
+def test_examples_are_one_word_away(capsys):
+    assert command.main(["examples", "shapes"]) == 0
+    assert "── shapes ──" in capsys.readouterr().out
