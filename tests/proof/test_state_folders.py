@@ -157,7 +157,11 @@ def test_on_a_full_disk_the_partition_ends_and_with_room_again_it_resumes_withou
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, tmp_path / "state"],
         cwd=root,
-        env={"PYTHONPATH": f"{root}:{root / 'framework'}", "PATH": "/usr/bin"},
+        env={
+            "PYTHONPATH": f"{root}:{root / 'framework'}",
+            "PATH": "/usr/bin",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
         capture_output=True,
         text=True,
         check=False,
