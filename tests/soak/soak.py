@@ -193,11 +193,13 @@ class Soak:
             self._append(log, 500 if plan.rich else _EVENTS_PER_FAULT * plan.faults)
             first, second = self.services
             first.start()
-            tapes = [first_app(rich=plan.rich).plan().tape_topic]
-            wait_until(
-                lambda: all(log.end_offset(tapes[0], number) for number in range(PARTITIONS)),
-                "every task of the first service has committed",
-            )
+            tape = first_app(rich=plan.rich).plan().tape_topic
+
+            def begun() -> bool:
+                first.keep()
+                return all(log.end_offset(tape, number) for number in range(PARTITIONS))
+
+            wait_until(begun, "every task of the first service has committed")
         finally:
             log.close()
         second.start()
