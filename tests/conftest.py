@@ -5,9 +5,13 @@ many more) and TAILRACE_FIRST_SEED where they begin. Everything random in a test
 """
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tailrace.log.embedded import EmbeddedLog
 
 SEEDS = int(os.environ.get("TAILRACE_SEEDS", "100"))
 FIRST_SEED = int(os.environ.get("TAILRACE_FIRST_SEED", "0"))
@@ -40,3 +44,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("hypothesis") or "seeds" in getattr(item, "fixturenames", ()):
             item.add_marker("property")
+
+
+@pytest.fixture(autouse=True)
+def _logs_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the logs that a test has left open, as it does to act out a death: each holds a file per segment."""
+    opened: list[EmbeddedLog] = []
+    original = EmbeddedLog.__init__
+
+    def init(self: EmbeddedLog, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **options)
+        opened.append(self)
+
+    monkeypatch.setattr(EmbeddedLog, "__init__", init)
+    yield
+    for log in opened:
+        log.close()

@@ -84,7 +84,7 @@ def play(markdown: str, folder: Path) -> int:
     compared = 0
     printed: tuple[int, str] | None = None
     for block in blocks(markdown):
-        if block.kind == "text":
+        if block.kind == "text" and block.run:
             assert printed is not None, f"line {block.line}: nothing has been run before this output"
             found = "".join(f"{line}\n" for line in plain(printed[1]))
             assert re.fullmatch(as_pattern(block.text), found), (
