@@ -5,6 +5,7 @@ many more) and TAILRACE_FIRST_SEED where they begin. Everything random in a test
 """
 
 import os
+import resource
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tailrace.log.embedded import EmbeddedLog
+
+# A thousand seeds on real files take more of them than a cautious limit lets one process have.
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 
 SEEDS = int(os.environ.get("TAILRACE_SEEDS", "100"))
 FIRST_SEED = int(os.environ.get("TAILRACE_FIRST_SEED", "0"))

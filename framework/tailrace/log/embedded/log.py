@@ -60,8 +60,13 @@ class EmbeddedLog:
         self.options = options = options or LogOptions()
         self._files = SegmentFiles(self.path)
         lock = AppendLock(self.path, lease_s=options.lease_s, patience_s=options.patience_s)
-        prepare(self._files, lock, create=create, now_ms=now_ms())
-        self._view = View(self._files, lock.power_was_lost)
+        try:
+            prepare(self._files, lock, create=create, now_ms=now_ms())
+            self._view = View(self._files, lock.power_was_lost)
+        except BaseException:
+            self._files.close()
+            lock.close()
+            raise
         self._lock = lock
         self._appender = Appender(
             self._files,
