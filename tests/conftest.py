@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, settings
 from tailrace.log.embedded import EmbeddedLog
 
 # A thousand seeds on real files take more of them than a cautious limit lets one process have.
-resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+MOST_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES, MOST_FILES))
 
 SEEDS = int(os.environ.get("TAILRACE_SEEDS", "100"))
 FIRST_SEED = int(os.environ.get("TAILRACE_FIRST_SEED", "0"))
