@@ -62,3 +62,14 @@ def test_an_owner_learns_that_its_task_was_taken(folder) -> None:
     wait_until(learned, "the first owner has learned of it")
     first.release()
     taken.release()
+
+
+def test_who_was_replaced_learns_of_it_when_it_asks_and_not_when_it_next_renews(folder) -> None:
+    first = Ownership(folder, "a", [0, 1], lease_s=1_000)
+    first.check()
+    taken = claim(folder, "a-1", lease_s=0.0)
+    assert taken is not None
+    with pytest.raises(FencedError, match="a/1 was taken over"):
+        first.check()
+    first.release()
+    taken.release()

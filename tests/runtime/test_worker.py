@@ -182,6 +182,45 @@ def test_a_worker_whose_task_was_taken_over_ends() -> None:
     check_all(machine.log, KEYS, 1)
 
 
+@pytest.mark.parametrize(
+    ("at", "error"),
+    [
+        ("append", LogUnavailableError("gone for a moment")),
+        ("committed", CommitUnknownError("no answer")),
+        ("store", StateUnavailableError("the disk is full")),
+    ],
+)
+def test_who_wakes_with_partitions_to_restore_does_not_take_them_from_their_new_owner(
+    at: str, error: Exception
+) -> None:
+    machine = Machine()
+    owner = 1
+
+    def check_first() -> None:
+        if owner != 1:
+            raise FencedError("another owns them")
+
+    at_once = WorkerSettings(retry_ms=1, partition=PartitionSettings(commit_interval_ms=0))
+    first = machine.worker(check_owned=check_first, settings=at_once)
+    first.start()
+    machine.log.append_all(ticks(KEYS, 1))
+    machine.fail(at, error, times=1_000)
+    first.turn()
+    assert first.status().running == 0
+    time.sleep(0.005)  # the next attempt is due
+    machine.strike = lambda operation: None
+    machine.stores = [CountingStore(machine.operation) for _ in machine.stores]
+    owner, second = 2, machine.worker(bounded=True)
+    second.start()
+    with pytest.raises(FencedError, match="another owns them"):
+        first.turn()
+    first.leave()
+    while not second.quiet:
+        second.turn()
+    second.leave()
+    check_counts(machine.log, KEYS, 1)
+
+
 def test_a_slow_handler_is_fed_in_small_slices() -> None:
     plan = make_app(1, slow_s=0.002).plan()
     machine = Machine(plan)

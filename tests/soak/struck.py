@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -102,7 +103,7 @@ class Run:
         self._flaky = flaky
         self._worker: Worker | None = None
         self._sleeping: list[Worker] = []
-        self._states = 0
+        self._states = self._owners = 0
         self._memory = StateMemory(8 << 20)
 
     def run(self, steps: int) -> ReplayReport:
@@ -216,6 +217,7 @@ class Run:
 
     def _new(self, *, bounded: bool = False) -> Worker:
         random = self.random
+        self._owners += 1
         settings = WorkerSettings(
             slice_records=random.choice((1, 3, 50, 10_000)),
             retry_ms=1,
@@ -226,15 +228,21 @@ class Run:
             self.plan,
             self.log,
             range(self.plan.partitions),
-            self._open,
+            partial(self._open, self._state),
             settings=settings,
             clock=lambda: self.now_ms,
             bounded=bounded,
+            check_owned=partial(self._check_owned, self._owners),
         )
 
-    def _open(self, number: int) -> Store:
-        place = self._state / self.plan.app / str(number)
+    def _open(self, state: Path, number: int) -> Store:
+        place = state / self.plan.app / str(number)
         return open_store(place, StateIdentity(self.plan.app, number), self._memory)
+
+    def _check_owned(self, owner: int) -> None:
+        """As a claim does: the last who asked for the tasks has them."""
+        if owner != self._owners:
+            raise FencedError("another has been started since")
 
     def _arm(self) -> None:
         strike = self.random.choice(_STRIKES)

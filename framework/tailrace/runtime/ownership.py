@@ -58,11 +58,14 @@ class Ownership:
         self._thread.start()
 
     def check(self) -> None:
-        """See that the tasks are still ours, as far as is known.
+        """See that the tasks are still ours, now.
 
         Raises:
             FencedError: Another has taken one over.
         """
+        if self._lost is None:
+            # The thread that renews may not have run yet since the process woke.
+            self._lost = next((number for number, one in self._claims.items() if not one.holds()), None)
         if self._lost is not None:
             raise FencedError(
                 f"the task {self._app}/{self._lost} was taken over by another process: this one did not run for "

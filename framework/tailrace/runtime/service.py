@@ -152,6 +152,7 @@ def open_worker(
         settings=settings,
         bounded=options.until_end,
         change_inputs=options.change_inputs,
+        check_owned=ownership.check,
     )
     return worker, ownership
 

@@ -13,6 +13,10 @@ What happens to a partition that fails depends on whose fault it is:
     the app's: a handler, a bad record    the worker ends: what the partition could do without was not asked for
     another worker has taken it over      the worker ends: all of its partitions have a new owner, or will have
 
+Taking a task over fences whoever has it, the rightful owner too. So before a partition is started, or looks what became
+of a commit in doubt, the worker makes sure that it still owns it: it may have been suspended, and replaced, since it
+last did anything.
+
 A bounded run is taken further by ``advance``, phase by phase (``progress.Phase``); who decides when has to know that
 no message is on its way between workers, which one worker alone cannot.
 """
@@ -74,7 +78,8 @@ class WorkerSettings:
 class Worker:
     """See the head of this file. It is for one thread, but for ``stop``.
 
-    ``open_state`` gives the store of a partition. With ``bounded`` it commits as soon as there is nothing to read.
+    ``open_state`` gives the store of a partition. ``check_owned`` raises ``FencedError`` if one of the partitions has
+    another owner by now; without it nobody else is expected to take one over. With ``bounded`` it commits as soon as there is nothing to read.
     With ``change_inputs`` an app may begin or cease to read a topic.
     """
 
@@ -89,6 +94,7 @@ class Worker:
         clock: Clock = system_clock,
         bounded: bool = False,
         change_inputs: bool = False,
+        check_owned: Callable[[], None] | None = None,
     ) -> None:
         self.plan = plan
         self.log = log
@@ -101,6 +107,7 @@ class Worker:
         self._bounded = bounded
         self._change_inputs = change_inputs
         self._open_state = open_state
+        self._check_owned = check_owned or (lambda: None)
         self._reader = WatchedReader(log.reader({}))
         self._slots = [_Slot(number, _FEWEST) for number in sorted(numbers)]
         self._records = self._turns = self._vain = 0
@@ -214,6 +221,8 @@ class Worker:
 
     def _slice(self, slot: _Slot, partition: Partition) -> bool:
         in_doubt = partition.state is State.IN_DOUBT
+        if in_doubt:
+            self._check_owned()
         before = 0 if in_doubt else _taken(partition)
         slot.committed = False
         begun = time.monotonic()
@@ -234,6 +243,7 @@ class Worker:
         slot.records = max(1, min(settings.slice_records, fitting, max(_FEWEST, 2 * taken)))
 
     def _start(self, slot: _Slot) -> None:
+        self._check_owned()
         partition = Partition(
             self.plan,
             slot.number,

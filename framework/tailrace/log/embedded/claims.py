@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 import time
 from pathlib import Path
 from struct import Struct
@@ -29,6 +30,7 @@ class Claim:
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path = path
         self._descriptor: int | None = descriptor
+        self._mutex = threading.Lock()
 
     def renew(self) -> bool:
         """Say that the owner is at work, several times per lease; whether it still is the owner."""
@@ -40,11 +42,17 @@ class Claim:
         _stamp(self._descriptor)
         return True
 
+    def holds(self) -> bool:
+        """Whether it still is the owner. May be asked from another thread than the one that renews."""
+        with self._mutex:
+            return self._descriptor is not None and _is_at(self._path, self._descriptor)
+
     def release(self) -> None:
         """Let others have it. May be called again."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        with self._mutex:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
 
 
 def claim(log_folder: Path, name: str, *, lease_s: float = 10.0) -> Claim | None:
