@@ -44,10 +44,11 @@ RawOutput: TypeAlias = tuple[str, bytes | None, bytes | None, int, Headers]
 
 
 class Refused(NamedTuple):
-    """Why a record cannot be handed to a handler: a short ``reason`` code and the ``detail`` for a person."""
+    """Why a record cannot be handed to a handler: a short ``reason`` code, ``detail`` and ``mend`` for a person."""
 
     reason: BadReason
     detail: str
+    mend: str = ""
 
 
 class Delivery(NamedTuple):

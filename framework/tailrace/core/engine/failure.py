@@ -55,9 +55,8 @@ def handler_error(
     if timer is not None:
         actor = timer[0].name
     place = "a handler" if route is None else route.name
-    hints: list[str] = getattr(error, "__notes__", [])
     return HandlerError(
-        f"{place} failed with {' '.join([_spelled(error), *hints])}",
+        f"{place} failed with {_with_notes(error)}",
         app=plan.app,
         actor=actor,
         handler=None if route is None else route.name,
@@ -72,10 +71,10 @@ def handler_error(
 
 
 def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | None) -> Headers:
-    """Headers that tell why a record is a dead letter and where it comes from."""
+    """Headers that tell why a record is a dead letter, what to do about it, and where it comes from."""
     said: dict[str, object] = {
         "reason": failure.reason if isinstance(failure, BadRecordError) else "handler-failed",
-        "error": _spelled(cause) if cause is not None else failure.what,
+        "error": _with_notes(cause) if cause is not None else _and_then(failure.what, failure.mend),
         "topic": failure.topic,
         "partition": failure.partition,
         "offset": failure.offset,
@@ -107,6 +106,19 @@ def _traced(cause: Exception) -> list[str]:
         return traceback.format_exception(type(cause), cause, trace)
     except Exception:  # noqa: BLE001  # the exception is a user's, and so is the way it is spelled
         return traceback.format_tb(trace)
+
+
+def _with_notes(error: Exception) -> str:
+    """The error as it spells itself, then its notes; among these is what the engine knows of the mend."""
+    said = _spelled(error)
+    notes: list[Any] = getattr(error, "__notes__", [])
+    for note in notes:
+        said = _and_then(said, str(note))
+    return said
+
+
+def _and_then(sentence: str, more: str) -> str:
+    return f"{sentence.rstrip('.')}. {more}" if more else sentence
 
 
 def _spelled(error: Exception) -> str:

@@ -102,7 +102,7 @@ class InputHeads:
                 return offset, None, key, event, record
             time_ms = timestamp_ms if plan.time_of is None else plan.time_of(event)
         except BadRecordError as error:
-            return offset, None, None, Refused(error.reason, error.what), record
+            return offset, None, None, Refused(error.reason, error.what, error.mend), record
         except Exception as error:  # noqa: BLE001  # key and event time may be functions of the user's
             said = f"key or event time of {event!r:.200} cannot be told: {error}"
             return offset, None, None, Refused("bad-key", said), record

@@ -203,9 +203,11 @@ class Units:
             topic=plan.name,
             partition=self.partition,
             offset=None if record is None else record.offset,
-            mend='Correct its producer, or send such records to the dead letters with on_error="dead-letter".',
+            mend=refused.mend,
         )
         if plan.on_error == "stop" or record is None:
+            choice = 'Correct its producer, or send such records to the dead letters with on_error="dead-letter".'
+            error.mend = f"{error.mend} {choice}".lstrip()
             raise error
         self.totals.refused += 1
         headers = record.headers + dead_letter_headers(error, None)

@@ -1,0 +1,104 @@
+"""What a dead letter says of its failure: the error, and what is known of the mend."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core.errors import BadRecordError, HandlerError
+from tailrace.testing import Harness
+
+
+class Order(msgspec.Struct, frozen=True):
+    customer: str
+    do: str = ""
+
+
+def shop(on_error: Literal["stop", "dead-letter"]) -> tuple[tr.App, tr.Topic[Order, str]]:
+    app = tr.App("shop", partitions=1, on_error=on_error)
+    orders = app.topic("orders", Order, key="customer", key_type=str)
+
+    @app.actor
+    class Customer(tr.Actor):
+        bought: int = 0
+
+        @tr.process(orders)
+        def ordered(self, order: Order, ctx: tr.Context[str]) -> None:
+            if order.do == "misspell":
+                self.bougt += 1  # type: ignore[attr-defined]  # misspelt on purpose
+            if order.do == "note":
+                error = ValueError("no such thing.")
+                error.add_note("Ask the caretaker.")
+                raise error
+            self.bought += 1
+
+    return app, orders
+
+
+HINTS = {
+    "misspell": "AttributeError: 'Customer' object has no attribute 'bougt'. Customer has no durable field 'bougt'. "
+    "Did you mean 'bought'? Declare it in the class: bougt: type = default.",
+    "note": "ValueError: no such thing. Ask the caretaker.",
+}
+
+
+@pytest.mark.parametrize("do", HINTS)
+def test_a_dead_letter_says_the_error_with_its_hint(do: str) -> None:
+    app, orders = shop("dead-letter")
+    with Harness(app) as h:
+        h.send(orders, Order("a", do))
+        (letter,) = h.dead_letters()
+        assert letter.error == HINTS[do]
+        h.replay()
+
+
+@pytest.mark.parametrize("do", HINTS)
+def test_an_error_that_stops_says_no_less_than_its_dead_letter_would(do: str) -> None:
+    app, orders = shop("stop")
+    with Harness(app) as h, pytest.raises(HandlerError) as caught:
+        h.send(orders, Order("a", do))
+    assert HINTS[do] in caught.value.what
+
+
+class Buyer(msgspec.Struct, frozen=True):
+    name: str
+
+
+class Bill(msgspec.Struct, frozen=True):
+    buyer: Buyer | None
+
+
+def billing(on_error: Literal["stop", "dead-letter"]) -> tuple[tr.App, tr.Topic[Bill, str]]:
+    app = tr.App("billing", partitions=1, on_error=on_error)
+    bills = app.topic("bills", Bill, key="buyer.name", key_type=str)
+
+    @app.process(bills)
+    def billed(bill: Bill, ctx: tr.Context[str]) -> None: ...
+
+    return app, bills
+
+
+NO_KEY = "the event has no key: buyer.name leads through a missing value"
+MEND = "Look at what its producer sends."
+
+
+def test_the_dead_letter_of_a_refused_record_says_the_mend() -> None:
+    app, bills = billing("dead-letter")
+    with Harness(app) as h:
+        h.send_raw(bills, b'{"buyer":null}', None, partition=0)
+        (letter,) = h.dead_letters()
+        assert (letter.reason, letter.error) == ("missing-key", f"{NO_KEY}. {MEND}")
+        h.replay()
+
+
+def test_a_refused_record_that_stops_says_the_mend_and_the_choice() -> None:
+    app, bills = billing("stop")
+    with Harness(app) as h, pytest.raises(BadRecordError) as caught:
+        h.send_raw(bills, b'{"buyer":null}', None, partition=0)
+    assert (caught.value.what, caught.value.reason) == (NO_KEY, "missing-key")
+    assert caught.value.mend.startswith(
+        f"{MEND} Correct its producer, or send such records to the dead letters"
+    )
