@@ -1,4 +1,4 @@
-# Tailrace. Needs Python 3.11, 3.12 or 3.13 and make, nothing else: every target sets up what it uses.
+# Tailrace. Needs Python 3.11, 3.12 or 3.13, make, and a JDK 17 or 21 for Spark: every target sets up what else it uses.
 #
 #   make demo      a year of flights through two services: run, killed, started again, replayed, drawn
 #   make test      lint, types, and the tests on every supported Python
@@ -20,7 +20,7 @@ SEEDS_FUZZ ?= 20000
 MINUTES ?= 5
 
 BIN := .venv/bin
-LOCK := requirements/dev.txt requirements/data.txt
+LOCK := requirements/dev.txt requirements/extras.txt requirements/data.txt
 # Absent names fall out, so that the checks work while a room is still empty.
 TYPED := $(wildcard framework services schemas tests benchmarks) .ci/suite.py
 SOURCES := $(wildcard framework services schemas tests benchmarks docs) .ci
@@ -30,11 +30,11 @@ help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*  ## /\1	/p' Makefile | expand -t 10
 
 .PHONY: demo
-demo: .venv/installed  ## a year of flights through two services: a kill, a replay, a picture in out/
+demo: .venv/installed java  ## a year of flights through two services: a kill, a replay, a picture in out/
 	$(BIN)/python -m services.demo
 
 .PHONY: test
-test: .venv/installed  ## lint, types, and the tests on each Python found
+test: .venv/installed java  ## lint, types, and the tests on each Python found
 	@$(BIN)/python .ci/suite.py --seeds $(SEEDS) --seeds-others $(SEEDS_OTHERS) $(PYTHONS)
 
 .PHONY: quick
@@ -78,6 +78,10 @@ fuzz: .venv/installed  ## property tests, many seeds (SEEDS_FUZZ=20000, FIRST_SE
 .PHONY: soak
 soak: .venv/installed  ## real processes under kills, stops and full disks (MINUTES=5, FIRST_SEED=0)
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(or $(FIRST_SEED),0)
+
+.PHONY: java
+java:  ## a JDK for Spark: checked for, and installed on Debian as root
+	@.ci/java
 
 .PHONY: lock
 lock:  ## resolve the dependencies anew (needs uv on the PATH)
