@@ -174,6 +174,12 @@ def topic_named_like_a_stream(d: Deck) -> None:
     d.app.topic("stream", Departure, key="tail")
 
 
+@said("the topic 'flights.redriven' has the name of an internal topic of its app. Rename it.")
+def topic_named_like_the_redriven(d: Deck) -> None:
+    d.app.topic("flights.redriven", Departure, key="tail")
+    d.app.plan()
+
+
 @said("the topic 'flights.changelog' has the name of an internal topic of its app. Rename it.")
 def topic_named_like_the_changelog(d: Deck) -> None:
     d.app.topic("flights.changelog", Departure, key="tail")

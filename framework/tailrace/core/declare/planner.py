@@ -72,7 +72,13 @@ def make_plan(app: App) -> Plan:
         topics=MappingProxyType(topics),
         by_class=MappingProxyType({actor.cls: actor for actor in actors}),
     )
-    for own in (f"{app.name}.inbox", plan.changelog_topic, plan.tape_topic, plan.dead_letters_topic):
+    for own in (
+        f"{app.name}.inbox",
+        f"{app.name}.redriven",
+        plan.changelog_topic,
+        plan.tape_topic,
+        plan.dead_letters_topic,
+    ):
         if own in app.topics:
             raise DefinitionError(
                 f"the topic {own!r} has the name of an internal topic of its app", mend="Rename it."
