@@ -43,6 +43,7 @@ def quiet_logs():
         ([APP, "--workers", "many"], "'many' is not a valid integer"),
         ([APP, "--workers", "5"], "4 partitions, so at most 4 workers"),
         ([APP, "--commit-interval", "soon"], "'soon' is not a duration"),
+        ([APP, "--lease", "100ms"], "it is at least 500ms"),
         ([APP, "--fsync", "sometimes"], "'sometimes' is not one of"),
         ([APP, "--speed", "9"], "No such option: --speed"),
         ([APP, "another"], "unexpected extra argument (another)"),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from uuid import uuid4
 
 import msgspec
 
@@ -28,9 +29,15 @@ def wait_until(condition: Callable[[], object], what: str, patience_s: float = P
 
 
 class Running:
-    """A ``tailrace`` process. A context manager: at its end nothing of it is left."""
+    """A ``tailrace`` process. A context manager: at its end nothing of it is left.
+
+    What is signalled is found by a mark in the environment, which its children inherit, and not by a number that was
+    logged: by then the number may be another process's.
+    """
 
     def __init__(self, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
+        self._mark = f"TAILRACE_TEST_RUN={uuid4().hex}"
+        name, _, mark = self._mark.partition("=")
         path = os.pathsep.join([str(ROOT / "framework"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tailrace", *map(str, arguments)],
@@ -39,7 +46,7 @@ class Running:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+            env={**os.environ, "PYTHONPATH": path, name: mark, **(environment or {})},
         )
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read)
@@ -51,11 +58,7 @@ class Running:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for pid in [self.process.pid, *self.workers()]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        wait_until(self._killed, "all of the process is ended")
         self.process.wait()
         self._reader.join()
         assert self.process.stderr is not None
@@ -76,7 +79,14 @@ class Running:
         return [one["worker_process"] for one in self.logged if one["message"] == "a worker is started"]
 
     def signal(self, number: signal.Signals, pid: int | None = None) -> None:
-        os.kill(self.process.pid if pid is None else pid, number)
+        """To it, or to one of its children; ``ProcessLookupError`` if that is gone."""
+        process = os.pidfd_open(self.process.pid if pid is None else pid)
+        try:
+            if not self._is_of_it(self.process.pid if pid is None else pid):
+                raise ProcessLookupError(pid)
+            signal.pidfd_send_signal(process, number)
+        finally:
+            os.close(process)
 
     def wait_for(self, message: str, times: int = 1) -> None:
         """Until a log line has come so many times."""
@@ -93,6 +103,29 @@ class Running:
         self._reader.join(PATIENCE_S)
         return code
 
+    def members(self) -> list[int]:
+        """It and its descendants, as far as they live."""
+        return [
+            int(entry.name)
+            for entry in Path("/proc").iterdir()
+            if entry.name.isdigit() and self._is_of_it(int(entry.name))
+        ]
+
+    def _is_of_it(self, pid: int) -> bool:
+        try:
+            return self._mark.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+
+    def _killed(self) -> bool:
+        members = self.members()
+        for pid in members:
+            try:
+                self.signal(signal.SIGKILL, pid)
+            except ProcessLookupError:
+                continue
+        return not members
+
     def _come(self, message: str) -> int:
         return sum(message in one["message"] for one in self.logged)
 
@@ -106,5 +139,13 @@ def is_alive(pid: int) -> bool:
     """Whether a process runs; one that has ended and waits for its parent does not."""
     try:
         return ") Z" not in Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
+    except OSError:
+        return False
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal."""
+    try:
+        return ") T" in Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
     except OSError:
         return False

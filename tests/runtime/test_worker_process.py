@@ -12,8 +12,9 @@ import pytest
 
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded.lock import _LAYOUT, LOCK
 from tailrace.runtime.service import prepare_log
-from tests.runtime.processes import Running, is_alive, wait_until
+from tests.runtime.processes import Running, is_alive, is_stopped, wait_until
 from tests.runtime.served import make_app
 from tests.runtime.tallies import check_all, check_counts, poison, read, ticks
 
@@ -158,20 +159,78 @@ def test_a_second_owner_is_refused_while_the_first_lives(house) -> None:
     check_all(house.log, KEYS, 5)
 
 
+def stop(house: House, service: Running, *, appending: bool) -> None:
+    """Stop a service while it holds the log's append lock, or while it does not."""
+
+    def stopped() -> bool:
+        service.signal(signal.SIGSTOP)
+        wait_until(lambda: is_stopped(service.process.pid), "it is stopped")
+        _, _, holder, *_ = _LAYOUT.unpack((house.folder / "log" / LOCK).read_bytes())
+        if (holder == service.process.pid) == appending:
+            return True
+        service.signal(signal.SIGCONT)
+        return False
+
+    wait_until(stopped, "it is stopped at the right moment")
+
+
 def test_a_worker_stopped_past_its_lease_is_fenced_when_it_wakes_and_leaves(house) -> None:
     house.feed(ticks(KEYS, 50))
     with house.run("--lease", "1s", slow_ms=1) as first:
         house.wait_for_more()
-        first.signal(signal.SIGSTOP)
-        with house.run("--lease", "1s") as too_early_for_its_state:
-            assert too_early_for_its_state.ended() == 1
-            assert "owned by another process" in too_early_for_its_state.complaint
+        stop(house, first, appending=False)
         time.sleep(1.0)
         house.run_to_the_end("--lease", "1s", state="another")
         first.signal(signal.SIGCONT)
         assert first.ended() == 1
         assert "taken over by another" in first.complaint, first.lines
         assert "Traceback" not in first.complaint
+    check_all(house.log, KEYS, 50)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stopped_owner_is_ended_for_its_state_folder_when_its_lease_is_over_and_not_before(
+    house, workers
+) -> None:
+    house.feed(ticks(KEYS, 50))
+    with house.run("--lease", "2s", "--workers", workers, slow_ms=1) as first:
+        house.wait_for_more()
+        owners = first.workers() or [first.process.pid]
+        first.signal(signal.SIGSTOP)
+        for pid in owners:
+            if pid != first.process.pid:
+                first.signal(signal.SIGSTOP, pid)
+        wait_until(lambda: all(map(is_stopped, owners)), "the owners are stopped")
+        with house.run("--lease", "1h", "--workers", workers) as too_early:
+            assert too_early.ended() == 1
+            assert "is owned by another process" in too_early.complaint
+            assert "try again after its lease of 3600 s" in too_early.complaint
+        assert all(map(is_stopped, owners))
+        time.sleep(2.0)
+        with house.run("--lease", "2s", "--workers", workers, "--until-end") as second:
+            assert second.ended() == 0, second.lines
+            second.wait_for("was stopped for longer than its lease: it was ended", times=workers)
+        assert not any(map(is_alive, owners))
+        if workers > 1:
+            # Their parent wakes, finds them ended, and starts them again: by now nobody else owns the tasks.
+            first.signal(signal.SIGCONT)
+            first.wait_for("a partition runs", times=8)
+            first.signal(signal.SIGTERM)
+        assert first.ended() == (0 if workers > 1 else -signal.SIGKILL), first.lines
+    check_all(house.log, KEYS, 50)
+
+
+def test_a_worker_stopped_while_it_appends_holds_others_up_for_the_lease_that_they_were_given(house) -> None:
+    house.feed(ticks(KEYS, 50))
+    with house.run("--fsync", "commit", "--commit-interval", "1ms", slow_ms=1) as first:
+        house.wait_for_more()
+        stop(house, first, appending=True)
+        time.sleep(0.5)
+        begun = time.monotonic()
+        house.run_to_the_end("--lease", "500ms", state="another")
+        # By its default, 10 s, the append lock alone would have taken longer.
+        assert time.monotonic() - begun < 9
+        assert first.ended() == -signal.SIGKILL
     check_all(house.log, KEYS, 50)
 
 

@@ -9,26 +9,15 @@ from typing import Any
 
 import click
 
-from tailrace.core.durations import duration
-from tailrace.core.errors import UsageError
+from tailrace.cli.arguments import DurationType
 from tailrace.log.embedded import LogOptions
 from tailrace.runtime import logs
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.service import ServiceOptions, serve
 from tailrace.runtime.supervisor import Supervisor
 
-
-class Duration(click.ParamType):
-    """A length of time as the API takes it: 500ms, 1s, 5m. Its value is in milliseconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The milliseconds."""
-        try:
-            return duration(value)
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
+_LEAST_LEASE_MS = 500
+"""A lease is renewed by a thread that competes with handlers for the interpreter."""
 
 
 @click.command
@@ -53,14 +42,18 @@ class Duration(click.ParamType):
     "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes to share the tasks."
 )
 @click.option(
-    "--commit-interval", type=Duration(), default="1s", show_default=True, help="Time between two commits."
+    "--commit-interval",
+    type=DurationType(),
+    default="1s",
+    show_default=True,
+    help="Time between two commits.",
 )
 @click.option(
     "--lease",
-    type=Duration(),
+    type=DurationType(),
     default="10s",
     show_default=True,
-    help="After which a worker that does not run (suspended, frozen) loses its tasks to another that asks for them.",
+    help="After which a worker that does not run (stopped, frozen) loses its tasks to another that asks for them.",
 )
 @click.option("--until-end", is_flag=True, help="Leave when everything there is has been read and handled.")
 @click.option(
@@ -115,6 +108,9 @@ def run(
             f"{plan.app!r} has {plan.partitions} partitions, so at most {plan.partitions} workers have something to do",
             param_hint="--workers",
         )
+    if lease < _LEAST_LEASE_MS:
+        raise click.BadParameter(f"it is at least {_LEAST_LEASE_MS}ms.", param_hint="--lease")
+    lease_s = lease / 1_000
     options = ServiceOptions(
         app=app,
         log=log_folder,
@@ -125,9 +121,10 @@ def run(
         drop_state=frozenset(drop_state),
         change_inputs=change_inputs,
         create_topics=create_topics,
-        log_options=LogOptions(fsync=fsync),
+        # Who waits for a stopped process must not lose its patience before the other's lease ends.
+        log_options=LogOptions(fsync=fsync, lease_s=lease_s, patience_s=max(60.0, 3 * lease_s)),
         log_format=log_format,
-        lease_s=lease / 1_000,
+        lease_s=lease_s,
     )
     handler = logs.configure(options.log_format)
     try:

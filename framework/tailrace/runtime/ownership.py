@@ -101,7 +101,8 @@ def _claimed(log_folder: Path, app: str, number: int, steal_after_s: float, leas
         if monotonic() > deadline:
             raise TaskOwnedError(
                 f"the task {app}/{number} is owned by another process, which is alive",
-                mend=f"Stop that worker first. If it hangs, end it; one that was suspended loses its tasks after "
-                f"{lease_s:.0f} s.",
+                mend=f"Stop that worker first, or end it if it hangs. If it was stopped or frozen, try again after its "
+                f"lease of {lease_s:g} s; what runs in another container, or as another user, is never ended for you: "
+                "give this worker a --state of its own then.",
             )
         sleep(0.02)

@@ -25,7 +25,7 @@ from tailrace.core.errors import (
     UnknownTopicError,
 )
 from tailrace.core.storage import Store
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog, LogOptions, end_stopped
 from tailrace.log.interface import Log
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.logs import LogFormat
@@ -221,12 +221,25 @@ class _States:
 
 
 def _own(options: ServiceOptions, plan: Plan, numbers: Collection[int], states: _States) -> Ownership:
-    """Own the tasks. Those of a stopped owner are only taken once it is sure that we can work without its folders."""
+    """Own the tasks. Those of a stopped owner are only taken once it is sure that we have folders to work in.
+
+    With folders of our own nothing needs to happen to it: it is fenced, and learns of it when it wakes. If it holds the
+    ones that we were given, it is ended.
+    """
     try:
         return Ownership(options.log, plan.app, numbers, lease_s=options.lease_s, from_stopped=False)
     except TaskOwnedError as error:
         try:
             states.hold(numbers)
         except StateInUseError:
-            raise error from None
+            ended = [
+                end_stopped(options.log, f"{plan.app}-{one}", lease_s=options.lease_s) for one in numbers
+            ]
+            if not any(ended):
+                raise error from None
+            _log.warning(
+                "the owner of these tasks was stopped for longer than its lease: it was ended",
+                extra={"app": plan.app, "partitions": [*numbers]},
+            )
+            return Ownership(options.log, plan.app, numbers, lease_s=options.lease_s, from_stopped=False)
     return Ownership(options.log, plan.app, numbers, lease_s=options.lease_s)

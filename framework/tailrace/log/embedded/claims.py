@@ -4,6 +4,9 @@ A claim only decides who works; what protects the log is fencing. Who takes a st
 file in the place of the old one, so that the lock of the old one, held by a process that sleeps, is of no more use, and
 then takes the transactional id over. The stopped owner learns of it when it wakes: from ``Claim.renew``, and from the
 log, which refuses its commit.
+
+A stopped owner also holds what no lease takes from it, such as its state folder. Who needs that, too, may end it
+(``end_stopped``): it has lost its task already, and could do nothing with it any more.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ from struct import Struct
 from urllib.parse import quote
 
 from tailrace.log.embedded.failures import failing
+from tailrace.log.embedded.holders import Holder, end, life_of, myself
 
 _FOLDER = "owners"
 _GUARD = ".guard"
-_STAMP = Struct("<Q")
-"""When the claim was last renewed: the machine's monotonic clock, in ns, which all its processes share."""
+_STAMP = Struct("<Q36sIQQ")
+"""When the claim was last renewed, and by whom: the machine's monotonic clock, in ns, which all its processes share; then
+the process."""
 
 
 class Claim:
@@ -31,6 +36,7 @@ class Claim:
         self._path = path
         self._descriptor: int | None = descriptor
         self._mutex = threading.Lock()
+        self._owner = myself()
 
     def renew(self) -> bool:
         """Say that the owner is at work, several times per lease; whether it still is the owner."""
@@ -39,7 +45,7 @@ class Claim:
         if not _is_at(self._path, self._descriptor):
             self.release()
             return False
-        _stamp(self._descriptor)
+        _stamp(self._descriptor, self._owner)
         return True
 
     def holds(self) -> bool:
@@ -55,6 +61,29 @@ class Claim:
                 self._descriptor = None
 
 
+def end_stopped(log_folder: Path, name: str, *, lease_s: float = 10.0) -> bool:
+    """End the owner of ``name`` if it is stopped and has not renewed its claim for ``lease_s``; whether it has ended.
+
+    Nothing happens to a process that runs, that belongs to another user, or of which it is not sure that it is the owner:
+    one in another container, say.
+    """
+    try:
+        stamp = _path(log_folder, name).read_bytes()
+    except OSError:
+        return False
+    if len(stamp) != _STAMP.size:
+        return False
+    renewed_ns, *fields = _STAMP.unpack(stamp)
+    owner = Holder(*fields)
+    life = life_of(owner)
+    if life is None or not life.is_stopped or time.monotonic_ns() - renewed_ns < lease_s * 1e9:
+        return False
+    try:
+        return end(owner)
+    except PermissionError:
+        return False
+
+
 def claim(log_folder: Path, name: str, *, lease_s: float = 10.0) -> Claim | None:
     """Own what ``name`` stands for, unless another process does, and is alive and at work; never waits.
 
@@ -62,7 +91,7 @@ def claim(log_folder: Path, name: str, *, lease_s: float = 10.0) -> Claim | None
         LogUnavailableError: The folder cannot be written.
     """
     folder = log_folder / _FOLDER
-    path = folder / (quote(name, safe="") + ".lock")
+    path = _path(log_folder, name)
     with failing(log_folder, f"claiming {name!r}"):
         folder.mkdir(exist_ok=True)
         guard = os.open(folder / _GUARD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -86,12 +115,16 @@ def _claimed(path: Path, lease_s: float) -> Claim | None:
         path.unlink()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    _stamp(descriptor)
+    _stamp(descriptor, myself())
     return Claim(path, descriptor)
 
 
-def _stamp(descriptor: int) -> None:
-    os.pwrite(descriptor, _STAMP.pack(time.monotonic_ns()), 0)
+def _path(log_folder: Path, name: str) -> Path:
+    return log_folder / _FOLDER / (quote(name, safe="") + ".lock")
+
+
+def _stamp(descriptor: int, owner: Holder) -> None:
+    os.pwrite(descriptor, _STAMP.pack(time.monotonic_ns(), *owner), 0)
 
 
 def _locked(descriptor: int) -> bool:

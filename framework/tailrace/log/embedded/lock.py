@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -23,33 +22,30 @@ from typing import NamedTuple
 
 from tailrace.core.errors import LogUnavailableError
 from tailrace.log.embedded.failures import as_log_error
+from tailrace.log.embedded.holders import Holder, Life, boot, end, life_of, myself
 
 LOCK = "lock"
-_RECORD = Struct("<36s36sIQQQ")
+_LAYOUT = Struct("<36s36sIQQQ")
 _FIRST_NAP_S, _LONGEST_NAP_S = 0.0002, 0.005
 _UNINTERRUPTIBLE = "D"
-_STOPPED = "Tt"
 
 
-class _Holder(NamedTuple):
+class _Record(NamedTuple):
+    """What the lock's file says of who holds the lock, or held it last."""
+
     checked: bytes
     """In which life of the machine the tail of the log was last known to be whole."""
     boot: bytes
-    """The life of the machine that the process is of."""
     pid: int
     """0: it has let go of the lock."""
     started: int
-    """In the kernel's ticks since the machine's start."""
     namespace: int
-    """Of process numbers: those of another namespace say nothing here."""
     taken_ns: int
 
-
-class _Life(NamedTuple):
-    state: str
-    ticks: int
-    """Of processor time."""
-    started: int
+    @property
+    def holder(self) -> Holder:
+        """The process."""
+        return Holder(self.boot, self.pid, self.started, self.namespace)
 
 
 class AppendLock:
@@ -61,18 +57,17 @@ class AppendLock:
         self._path = folder / LOCK
         self._descriptor: int | None = None
         self._process = 0
-        self._boot = _boot()
-        self._started = 0
-        self._namespace = _namespace()
+        self._boot = boot()
+        self._myself = Holder(self._boot, 0, 0, 0)
 
     def power_was_lost(self) -> bool:
         """Whether the machine was started anew since the lock was last held. If nobody knows, it was."""
         try:
             with self._path.open("rb") as file:
-                before = file.read(_RECORD.size)
+                before = file.read(_LAYOUT.size)
         except FileNotFoundError:
             return True
-        return len(before) < _RECORD.size or _Holder(*_RECORD.unpack(before)).checked != self._boot
+        return len(before) < _LAYOUT.size or _Record(*_LAYOUT.unpack(before)).checked != self._boot
 
     @contextmanager
     def held(self) -> Generator[bool]:
@@ -116,14 +111,13 @@ class AppendLock:
         with _failing(self._path):
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._process = os.getpid()
-        life = _life(self._process)
-        self._started = life.started if life else 0
+        self._myself = myself()
         return self._descriptor
 
     def _acquire(self, descriptor: int) -> None:
         begun = time.monotonic()
         nap_s = _FIRST_NAP_S
-        watched: tuple[_Holder | None, _Life | None, float] | None = None
+        watched: tuple[_Record | None, Life | None, float] | None = None
         while not _locked(descriptor):
             now = time.monotonic()
             if now - begun > self.patience_s:
@@ -144,49 +138,33 @@ class AppendLock:
             nap_s = min(nap_s * 1.5, _LONGEST_NAP_S)
 
     def _sign(self, descriptor: int, checked: bytes, pid: int) -> None:
-        record = (checked, self._boot, pid, self._started, self._namespace, time.monotonic_ns())
-        os.pwrite(descriptor, _RECORD.pack(*record), 0)
+        record = _Record(checked, *self._myself._replace(pid=pid), time.monotonic_ns())
+        os.pwrite(descriptor, _LAYOUT.pack(*record), 0)
 
-    def _record(self, descriptor: int) -> _Holder | None:
-        data = os.pread(descriptor, _RECORD.size, 0)
-        return _Holder(*_RECORD.unpack(data)) if len(data) == _RECORD.size else None
+    def _record(self, descriptor: int) -> _Record | None:
+        data = os.pread(descriptor, _LAYOUT.size, 0)
+        return _Record(*_LAYOUT.unpack(data)) if len(data) == _LAYOUT.size else None
 
     # --- a stopped holder
 
-    def _life(self, holder: _Holder | None) -> _Life | None:
-        """What is known of a holder's process; None if it cannot be told which process that is."""
-        if holder is None or holder.pid in (0, os.getpid()):
-            return None
-        if holder.boot != self._boot or holder.namespace != self._namespace:
-            return None
-        life = _life(holder.pid)
-        return life if life is not None and life.started == holder.started else None
+    def _life(self, record: _Record | None) -> Life | None:
+        return None if record is None else life_of(record.holder)
 
-    def _is_stopped(self, holder: _Holder | None, before: _Life | None) -> bool:
-        now = self._life(holder)
+    def _is_stopped(self, record: _Record | None, before: Life | None) -> bool:
+        now = self._life(record)
         if now is None or before is None or now.state == _UNINTERRUPTIBLE:
             return False
-        return now.state in _STOPPED or now.ticks == before.ticks
+        return now.is_stopped or now.ticks == before.ticks
 
-    def _end(self, holder: _Holder | None) -> None:
-        assert holder is not None
+    def _end(self, record: _Record | None) -> None:
+        assert record is not None
         try:
-            process = os.pidfd_open(holder.pid)
-        except ProcessLookupError:
-            return
-        try:
-            # The descriptor is the process's for good; what it was opened for is looked at once more.
-            if self._life(holder) is not None:
-                signal.pidfd_send_signal(process, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+            end(record.holder)
         except PermissionError as error:
             raise LogUnavailableError(
-                f"process {holder.pid} holds the append lock of {str(self._path.parent)!r} and is stopped",
+                f"process {record.pid} holds the append lock of {str(self._path.parent)!r} and is stopped",
                 mend="It belongs to another user: end it, or let it go on.",
             ) from error
-        finally:
-            os.close(process)
 
 
 @contextmanager
@@ -203,27 +181,3 @@ def _locked(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _life(pid: int) -> _Life | None:
-    try:
-        line = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
-    except OSError:
-        return None
-    # The name, in parentheses, may hold anything; what follows is numbered from the state, the third field.
-    fields = line.rpartition(")")[2].split()
-    return _Life(fields[0], int(fields[11]) + int(fields[12]), int(fields[19]))
-
-
-def _namespace() -> int:
-    try:
-        return Path("/proc/self/ns/pid").stat().st_ino
-    except OSError:
-        return 0
-
-
-def _boot() -> bytes:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_bytes()[:36]
-    except OSError:
-        return bytes(36)

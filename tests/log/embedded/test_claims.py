@@ -1,0 +1,87 @@
+"""Who is ended for what it holds: an owner that is stopped, past its lease, and surely the process that claimed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tailrace.log.embedded import EmbeddedLog, claim, end_stopped
+from tailrace.log.embedded.claims import _STAMP
+from tests.runtime.processes import ROOT, is_alive, is_stopped, wait_until
+
+_OWNER = """
+import sys, time
+from pathlib import Path
+from tailrace.log.embedded import claim
+owned = claim(Path(sys.argv[1]), "a task")
+print("owned", flush=True)
+time.sleep(1_000)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    EmbeddedLog(tmp_path).close()
+    return tmp_path
+
+
+@pytest.fixture
+def owner(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _OWNER, str(folder)],
+        stdout=subprocess.PIPE,
+        env={"PYTHONPATH": str(ROOT / "framework")},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"owned\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def stop(owner: subprocess.Popen[bytes]) -> None:
+    owner.send_signal(signal.SIGSTOP)
+    wait_until(lambda: is_stopped(owner.pid), "the owner is stopped")
+
+
+def test_a_stopped_owner_is_ended_past_its_lease_and_its_task_is_free(folder, owner) -> None:
+    stop(owner)
+    assert not end_stopped(folder, "a task", lease_s=1_000)
+    assert not end_stopped(folder, "another task", lease_s=0)
+    assert is_stopped(owner.pid)
+    assert end_stopped(folder, "a task", lease_s=0)
+    assert owner.wait() == -signal.SIGKILL
+    taken = claim(folder, "a task", lease_s=1_000)
+    assert taken is not None
+    taken.release()
+
+
+def test_an_owner_that_runs_is_not_ended_however_long_it_has_not_renewed(folder, owner) -> None:
+    assert not end_stopped(folder, "a task", lease_s=0)
+    assert is_alive(owner.pid)
+
+
+@pytest.mark.parametrize("field", ["boot", "started", "namespace"])
+def test_a_process_that_is_not_surely_the_owner_is_left_alone(folder, owner, field) -> None:
+    stop(owner)
+    (file,) = (folder / "owners").glob("*.lock")
+    renewed_ns, boot, pid, started, namespace = _STAMP.unpack(file.read_bytes())
+    other = {"boot": boot, "started": started, "namespace": namespace}
+    other[field] = bytes(36) if field == "boot" else other[field] + 1
+    file.write_bytes(_STAMP.pack(renewed_ns, other["boot"], pid, other["started"], other["namespace"]))
+    assert not end_stopped(folder, "a task", lease_s=0)
+    assert is_stopped(owner.pid)
+
+
+def test_a_claim_that_says_nothing_of_its_owner_is_left_alone(folder, owner) -> None:
+    stop(owner)
+    (file,) = (folder / "owners").glob("*.lock")
+    file.write_bytes(file.read_bytes()[:8])
+    assert not end_stopped(folder, "a task", lease_s=0)
+    assert is_stopped(owner.pid)
