@@ -1,109 +1,14 @@
-"""The README and the tutorial are run as their reader would: files written, commands typed, output compared.
-
-A Python block is written to the file that its first line names, or appended to it (``# name.py, continued``). A block of
-commands is run in a shell, in one folder per page, and what it prints must be the text block that follows, if one does.
-``...`` as a line stands for any lines; times and runs of blanks do not count. A block after ``<!-- not run: why -->`` is not.
-"""
+"""What the README and the tutorial show is what their reader gets; and the runner of pages finds what is not so."""
 
 import os
-import re
-import subprocess
-import sys
-from collections.abc import Iterator
+import time
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.docs.page import ROOT, play
+
 PAGES = ["README.md", "docs/tutorial.md"]
-BLOCK = re.compile(
-    r"^(?P<not_run><!-- not run: .+ -->\n)?```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
-)
-FILE = re.compile(r"# (?P<name>[\w/]+\.py)(?P<continued>, continued)?\n")
-
-
-class Block(NamedTuple):
-    line: int
-    kind: str
-    text: str
-    run: bool
-
-
-def blocks(markdown: str) -> Iterator[Block]:
-    for found in BLOCK.finditer(markdown):
-        line = markdown.count("\n", 0, found.start("text"))
-        yield Block(line, found["kind"], found["text"], found["not_run"] is None)
-
-
-def write(block: Block, folder: Path) -> None:
-    named = FILE.match(block.text)
-    assert named, "a Python block does not begin with the name of its file"
-    path = folder / named["name"]
-    assert path.exists() or not named["continued"]
-    with path.open("a" if named["continued"] else "w", encoding="utf-8") as file:
-        file.write("\n\n" + block.text if named["continued"] else block.text)
-
-
-def type_in(commands: str, folder: Path) -> tuple[int, str]:
-    """What a shell prints, and its exit code."""
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))
-    }
-    environment |= {
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": str(ROOT / "framework"),
-        "PYTHONDONTWRITEBYTECODE": "1",  # a file replaced within a second must not be taken for the old one
-        "COLUMNS": "80",
-    }
-    done = subprocess.run(
-        ["/bin/sh", "-eu", "-c", commands],
-        check=False,
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-    )
-    return done.returncode, done.stdout
-
-
-def as_pattern(shown: str) -> str:
-    lines = [r"(?:.*\n)*?" if line == "..." else re.escape(line) + r"\n" for line in plain(shown)]
-    return "".join(lines)
-
-
-def plain(output: str) -> list[str]:
-    timeless = re.sub(r"\b\d+\.\d+s\b", "<time>", output.strip())
-    return [re.sub(r"\s+", " ", line) for line in timeless.splitlines()]
-
-
-def play(markdown: str, folder: Path) -> int:
-    """Do what a page says; returns how many outputs were compared."""
-    compared = 0
-    printed: tuple[int, str] | None = None
-    for block in blocks(markdown):
-        if block.kind == "text" and block.run:
-            assert printed is not None, f"line {block.line}: nothing has been run before this output"
-            found = "".join(f"{line}\n" for line in plain(printed[1]))
-            assert re.fullmatch(as_pattern(block.text), found), (
-                f"line {block.line}: it prints\n{printed[1]}\n, not\n{block.text}"
-            )
-            failed = "Error" in block.text
-            assert (printed[0] != 0) is failed, f"line {block.line}: exit code {printed[0]}"
-            compared += 1
-        elif printed is not None:
-            assert printed[0] == 0, f"before line {block.line}: a command has failed:\n{printed[1]}"
-        printed = None
-        if block.kind == "python":
-            write(block, folder)
-        elif block.kind == "sh" and block.run:
-            printed = type_in(block.text, folder)
-        else:
-            assert block.kind in ("text", "sh"), f"line {block.line}: what is {block.kind!r}?"
-    assert printed is None, f"nothing is shown of what the last command prints:\n{printed}"
-    return compared
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -112,6 +17,10 @@ def test_what_a_page_says_is_what_happens(page: str, tmp_path: Path) -> None:
 
 
 HELLO = "```python\n# hello.py\nprint('hello')\n```\n\n```sh\npython hello.py\n```\n\n```text\n{}\n```\n"
+
+
+def commands(typed: str, shown: str, remark: str = "") -> str:
+    return f"```sh\n{typed}\n```\n\n{remark}```text\n{shown}\n```\n"
 
 
 def test_an_output_that_is_not_so_is_found(tmp_path: Path) -> None:
@@ -126,6 +35,74 @@ def test_a_command_that_fails_is_found(tmp_path: Path) -> None:
         play(broken.format("..."), tmp_path)
 
 
+def test_a_command_that_fails_before_the_last_is_found(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="exit code 1"):
+        play(commands("false\necho hello", "..."), tmp_path)
+
+
 def test_a_code_block_that_nobody_runs_is_found(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="does not begin with the name of its file"):
         play("```python\nprint()\n```\n", tmp_path)
+
+
+def test_a_change_is_made_where_it_belongs_or_found_to_belong_nowhere(tmp_path: Path) -> None:
+    changed = "```diff\n--- hello.py\n # hello.py\n-print('hello')\n+print('goodbye')\n```\n\n"
+    ran = "```sh\npython hello.py\n```\n\n```text\ngoodbye\n```\n"
+    assert play(HELLO.format("hello") + changed + ran, tmp_path) == 2
+    with pytest.raises(AssertionError, match=r"not in hello\.py"):
+        play(changed, tmp_path)
+
+
+BACKGROUND = "```sh\nsleep 600 & started=$!\n```\n\n"
+
+
+def test_what_runs_in_the_background_goes_on_while_the_next_block_is_typed(tmp_path: Path) -> None:
+    killed = commands("kill -0 $started\nkill -9 $started\nwait\necho gone", "gone")
+    assert play(BACKGROUND + killed, tmp_path) == 1
+
+
+def test_what_still_runs_when_a_page_ends_is_killed(tmp_path: Path) -> None:
+    typed = "sleep 600 &\necho $! > pid"
+    assert play(commands(typed, ""), tmp_path) == 1
+    process = int((tmp_path / "pid").read_text())
+    give_up = time.monotonic() + 30
+    while runs(process):
+        assert time.monotonic() < give_up, "it still runs"
+        time.sleep(0.01)
+
+
+def runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{process}/stat")
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_shell_goes_on_after_a_command_that_was_meant_to_fail(tmp_path: Path) -> None:
+    failing = commands("python -c 'raise ValueError(1)'", "...\nValueError: 1")
+    assert play(failing + commands("echo still here", "still here"), tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    ("printed", "remark", "shown", "is_so"),
+    [
+        ("3 of 4", "", "3 of 4", True),
+        ("3 of 4", "", "3 of 5", False),
+        ("1,234 of 4", "<!-- any numbers: 17 -->\n", "17 of 4", True),
+        ("1,234 of 4", "<!-- any numbers: 17 -->\n", "17 of 5", False),
+        ("3 of 4", "<!-- any numbers -->\n", "17 of 5", True),
+        ("3 of four", "<!-- any numbers -->\n", "17 of 5", False),
+        ("done in 3.1 s (1,000 records/s)", "", "done in 0.2 s (17 records/s)", True),
+    ],
+)
+def test_only_the_numbers_that_are_said_to_vary_may_vary(
+    printed: str, remark: str, shown: str, is_so: bool, tmp_path: Path
+) -> None:
+    page = commands(f"echo '{printed}'", shown, remark)
+    if is_so:
+        assert play(page, tmp_path) == 1
+    else:
+        with pytest.raises(AssertionError, match="it prints"):
+            play(page, tmp_path)
