@@ -76,6 +76,15 @@ class Fetch(NamedTuple):
     idle: bool
 
 
+class Ends(NamedTuple):
+    """Where topics end, all at one moment of the log: no commit is in one of them and not in another."""
+
+    position: int
+    """Which moment: a number that grows with every commit."""
+    offsets: dict[str, list[int]]
+    """By topic, the end of each partition."""
+
+
 class Reader(Protocol):
     """Reads the committed records of the partitions it was given a position in. For one thread."""
 

@@ -11,11 +11,13 @@ older record that it deletes would come back.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from array import array
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from tailrace.log.embedded import blocks as blocks_
@@ -77,6 +79,25 @@ def _alone(appender: Appender) -> Generator[bool]:
         yield True
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def held_off(folder: Path) -> Generator[None]:
+    """See ``EmbeddedLog.uncleaned``."""
+    with failing(folder, "holding off a cleaning"):
+        try:
+            descriptor = os.open(folder / _LOCK, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
+                raise
+            descriptor = None  # who may not even make this file reads a log that was never cleaned, or a copy
+    try:
+        if descriptor is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 # --- retention

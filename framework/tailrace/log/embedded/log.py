@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.core.errors import TopicMismatchError
 from tailrace.core.records import Headers, Output
 from tailrace.log.embedded.appending import Appender, FsyncPolicy, check_whole, now_ms
-from tailrace.log.embedded.cleaning import Cleaned, clean
+from tailrace.log.embedded.cleaning import Cleaned, clean, held_off
 from tailrace.log.embedded.files import SegmentFiles
 from tailrace.log.embedded.folder import prepare
 from tailrace.log.embedded.frames import Meta
@@ -18,7 +19,7 @@ from tailrace.log.embedded.reader import EmbeddedReader
 from tailrace.log.embedded.routing import Router
 from tailrace.log.embedded.view import View
 from tailrace.log.embedded.writer import Batch, EmbeddedWriter, commit_batch
-from tailrace.log.interface import TopicPartition, TopicSettings
+from tailrace.log.interface import Ends, TopicPartition, TopicSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,25 @@ class EmbeddedLog:
         """See ``Log.committed_offsets``; they do not expire."""
         offsets = self._fresh().catalog.offsets.get(group, {})
         return {place: offsets[place] for place in partitions if place in offsets}
+
+    def ends(self, topics: Iterable[str], /) -> Ends:
+        """The ends of topics, all as of one commit: the last that this process can see.
+
+        Raises:
+            UnknownTopicError: One of them does not exist.
+        """
+        view = self._fresh()
+        with view.mutex:
+            for topic in (names := [*topics]):
+                view.catalog.settings(topic)
+            return Ends(view.sequence, {topic: list(view.catalog.ends[topic]) for topic in names})
+
+    def uncleaned(self) -> AbstractContextManager[None]:
+        """While this is held no cleaning takes records away, so what a compacted topic was at a past offset can be read.
+
+        Waits for one that is under way. Any number of processes may hold it; cleaning meanwhile finds itself busy.
+        """
+        return held_off(self.path)
 
     # --- writers and readers
 
