@@ -361,3 +361,30 @@ class ReplayDivergedError(TailraceError):
 
 class EnvironmentMismatchError(TailraceError):
     """A rebuild runs where results could differ (another Python, msgspec or tzdata than the tape names)."""
+
+
+# --- What batch work stands on: look at the installation, or at what was archived ---
+
+
+class MissingExtraError(TailraceError):
+    """A part of Tailrace was asked for whose libraries are not installed."""
+
+
+class UnfitJavaError(TailraceError):
+    """There is no Java that Spark can run on; ``java`` is the program that was found, if there is one."""
+
+    places = ("java",)
+
+    def __init__(self, what: str, *, java: str | None = None, mend: str = "") -> None:
+        super().__init__(what, mend=mend)
+        self.java = java
+
+
+class ArchiveError(TailraceError):
+    """Something about an archive of a log; ``path`` is the file in it, or the archive itself."""
+
+    places = ("path",)
+
+    def __init__(self, what: str, *, path: str | None = None, mend: str = "") -> None:
+        super().__init__(what, mend=mend)
+        self.path = path
