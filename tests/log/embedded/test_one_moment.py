@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
@@ -36,7 +37,7 @@ def test_ends_are_those_of_one_commit_while_another_thread_commits(tmp_path) -> 
     seen.append(log.ends(["a", "b"]))
     assert len({position for position, _ in seen}) > 3
     assert seen[-1].offsets == {"a": [300, 300], "b": [300, 300]}
-    for (before, _), (after, offsets) in zip(seen, seen[1:], strict=False):
+    for (before, _), (after, offsets) in itertools.pairwise(seen):
         assert before <= after
         assert len({end for ends in offsets.values() for end in ends}) == 1
 
