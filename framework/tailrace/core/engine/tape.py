@@ -13,6 +13,9 @@ Causes are a flat list of small integers, so that a commit of 100,000 events tak
     UPSTREAM input d   the watermark its producers published, d ms above the one before
     ENDED input        the input has ended
     FINISH             every input has ended: the watermark rises to the latest timer
+
+A tape that does not begin with nothing begins with a record that names a snapshot, its *base*. Such a record may also come
+later, where a task was started anew from a snapshot: what came before it then does not lead to what comes after.
 """
 
 from __future__ import annotations
@@ -60,6 +63,8 @@ class Cut(msgspec.Struct, array_like=True):
     totals: Totals
     tape: int
     """Number of the next tape record."""
+    base: str = ""
+    """The snapshot that the task was last started from, by its id."""
 
 
 class Skip(msgspec.Struct, array_like=True):
@@ -97,6 +102,8 @@ class TapeRecord(msgspec.Struct, array_like=True):
     now: int | None = None
     version: str | None = None
     environment: Environment | None = None
+    base: str | None = None
+    """The record has no causes: the task was started from this snapshot, given by its place and its id."""
 
 
 def environment(timezones: str) -> Environment:

@@ -95,6 +95,7 @@ class Task:
                 f"not of app {plan.app!r} partition {partition}"
             )
         self.lineage = lineage if start is None else start.lineage
+        self._base = "" if start is None else start.base
         numbers = {actor.name: actor.index for actor in plan.actors}
         events, processing = (
             TimerQueue(domain, state, numbers.get, settings.timers_in_memory, stored=start is not None)
@@ -441,6 +442,7 @@ class Task:
             self.now,
             msgspec.structs.replace(self.totals),
             self._tape.number + 1,
+            self._base,
         )
         first = not self._noted_start
         record = tape.TapeRecord(
