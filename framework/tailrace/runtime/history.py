@@ -82,10 +82,14 @@ class History:
 
     # --- where it stands
 
-    def committed(self, partition: int, *, with_rows: bool = False) -> Committed:
-        """The last cut of a partition; ``with_rows`` reads the whole changelog for it, and keeps what it leaves."""
+    def committed(self, partition: int, *, with_rows: bool = False, end: int | None = None) -> Committed:
+        """The last cut of a partition; ``with_rows`` reads the whole changelog for it, and keeps what it leaves.
+
+        ``end``: the last one below this offset of the changelog.
+        """
         place = TopicPartition(self.plan.changelog_topic, partition)
-        start, end = self.log.start_offset(*place), self.log.end_offset(*place)
+        start = self.log.start_offset(*place)
+        end = self.log.end_offset(*place) if end is None else end
         if with_rows:
             return self._folded(place, start, end)
         back = _TAIL
