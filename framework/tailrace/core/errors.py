@@ -359,6 +359,10 @@ class ReplayDivergedError(TailraceError):
     """Running the same causes again gave other results: the code changed, or is not deterministic."""
 
 
+class UnsplittableError(TailraceError):
+    """A task cannot be run key by key here, or its keys do not add up to the whole: run it whole."""
+
+
 class EnvironmentMismatchError(TailraceError):
     """A rebuild runs where results could differ (another Python, msgspec or tzdata than the tape names)."""
 
