@@ -21,6 +21,7 @@ later, where a task was started anew from a snapshot: what came before it then d
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -110,6 +111,18 @@ def environment(timezones: str) -> Environment:
     """The environment of this process; the version of the time zone data has to be found by a driver."""
     python = f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"
     return Environment(python, msgspec.__version__, timezones)
+
+
+_ARGUMENTS = {RUN: 2, CLOCK: 1, IDLE: 2, UPSTREAM: 2, ENDED: 1, FINISH: 0}
+
+
+def causes_of(codes: Sequence[int]) -> Iterator[Sequence[int]]:
+    """The flat list of a tape record, cause by cause: the code and what it says."""
+    at = 0
+    while at < len(codes):
+        stop = at + 1 + _ARGUMENTS[codes[at]]
+        yield codes[at:stop]
+        at = stop
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
