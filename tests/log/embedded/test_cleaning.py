@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from tailrace.core.errors import OffsetGoneError
+from tailrace.core.errors import OffsetGoneError, TopicMismatchError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import Publication, TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog, LogOptions
@@ -29,7 +30,9 @@ def segments(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.segment"))
 
 
-def filled(folder: Path, settings: TopicSettings, *, commits: int = 60, keys: int = 5) -> EmbeddedLog:
+def filled(
+    folder: Path, settings: TopicSettings, *, commits: int = 60, keys: int = 5, deleted: Iterable[int] = ()
+) -> EmbeddedLog:
     log = EmbeddedLog(folder, SMALL)
     log.create_topic("t", settings)
     log.create_topic("plain", TopicSettings(1))
@@ -39,6 +42,9 @@ def filled(folder: Path, settings: TopicSettings, *, commits: int = 60, keys: in
         value = None if number % 7 == 6 else b"value %d" % number
         writer.append([Output("t", key, value, number * 1_000), Output("plain", key, b"kept", 0)])
         writer.commit(None, "", {"t": number})
+    for number in deleted:
+        writer.append([Output("t", b"%d" % number, None, commits * 1_000)])
+        writer.commit()
     return log
 
 
@@ -67,6 +73,16 @@ class TestCompaction:
         writer.append([Output("t", b"9", b"after", 0)])
         writer.commit()
         assert [one.offset for one in everything(other)] == [*(one.offset for one in expected), 60]
+
+    def test_a_partition_that_is_read_in_several_passes_gives_the_same(self, tmp_path, monkeypatch) -> None:
+        log = filled(tmp_path, TopicSettings(1, compacted=True), commits=200, keys=30, deleted=range(10))
+        log.roll()
+        expected = sorted({one.key: one for one in everything(log)}.values())
+        monkeypatch.setattr(cleaning_, "_MOST_AT_ONCE", 40)
+        log.clean()
+        assert everything(log) == expected
+        log.clean(deletions_kept_ms=-DAY_MS)
+        assert everything(log) == [one for one in expected if one.value is not None]
 
     def test_watermarks_outlive_it(self, tmp_path) -> None:
         log = filled(tmp_path, TopicSettings(1, compacted=True))
@@ -174,16 +190,104 @@ class TestRetention:
         assert log.start_offset("t", 0) == 60
 
 
+class TestWhenItIsDue:
+    def test_when_half_as_much_was_added_to_compacted_topics_as_was_looked_through(self, tmp_path) -> None:
+        log = EmbeddedLog(tmp_path, LogOptions(segment_bytes=1 << 30))
+        log.create_topic("t", TopicSettings(1, compacted=True))
+        log.create_topic("plain", TopicSettings(1))
+
+        def add(count: int, topic: str = "t") -> None:
+            for number in range(count):
+                log.append(topic, b"%d" % number, bytes(500), 0)
+            log.roll()
+
+        assert not log.cleaning_is_due()
+        add(100, "plain")
+        assert not log.cleaning_is_due()
+        add(100)
+        for one in (log, EmbeddedLog(tmp_path)):
+            assert one.cleaning_is_due()
+        log.clean()  # nothing in it was written twice
+        for one in (log, EmbeddedLog(tmp_path)):
+            assert not one.cleaning_is_due()
+        add(40)
+        assert not log.cleaning_is_due()
+        add(20)
+        assert log.cleaning_is_due()
+        log.clean(least_gain=0)
+        assert not log.cleaning_is_due()
+
+    @pytest.mark.parametrize(
+        "settings", [TopicSettings(1, retention_ms=10_000), TopicSettings(1, retention_bytes=2_000)]
+    )
+    def test_when_retention_has_a_share_to_give_back(self, tmp_path, settings) -> None:
+        log = EmbeddedLog(tmp_path, SMALL)
+        log.create_topic("t", settings)
+        for number in range(20):
+            log.append("t", b"k", bytes(300), number * 1_000)
+        log.roll()
+        assert log.cleaning_is_due(now_ms=20_000)
+        log.clean(now_ms=20_000)
+        assert log.start_offset("t", 0) >= 10
+        assert not log.cleaning_is_due(now_ms=20_000)
+        if settings.retention_ms:
+            assert log.cleaning_is_due(now_ms=40_000)
+
+    def test_when_records_were_deleted_by_hand(self, tmp_path) -> None:
+        log = filled(tmp_path, TopicSettings(1))
+        log.roll()
+        assert not log.cleaning_is_due()
+        log.delete_before("t", 0, 50)
+        log.delete_before("plain", 0, 50)
+        assert log.cleaning_is_due()
+        log.clean()
+        assert not log.cleaning_is_due()
+
+
+class TestChangedRetention:
+    def test_every_process_sees_it_and_nothing_else_of_the_topic_changes(self, tmp_path) -> None:
+        log = filled(tmp_path, TopicSettings(1))
+        other = EmbeddedLog(tmp_path)
+        before = everything(log)
+        log.set_retention("t", retention_ms=10_000, retention_bytes=None)
+        log.set_retention("t", retention_ms=10_000, retention_bytes=None)
+        for one in (log, other, EmbeddedLog(tmp_path)):
+            assert one.topics()["t"] == TopicSettings(1, retention_ms=10_000)
+            assert everything(one) == before
+            assert (one.start_offset("t", 0), one.end_offset("t", 0)) == (0, 60)
+        log.roll()
+        assert EmbeddedLog(tmp_path).topics()["t"] == TopicSettings(1, retention_ms=10_000)
+        log.clean(now_ms=60_000)
+        assert [one.offset for one in everything(other)] == list(range(50, 60))
+        other.set_retention("t", retention_ms=None, retention_bytes=None)
+        assert log.topics()["t"] == TopicSettings(1)
+
+    def test_a_compacted_topic_has_none(self, tmp_path) -> None:
+        log = filled(tmp_path, TopicSettings(1, compacted=True))
+        with pytest.raises(TopicMismatchError, match=r"is compacted.*'t'"):
+            log.set_retention("t", retention_ms=1, retention_bytes=None)
+        with pytest.raises(UnknownTopicError):
+            log.set_retention("nowhere", retention_ms=1, retention_bytes=None)
+
+
 class TestInterruptions:
-    def test_a_cleaning_that_dies_at_any_step_leaves_all_or_nothing(self, tmp_path, monkeypatch) -> None:
+    @pytest.mark.parametrize("deletions_kept_ms", [DAY_MS, -DAY_MS])
+    def test_a_cleaning_that_dies_at_any_step_leaves_the_last_of_each_key_where_it_was(
+        self, tmp_path, monkeypatch, deletions_kept_ms
+    ) -> None:
         class Kill(BaseException):
             pass
 
-        log = filled(tmp_path, TopicSettings(1, compacted=True))
+        def last_of(records: list[InputRecord]) -> list[InputRecord]:
+            last = sorted({one.key: one for one in records}.values())
+            return [one for one in last if one.value is not None or deletions_kept_ms > 0]
+
+        log = filled(tmp_path, TopicSettings(1, compacted=True), deleted=range(3))
         log.roll()
         before = everything(log)
-        last = sorted({one.key: one for one in before}.values())
-        step = 0
+        last = last_of(before)
+        assert deletions_kept_ms > 0 or len(last) == 2
+        step, lengths = 0, set[int]()
         for step in range(200):
             victim = EmbeddedLog(tmp_path, SMALL)
             left = step
@@ -203,14 +307,18 @@ class TestInterruptions:
                 patch.setattr(victim._appender, "write", strike(victim._appender.write))
                 patch.setattr(Path, "unlink", strike(Path.unlink))
                 try:
-                    victim.clean(least_gain=0)
+                    victim.clean(deletions_kept_ms=deletions_kept_ms, least_gain=0)
                     break
                 except Kill:
                     pass
             for one in (log, EmbeddedLog(tmp_path)):
-                assert everything(one) in (before, last)
+                found = everything(one)
+                assert last_of(found) == last
+                assert set(found) <= set(before)
+                lengths.add(len(found))
         assert step > 5
-        log.clean(least_gain=0)
+        assert len(lengths) > 2, "it goes from segment to segment"
+        log.clean(deletions_kept_ms=deletions_kept_ms, least_gain=0)
         assert everything(log) == last
         files = {path.name for path in tmp_path.glob("0*")}
         assert not any(name.endswith(".making") for name in files)

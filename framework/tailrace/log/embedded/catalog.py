@@ -45,7 +45,10 @@ class Catalog:
     def apply(self, meta: Meta) -> None:
         """Take in what a frame says."""
         for topic, settings in meta.topics.items():
+            known = topic in self.topics
             self.topics[topic] = settings
+            if known:
+                continue  # another retention
             self.starts[topic] = [0] * settings.partitions
             self.ends[topic] = [0] * settings.partitions
         for block in meta.blocks:

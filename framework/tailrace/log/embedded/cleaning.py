@@ -1,12 +1,20 @@
 """Giving room back: retention moves the start of partitions, compaction keeps the last record of each key.
 
 Theory. Both work on sealed segments only, which nobody writes any more. What is kept of one is written beside it as its
-next generation, with the same offsets; when all new files are there, one frame names them, and from that frame on every
-process reads those. A process that has not seen the frame yet reads the old files, and looks again when they are gone.
-A crash at any point leaves either all old or all new, and files that nothing names, which the next cleaning removes.
+next generation, with the same offsets; when the new file is there, one frame names it, and from that frame on every
+process reads it. A process that has not seen the frame yet reads the old file, and looks again when it is gone. A crash
+leaves the old one or the new one, and files that nothing names, which the next cleaning removes.
 
-All segments that have something to give are rewritten together or none is. If only the segment with a deletion were, the
-older record that it deletes would come back.
+Segments that have something to give are rewritten from the oldest to the newest, none of them left out on the way. So
+wherever it ends, a deletion is never gone while an older record that it deletes is still there, which would come back.
+And no more room is needed for it than one segment takes. It goes as far as it gives enough back for what it writes.
+
+Whether a cleaning is worth its while cannot be known without reading all keys. So it is due as in Kafka
+(``min.cleanable.dirty.ratio``): when what was added to compacted topics since the last one is half of what it then
+looked through. Of all that is ever written, each byte is then looked through about twice.
+
+What is remembered while a partition is read is a set of its keys; one with very many records is read in several passes,
+each for a part of the keys.
 """
 
 from __future__ import annotations
@@ -14,11 +22,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 from array import array
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from struct import Struct
 from typing import NamedTuple
+from zlib import crc32
 
 from tailrace.log.embedded import blocks as blocks_
 from tailrace.log.embedded.appending import Appender, now_ms
@@ -28,9 +39,18 @@ from tailrace.log.embedded.frames import SegmentName
 from tailrace.log.embedded.index import Blocks, SegmentIndex
 from tailrace.log.embedded.rewriting import rewritten
 from tailrace.log.embedded.view import View
-from tailrace.log.interface import TopicPartition
+from tailrace.log.interface import TopicPartition, TopicSettings
 
 _LOCK = "cleaning"
+"""Held while a log is cleaned; says how far the last cleaning has looked."""
+_LOOKED = Struct("<Q")
+"""The number of the last segment that was sealed then."""
+_GONE = -1
+_DIRTY_SHARE = 0.5
+_MOST_AT_ONCE = 4_000_000
+"""Records of a partition whose keys are remembered in one pass."""
+
+_FILE = re.compile(rf"(\d{{12}})-\d{{4,}}\.(segment|index)({re.escape(MAKING)})?")
 
 Kept = dict[tuple[SegmentName, TopicPartition], "list[array[int] | None]"]
 """Per block the indexes of the records that stay; None: all of them."""
@@ -49,24 +69,94 @@ class Cleaned(NamedTuple):
 def clean(appender: Appender, at_ms: int | None, deletions_kept_ms: int, least_gain: float) -> Cleaned:
     """See ``EmbeddedLog.clean``."""
     with _alone(appender) as alone:
-        if not alone:
+        if alone is None:
             return Cleaned(busy=True)
         view = appender.view
+        _remove_what_nothing_names(appender)
         _move_starts(appender, now_ms() if at_ms is None else at_ms)
-        with view.mutex:
-            sealed = [view.indexes[number] for number in view.catalog.segments if number in view.indexes]
+        sealed = _sealed(view)
         kept, dropped = _decide(view, sealed, deletions_kept_ms)
         before = sum(view.files.size(index.name) for index in sealed)
-        held = sum(sum(blocks.lengths) for index in sealed for blocks in index.blocks.values())
-        if not dropped or dropped < least_gain * held:
-            return Cleaned(before, before)
         with failing(view.files.folder, "cleaning the log"):
-            done = _rewrite(appender, sealed, kept)
+            done = _rewrite(appender, _worth_while(sealed, kept, dropped, least_gain), kept)
+            if sealed:
+                os.pwrite(alone, _LOOKED.pack(sealed[-1].name.number), 0)
         return done._replace(bytes_before=before)
 
 
+def is_due(view: View, at_ms: int, least_gain: float) -> bool:
+    """See ``EmbeddedLog.cleaning_is_due``."""
+    try:
+        data = (view.files.folder / _LOCK).read_bytes()
+    except OSError:
+        data = b""
+    looked = _LOOKED.unpack(data)[0] if len(data) == _LOOKED.size else 0
+    with view.mutex:
+        return _much_is_new(view, looked) or _much_is_old(view, at_ms, least_gain)
+
+
+def _much_is_new(view: View, looked: int) -> bool:
+    """Whether compacted topics have grown enough since a cleaning has looked through the segments up to ``looked``."""
+    new_bytes = known_bytes = 0
+    for index in _sealed(view):
+        compacted = sum(
+            sum(blocks.lengths)
+            for place, blocks in index.blocks.items()
+            if view.catalog.topics[place.topic].compacted
+        )
+        if index.name.number > looked:
+            new_bytes += compacted
+        else:
+            known_bytes += compacted
+    return new_bytes > 0 and new_bytes >= _DIRTY_SHARE * known_bytes
+
+
+def _much_is_old(view: View, at_ms: int, least_gain: float) -> bool:
+    """Whether retention, and what was deleted, give enough back of the segments that they reach into."""
+    old_bytes, last = 0, 0
+    for topic, starts in view.catalog.starts.items():
+        for partition, start in enumerate(starts):
+            parts = view.places.get(TopicPartition(topic, partition), [])
+            new = _start(parts, start, view.catalog.topics[topic], at_ms)
+            for blocks in parts:
+                if blocks.segment == view.active or blocks.bases[0] >= new:
+                    break
+                old_bytes += sum(blocks.lengths[: blocks.at_or_after(new)])
+                last = max(last, blocks.segment.number)
+    held = sum(_held(index) for index in _sealed(view) if index.name.number <= last)
+    return old_bytes > 0 and old_bytes >= least_gain * held
+
+
+def _sealed(view: View) -> list[SegmentIndex]:
+    with view.mutex:
+        return [view.indexes[number] for number in view.catalog.segments if number in view.indexes]
+
+
+def _held(index: SegmentIndex) -> int:
+    return sum(sum(blocks.lengths) for blocks in index.blocks.values())
+
+
+def _worth_while(
+    sealed: list[SegmentIndex], kept: Kept, dropped: Mapping[SegmentName, float], least_gain: float
+) -> list[SegmentIndex]:
+    """The most segments, from the oldest on, that together give enough back."""
+    last, gain, held = 0, 0.0, 0
+    for number, index in enumerate(sealed, 1):
+        if _gives(index, kept):
+            gain += dropped[index.name]
+            held += _held(index)
+            if gain >= least_gain * held:
+                last = number
+    return sealed[:last]
+
+
+def _gives(index: SegmentIndex, kept: Kept) -> bool:
+    return any(stays is not None for place in index.blocks for stays in kept.get((index.name, place), ()))
+
+
 @contextmanager
-def _alone(appender: Appender) -> Generator[bool]:
+def _alone(appender: Appender) -> Generator[int | None]:
+    """Gives the descriptor of the file that is locked; None if another has locked it."""
     folder = appender.files.folder
     with failing(folder, "cleaning the log"):
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -74,9 +164,9 @@ def _alone(appender: Appender) -> Generator[bool]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            yield False
+            yield None
             return
-        yield True
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -108,20 +198,21 @@ def _move_starts(appender: Appender, at_ms: int) -> None:
         catalog = view.catalog
         moved: list[tuple[str, int, int]] = []
         for topic, settings in catalog.topics.items():
-            if settings.retention_ms is None and settings.retention_bytes is None:
-                continue
             for partition, start in enumerate(catalog.starts[topic]):
                 parts = view.places.get(TopicPartition(topic, partition), [])
-                oldest_ms = None if settings.retention_ms is None else at_ms - settings.retention_ms
-                new = _start(parts, start, oldest_ms, settings.retention_bytes)
+                new = _start(parts, start, settings, at_ms)
                 if new > start:
                     moved.append((topic, partition, new))
         if moved:
             appender.write_starts(moved)
 
 
-def _start(parts: list[Blocks], start: int, oldest_ms: int | None, most_bytes: int | None) -> int:
+def _start(parts: list[Blocks], start: int, settings: TopicSettings, at_ms: int) -> int:
     """The new start of a partition: past the blocks at its front that are too old, or over the size."""
+    oldest_ms = None if settings.retention_ms is None else at_ms - settings.retention_ms
+    most_bytes = settings.retention_bytes
+    if oldest_ms is None and most_bytes is None:
+        return start
     size = sum(
         length
         for blocks in parts
@@ -143,24 +234,26 @@ def _start(parts: list[Blocks], start: int, oldest_ms: int | None, most_bytes: i
 # --- what stays
 
 
-def _decide(view: View, sealed: list[SegmentIndex], deletions_kept_ms: int) -> tuple[Kept, float]:
-    """What stays of each block of the sealed segments, and about how many bytes do not."""
+def _decide(
+    view: View, sealed: list[SegmentIndex], deletions_kept_ms: int
+) -> tuple[Kept, dict[SegmentName, float]]:
+    """What stays of each block of the sealed segments, and about how many bytes of each segment do not."""
     names = {index.name for index in sealed}
     with view.mutex:
         places = {place: list(parts) for place, parts in view.places.items()}
         topics = dict(view.catalog.topics)
         starts = {topic: list(at) for topic, at in view.catalog.starts.items()}
     kept: Kept = {}
-    dropped = 0.0
+    dropped = dict.fromkeys(names, 0.0)
     for place, parts in places.items():
         start = starts[place.topic][place.partition]
         if topics[place.topic].compacted:
-            dropped += _compact(view, place, parts, start, names, now_ms() - deletions_kept_ms, kept)
+            _compact(view, place, parts, start, names, now_ms() - deletions_kept_ms, kept, dropped)
             continue
         for blocks in parts:
             if blocks.segment in names and blocks.bases[0] < start:
                 gone = [end <= start for end in blocks.ends]
-                dropped += sum(n for n, out in zip(blocks.lengths, gone, strict=True) if out)
+                dropped[blocks.segment] += sum(n for n, out in zip(blocks.lengths, gone, strict=True) if out)
                 kept[blocks.segment, place] = [array("i") if out else None for out in gone]
     return kept, dropped
 
@@ -173,72 +266,95 @@ def _compact(
     sealed: set[SegmentName],
     deleted_before_ms: int,
     kept: Kept,
-) -> float:
+    dropped: dict[SegmentName, float],
+) -> None:
     """Walk a partition from its end to its start; who has met a key already drops it."""
-    seen: set[bytes | None] = set()
-    dropped = 0.0
-    for blocks in reversed(parts):
-        stays: list[array[int] | None] = []
-        for number in reversed(range(len(blocks))):
-            records = blocks_.decode(view.raw_block(place, blocks, number), blocks.bases[number])
-            may_forget = blocks.times_ms[number] < deleted_before_ms
-            chosen = array("i")
-            for at in reversed(range(len(records))):
-                record = records[at]
-                if record.key in seen or record.offset < start:
-                    continue
-                seen.add(record.key)
-                if record.value is not None or not may_forget:
-                    chosen.append(at)
-            chosen.reverse()
-            whole = len(chosen) == len(records)
-            if blocks.segment in sealed and not whole:
-                dropped += blocks.lengths[number] * (1 - len(chosen) / len(records))
-            stays.append(None if whole else chosen)
-        if blocks.segment in sealed:
-            kept[blocks.segment, place] = stays[::-1]
-    return dropped
+    chosen = {(blocks.segment, at): array("i") for blocks in parts for at in range(len(blocks))}
+    counts: dict[tuple[SegmentName, int], int] = {}
+    passes = 1 + sum(blocks.ends[-1] - blocks.bases[0] for blocks in parts) // _MOST_AT_ONCE
+    for one in range(passes):
+        seen: set[bytes | None] = set()
+        for blocks in reversed(parts):
+            for number in reversed(range(len(blocks))):
+                records = blocks_.decode(view.raw_block(place, blocks, number), blocks.bases[number])
+                may_forget = blocks.times_ms[number] < deleted_before_ms
+                stays = chosen[blocks.segment, number]
+                counts[blocks.segment, number] = len(records)
+                for at in reversed(range(len(records))):
+                    offset, _, key, value, _ = records[at]
+                    if key in seen or offset < start or (passes > 1 and crc32(key or b"") % passes != one):
+                        continue
+                    seen.add(key)
+                    if value is not None or not may_forget:
+                        stays.append(at)
+    for blocks in parts:
+        if blocks.segment not in sealed:
+            continue
+        found: list[array[int] | None] = []
+        for number in range(len(blocks)):
+            stays, count = chosen[blocks.segment, number], counts[blocks.segment, number]
+            dropped[blocks.segment] += blocks.lengths[number] * (1 - len(stays) / count)
+            found.append(None if len(stays) == count else array("i", sorted(stays)))
+        kept[blocks.segment, place] = found
 
 
 # --- the new files
 
 
 def _rewrite(appender: Appender, sealed: list[SegmentIndex], kept: Kept) -> Cleaned:
+    """From the oldest to the newest, each named, and its old file removed, before the next is begun."""
     view, files = appender.view, appender.files
-    cleaned: dict[int, int] = {}
+    following_of: dict[SegmentName, int] = {}
+    rewrote = deleted = 0
     older_are_gone = True
     for index in sealed:
         name = index.name
         stays = {place: kept.get((name, place)) for place in index.blocks}
-        if all(one is None or all(each is None for each in one) for one in stays.values()):
+        if not _gives(index, kept):
             older_are_gone = older_are_gone and not index.blocks
             continue
         empty = all(
             one is not None and all(each is not None and not each for each in one) for one in stays.values()
         )
         if empty and (older_are_gone or not index.publications):
-            cleaned[name.number] = -1
+            following_of[name] = _GONE
             continue
         older_are_gone = False
         following = SegmentName(name.number, name.generation + 1)
         files.create(following.file, rewritten(view, index, following, stays))
         files.create(following.index_file, [view.index_of(following).encode()])
-        cleaned[name.number] = following.generation
-    if cleaned:
-        appender.write_cleaned(cleaned)
-    _remove_what_nothing_names(appender)
-    rewrote = sum(generation >= 0 for generation in cleaned.values())
-    with view.mutex:
-        after = sum(files.size(index.name) for index in view.indexes.values() if index.name != view.active)
-    return Cleaned(0, after, rewrote, len(cleaned) - rewrote)
+        following_of[name] = following.generation
+        deleted += _put_in_place(appender, following_of)
+        following_of.clear()
+        rewrote += 1
+    deleted += _put_in_place(appender, following_of)
+    after = sum(files.size(index.name) for index in _sealed(view))
+    return Cleaned(0, after, rewrote, deleted)
+
+
+def _put_in_place(appender: Appender, following_of: Mapping[SegmentName, int]) -> int:
+    """Name what takes the place of segments, and remove their files; how many have nothing in their place."""
+    if following_of:
+        appender.write_cleaned({name.number: generation for name, generation in following_of.items()})
+    for name in following_of:
+        for file in _files(name):
+            (appender.files.folder / file).unlink(missing_ok=True)
+    return sum(generation == _GONE for generation in following_of.values())
 
 
 def _remove_what_nothing_names(appender: Appender) -> None:
-    """In a turn, so that nobody is making a file meanwhile."""
-    with appender.turn() as view:
-        named = {SegmentName(*one) for one in view.catalog.segments.items()} | {view.active}
-        wanted = {name.file for name in named} | {name.index_file for name in named}
+    """Files of segments older than the active one: who cleans, alone, is the only one that makes any of those."""
+    view = appender.view
+    view.refresh()
+    with view.mutex:
+        active = view.active.number
+        wanted = {file for one in view.catalog.segments.items() for file in _files(SegmentName(*one))}
+    with failing(view.files.folder, "cleaning the log"):
         for entry in list(view.files.folder.iterdir()):
-            ours = entry.name.endswith((".segment", ".index", f".segment{MAKING}", f".index{MAKING}"))
-            if ours and entry.name not in wanted:
+            found = _FILE.fullmatch(entry.name)
+            if found and int(found[1]) < active and entry.name not in wanted:
                 entry.unlink(missing_ok=True)
+
+
+def _files(name: SegmentName) -> tuple[str, str]:
+    return name.file, name.index_file

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tailrace.core.errors import TopicMismatchError
 from tailrace.core.records import Headers, Output
-from tailrace.log.embedded.appending import Appender, FsyncPolicy, check_whole, now_ms
-from tailrace.log.embedded.cleaning import Cleaned, clean, held_off
+from tailrace.log.embedded.appending import Appender, FsyncPolicy, check_whole
+from tailrace.log.embedded.appending import now_ms as present_ms
+from tailrace.log.embedded.cleaning import Cleaned, clean, held_off, is_due
 from tailrace.log.embedded.files import SegmentFiles
 from tailrace.log.embedded.folder import prepare
 from tailrace.log.embedded.frames import Meta
@@ -62,7 +63,7 @@ class EmbeddedLog:
         self._files = SegmentFiles(self.path)
         lock = AppendLock(self.path, lease_s=options.lease_s, patience_s=options.patience_s)
         try:
-            prepare(self._files, lock, create=create, now_ms=now_ms())
+            prepare(self._files, lock, create=create, now_ms=present_ms())
             self._view = View(self._files, lock.power_was_lost)
         except BaseException:
             self._files.close()
@@ -86,7 +87,7 @@ class EmbeddedLog:
             return
         with self._appender.turn():
             if not self._known(topic, settings):
-                self._appender.write(Meta(now_ms(), topics={topic: settings}))
+                self._appender.write(Meta(present_ms(), topics={topic: settings}))
 
     def topics(self) -> Mapping[str, TopicSettings]:
         """See ``Log.topics``."""
@@ -150,7 +151,7 @@ class EmbeddedLog:
         """See ``Log.writer``."""
         with self._appender.turn() as view:
             epoch = view.catalog.epochs.get(transactional_id, 0) + 1
-            self._appender.write(Meta(now_ms(), epochs={transactional_id: epoch}))
+            self._appender.write(Meta(present_ms(), epochs={transactional_id: epoch}))
         return EmbeddedWriter(self._appender, self._router(), transactional_id, epoch)
 
     def reader(self, positions: Mapping[TopicPartition, int], /) -> EmbeddedReader:
@@ -193,15 +194,15 @@ class EmbeddedLog:
             view.catalog.check(topic, partition)
             start = min(offset, view.catalog.ends[topic][partition])
             if start > view.catalog.starts[topic][partition]:
-                self._appender.write(Meta(now_ms(), starts=[(topic, partition, start)]))
+                self._appender.write(Meta(present_ms(), starts=[(topic, partition, start)]))
 
     def forget_offsets(self, group: str, /) -> None:
         """Forget all offsets committed for a group."""
         with self._appender.turn():
-            self._appender.write(Meta(now_ms(), forgotten=[group]))
+            self._appender.write(Meta(present_ms(), forgotten=[group]))
 
     def clean(
-        self, *, now_ms: int | None = None, deletions_kept_ms: int = 86_400_000, least_gain: float = 0.2
+        self, *, now_ms: int | None = None, deletions_kept_ms: int = 86_400_000, least_gain: float = 0.1
     ) -> Cleaned:
         """Apply retention and compaction now, to the sealed segments; one process does so at a time.
 
@@ -209,6 +210,34 @@ class EmbeddedLog:
         is kept for ``deletions_kept_ms``. Segments are rewritten when that gives ``least_gain`` of their bytes back.
         """
         return clean(self._appender, now_ms, deletions_kept_ms, least_gain)
+
+    def cleaning_is_due(self, *, now_ms: int | None = None, least_gain: float = 0.1) -> bool:
+        """Whether ``clean`` is worth its while: there is a lot to look through, or retention has a share to give back.
+
+        Reads no records, so it may be asked often.
+        """
+        return is_due(self._fresh(), present_ms() if now_ms is None else now_ms, least_gain)
+
+    def set_retention(self, topic: str, /, *, retention_ms: int | None, retention_bytes: int | None) -> None:
+        """Change for how long, or up to which size, a topic's records are kept; None: for ever, or whatever its size.
+
+        What goes by it goes with the next ``clean``.
+
+        Raises:
+            UnknownTopicError: It does not exist.
+            TopicMismatchError: It is compacted.
+        """
+        with self._appender.turn() as view:
+            before = view.catalog.settings(topic)
+            if before.compacted:
+                raise TopicMismatchError(
+                    "the topic is compacted: it keeps the last record of each key, however old",
+                    topic=topic,
+                    mend="Delete what is to go, key by key.",
+                )
+            after = before._replace(retention_ms=retention_ms, retention_bytes=retention_bytes)
+            if after != before:
+                self._appender.write(Meta(present_ms(), topics={topic: after}))
 
     def roll(self) -> None:
         """End the segment that is being written, so that it can be cleaned."""
