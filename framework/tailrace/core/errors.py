@@ -303,6 +303,58 @@ class StateInUseError(StateUnavailableError):
     """Another process, or another store of this one, holds the state folder. One task has one owner at a time."""
 
 
+# --- A snapshot cannot be used or made: look at it, or at where it lies ---
+
+
+class SnapshotError(TailraceError):
+    """Something about a snapshot; ``snapshot`` is its id, ``path`` where it lies, without secrets."""
+
+    places = ("snapshot", "path")
+
+    def __init__(
+        self, what: str, *, snapshot: str | None = None, path: str | None = None, mend: str = ""
+    ) -> None:
+        super().__init__(what, mend=mend)
+        self.snapshot = snapshot
+        self.path = path
+
+
+class UnknownSnapshotError(SnapshotError):
+    """No snapshot answers to what was asked for, or more than one does."""
+
+
+class IncompleteSnapshotError(SnapshotError):
+    """A file of a snapshot, or the snapshot it builds upon, is missing."""
+
+
+class AlteredSnapshotError(SnapshotError):
+    """A snapshot is not as it was published: a size, a count or a checksum does not fit."""
+
+
+class ForeignSnapshotError(SnapshotError):
+    """A snapshot belongs to another app, or builds upon one that does not fit it."""
+
+
+class SnapshotMismatchError(TailraceError):
+    """A snapshot does not fit the app, or the log, that is to be started from it."""
+
+
+class SnapshotTakenError(SnapshotError):
+    """A snapshot of this id, or a savepoint of this name, has been published already."""
+
+
+class SnapshotInUseError(SnapshotError):
+    """A snapshot is not deleted because incremental ones build upon it."""
+
+
+class SnapshotUnavailableError(SnapshotError):
+    """The place of a snapshot cannot be read or written now: full, denied, gone. No half snapshot was published."""
+
+
+class MissingExtraError(TailraceError):
+    """Something needs a package that is an extra of this one, and is not installed."""
+
+
 # --- The log or another process stands in the way: retry, restart or look there ---
 
 

@@ -1,0 +1,37 @@
+"""pyarrow, imported when it is first used, so that what needs no snapshot runs without that extra.
+
+It comes without types: what stands here is ``Any`` to both checkers, and each use says what it takes and gives.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from tailrace.core.errors import MissingExtraError
+
+
+class _Module:
+    """Stands for a module until something of it is asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        try:
+            module = importlib.import_module(self._name)
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(
+                f"snapshots need the package {(error.name or self._name).partition('.')[0]}, which is not installed",
+                mend="pip install 'tailrace[parquet]'",
+            ) from error
+        value = getattr(module, attribute)
+        setattr(self, attribute, value)  # asked for once
+        return value
+
+
+pa: Any = _Module("pyarrow")
+compute: Any = _Module("pyarrow.compute")
+dataset: Any = _Module("pyarrow.dataset")
+filesystems: Any = _Module("pyarrow.fs")
+parquet: Any = _Module("pyarrow.parquet")

@@ -1,0 +1,345 @@
+"""The snapshots of one app in one place: begun, published, found, deleted.
+
+::
+
+    <uri>/<app>/<id>/manifest.json      there: a snapshot; not there: nothing, for every reader
+    <uri>/<app>/<id>/*.parquet          its files, and perhaps those of attempts that failed
+    <uri>/<app>/_.../                   not ours
+
+**Publication.** The manifest is written last, after a look that every file it names is there and of its size. Whoever dies
+before that has published nothing; ``sweep`` takes away what lies about. A snapshot never changes once it is published.
+
+**Chains.** An incremental snapshot is nothing without its parent. Publishing one looks for the parent again *after* its
+manifest is there, and withdraws it if the parent has gone; deleting takes the manifest away first, looks for incremental
+ones *after* that, and puts it back if there is one. Each acts before it looks, so two that meet cannot both miss the other.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+import msgspec
+
+from tailrace.core.errors import (
+    AlteredSnapshotError,
+    ForeignSnapshotError,
+    IncompleteSnapshotError,
+    NewerFormatError,
+    SnapshotInUseError,
+    SnapshotTakenError,
+    UnknownSnapshotError,
+    UsageError,
+)
+from tailrace.state.snapshots import manifest as manifests
+from tailrace.state.snapshots.manifest import MANIFEST, Manifest
+from tailrace.state.snapshots.places import Place
+from tailrace.state.snapshots.reading import Level, Snapshot, linked
+
+LATEST = "latest"
+
+_Chain: TypeAlias = list[Level]
+_Ids: TypeAlias = list[str]
+_Manifests: TypeAlias = list[Manifest]  # `list` means something else inside the class
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """A snapshot under way: its id, the folder for ``write_task``, and when it was begun (milliseconds since 1970)."""
+
+    id: str
+    folder_uri: str
+    created_ms: int
+
+
+class Snapshots:
+    """The snapshots of an app under a URI. Every method raises SnapshotUnavailableError where the place fails."""
+
+    def __init__(self, uri: str, app: str) -> None:
+        if not _NAME.fullmatch(app):
+            raise UsageError(f"an app called {app!r} cannot have a folder of snapshots")
+        self.app = app
+        self._place = Place.at(uri) / app
+
+    # --- making one ---
+
+    def begin(self, id: str | None = None, created_ms: int | None = None) -> Draft:
+        """A new, empty draft. Ids sort by the time they were begun at; give one that is known to go on with it."""
+        now_ms = time.time_ns() // 1_000_000 if created_ms is None else created_ms
+        if id is None:
+            moment = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S")
+            own = f"{moment}{now_ms % 1000:03d}-{secrets.token_hex(4)}"
+        else:
+            own = id
+            _must_be_a_name(id, "id")
+        folder = self._place / own
+        folder.make()
+        return Draft(own, folder.uri, now_ms)
+
+    def publish(self, manifest: Manifest) -> Manifest:
+        """Make a draft a snapshot, for every reader at once, and give back its manifest, sealed.
+
+        Raises IncompleteSnapshotError or AlteredSnapshotError (a file it names is not there, or not of its size),
+        ForeignSnapshotError (of another app, or one that its parent does not fit), SnapshotTakenError (its id or its
+        savepoint's name). Publishing the same manifest again is no error: a driver that was killed may do so.
+        """
+        self._must_be_ours(manifest)
+        sealed = manifests.sealed(manifest)
+        place = self._place / sealed.id
+        snapshot = linked([*self._parents(sealed), Level(sealed, place)], self.app)
+        snapshot.check()
+        if sealed.name is not None and any(
+            each.name == sealed.name and each.id != sealed.id for each in self.list()
+        ):
+            raise SnapshotTakenError(
+                f"there is a savepoint named {sealed.name!r} already",
+                snapshot=sealed.id,
+                path=place.shown,
+                mend="Choose another name, or delete that one first.",
+            )
+        place.settle()
+        try:
+            (place / MANIFEST).write(manifests.encode(sealed), replace=False)
+        except FileExistsError:
+            if self._read(sealed.id) == sealed:
+                return sealed
+            raise SnapshotTakenError(
+                "another snapshot of this id has been published", snapshot=sealed.id, path=place.shown
+            ) from None
+        self._place.settle()
+        if sealed.parent is not None and self._read(sealed.parent) is None:
+            (place / MANIFEST).remove()
+            raise self._orphan(sealed.id, sealed.parent)
+        return sealed
+
+    # --- finding one ---
+
+    def list(self) -> _Manifests:
+        """The manifests of all snapshots, oldest first. Raises AlteredSnapshotError or NewerFormatError.
+
+        A single manifest that cannot be read is an error, as nobody could say which snapshot is the latest.
+        """
+        found = (self._read(name) for name in self._folders())
+        return sorted((each for each in found if each is not None), key=_age)
+
+    def open(self, which: str = LATEST) -> Snapshot:
+        """A snapshot by its id, a part of it that begins no other's, a savepoint's name, or "latest".
+
+        All files of it, and of those that it builds upon, are there and of their size; reading proves their content.
+        Raises UnknownSnapshotError, IncompleteSnapshotError, AlteredSnapshotError, ForeignSnapshotError, NewerFormatError.
+        """
+        found = self._read(which) if _NAME.fullmatch(which) else None
+        manifest = found or self._named(which)
+        snapshot = linked([*self._parents(manifest), Level(manifest, self._place / manifest.id)], self.app)
+        snapshot.check()
+        return snapshot
+
+    # --- taking away ---
+
+    def delete(self, id: str, *, dependants: bool = False) -> _Ids:
+        """Delete a snapshot and say which ids are gone. Its manifest goes first: nobody sees half of it.
+
+        Raises UnknownSnapshotError; SnapshotInUseError where incremental ones build upon it, unless ``dependants`` says
+        that those go too (they go first), and then nothing has changed.
+        """
+        place = self._place / id
+        if not _NAME.fullmatch(id) or not (place / MANIFEST).exists():
+            raise self._unknown(f"there is no snapshot {id!r}", self._folders())
+        gone = _Ids()
+        for child in self._children(id, dependants):
+            if not dependants:
+                raise self._needed(id, child)
+            gone += self.delete(child, dependants=True)
+        kept = (place / MANIFEST).read()
+        (place / MANIFEST).remove()
+        if children := self._children(id, dependants):  # published meanwhile
+            (place / MANIFEST).write(kept)
+            raise self._needed(id, children[0])
+        place.remove_folder()
+        return [*gone, id]
+
+    def keep(self, count: int) -> _Ids:
+        """Delete automatic snapshots but the newest ``count`` and what those, and savepoints, build upon. Says which."""
+        everything = self.list()
+        by_id = {each.id: each for each in everything}
+        automatic = [each for each in everything if each.automatic and each.name is None]
+        wanted = {each.id for each in everything if not each.automatic or each.name is not None}
+        wanted |= {each.id for each in automatic[max(0, len(automatic) - count) :]}
+        for each in everything:
+            parent = each.parent if each.id in wanted else None
+            while parent is not None and parent in by_id:
+                wanted.add(parent)
+                parent = by_id[parent].parent
+        gone = _Ids()
+        for each in reversed(automatic):  # what builds upon another is newer, and goes before it
+            if each.id not in wanted:
+                gone += self.delete(each.id)
+        return gone
+
+    def sweep(self, older_than_s: float = 86_400.0) -> _Ids:
+        """Take away what no manifest names: drafts never published and files of failed attempts. Says which.
+
+        Only what has not changed for ``older_than_s`` goes; let that be longer than any draft takes.
+        """
+        before_ms = time.time_ns() // 1_000_000 - int(older_than_s * 1000)
+        gone = _Ids()
+        for name in self._folders():
+            folder = self._place / name
+            entries = folder.entries()
+            manifest = self._read(name)
+            if manifest is None:
+                changed = [each.changed_ms for each in entries if each.changed_ms is not None]
+                if max(changed, default=_begun_ms(name)) < before_ms:
+                    folder.remove_folder()
+                    gone.append(name)
+                continue
+            named = {MANIFEST, *(file.name for task in manifest.tasks for file in task.files)}
+            for each in entries:
+                if each.name not in named and not each.is_folder and (each.changed_ms or 0) < before_ms:
+                    (folder / each.name).remove()
+                    gone.append(f"{name}/{each.name}")
+        return gone
+
+    # --- what lies there ---
+
+    def _folders(self) -> _Ids:
+        return [
+            entry.name for entry in self._place.entries() if entry.is_folder and _NAME.fullmatch(entry.name)
+        ]
+
+    def _read(self, id: str) -> Manifest | None:
+        """The manifest of a folder; None where there is none."""
+        place = self._place / id
+        try:
+            data = (place / MANIFEST).read()
+        except FileNotFoundError:
+            return None
+        manifest = manifests.decode(data, id, place.shown)
+        if manifest.id != id:
+            raise AlteredSnapshotError(
+                f"the folder holds snapshot {manifest.id!r}",
+                snapshot=id,
+                path=place.shown,
+                mend="Give the folder the name of its snapshot again.",
+            )
+        return manifest
+
+    def _named(self, which: str) -> Manifest:
+        everything = self.list()
+        ids = [each.id for each in everything]
+        if which == LATEST:
+            if not everything:
+                raise self._unknown("there is no snapshot yet", ids)
+            return everything[-1]
+        found = [each for each in everything if each.name == which]
+        found = found or [each for each in everything if which and each.id.startswith(which)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise self._unknown(
+                f"{which!r} may mean any of {len(found)} snapshots", [each.id for each in found]
+            )
+        raise self._unknown(f"there is no snapshot {which!r}", ids)
+
+    def _parents(self, manifest: Manifest) -> _Chain:
+        """What an incremental snapshot builds upon, the full one first."""
+        chain = _Chain()
+        child = manifest
+        while child.kind == "incremental":
+            parent = None if child.parent is None else self._read(child.parent)
+            if parent is None:
+                raise self._orphan(child.id, child.parent)
+            if parent.partitions != child.partitions or parent.id in {
+                child.id,
+                *(one.manifest.id for one in chain),
+            }:
+                raise ForeignSnapshotError(
+                    f"it cannot build upon {parent.id!r}, which has {parent.partitions} partitions, not "
+                    f"{child.partitions}",
+                    snapshot=child.id,
+                    path=(self._place / child.id).shown,
+                    mend="Take a full snapshot.",
+                )
+            chain.insert(0, Level(parent, self._place / parent.id))
+            child = parent
+        return chain
+
+    def _children(self, id: str, tolerant: bool) -> _Ids:
+        """The ids of those that build upon a snapshot. One that cannot be read might be among them."""
+        found = _Ids()
+        for name in self._folders():
+            if name == id:
+                continue
+            try:
+                manifest = self._read(name)
+            except (AlteredSnapshotError, NewerFormatError):
+                if not tolerant:
+                    raise
+                continue
+            if manifest is not None and manifest.parent == id:
+                found.append(name)
+        return found
+
+    # --- refusals ---
+
+    def _must_be_ours(self, manifest: Manifest) -> None:
+        _must_be_a_name(manifest.id, "id")
+        if manifest.name is not None:
+            _must_be_a_name(manifest.name, "name")
+        if manifest.app != self.app:
+            raise ForeignSnapshotError(
+                f"a snapshot of app {manifest.app!r} cannot be published among those of {self.app!r}",
+                snapshot=manifest.id,
+                path=self._place.shown,
+            )
+        if (manifest.kind == "incremental") is (manifest.parent is None):
+            raise UsageError("an incremental snapshot names its parent, and a full one has none")
+        partitions = [task.partition for task in manifest.tasks]
+        if partitions != list(range(manifest.partitions)):
+            raise UsageError(
+                f"a snapshot of {manifest.partitions} partitions has a task for each, in order; not {partitions}"
+            )
+
+    def _unknown(self, what: str, ids: Iterable[str]) -> UnknownSnapshotError:
+        near = ", ".join(list(ids)[-5:]) or "none"
+        return UnknownSnapshotError(what, path=self._place.shown, mend=f"Name one of those there: {near}.")
+
+    def _needed(self, id: str, child: str) -> SnapshotInUseError:
+        return SnapshotInUseError(
+            f"the incremental snapshot {child!r} builds upon it",
+            snapshot=id,
+            path=(self._place / id).shown,
+            mend="Delete that one first, or say that what builds upon it goes too.",
+        )
+
+    def _orphan(self, id: str, parent: str | None) -> IncompleteSnapshotError:
+        return IncompleteSnapshotError(
+            f"the snapshot {parent!r}, which it builds upon, is missing",
+            snapshot=id,
+            path=(self._place / id).shown,
+            mend="Use another snapshot, or take a full one.",
+        )
+
+
+def _age(manifest: Manifest) -> tuple[int, str]:
+    return manifest.created_ms, manifest.id
+
+
+def _must_be_a_name(text: str, what: str) -> None:
+    if not _NAME.fullmatch(text) or text == LATEST:
+        raise UsageError(
+            f"{text!r} cannot be the {what} of a snapshot",
+            mend="Use letters, digits, dots, dashes and underlines, beginning with a letter or digit.",
+        )
+
+
+def _begun_ms(id: str) -> int:
+    """When a draft with an id of ours was begun; for another, long ago."""
+    try:
+        return int(datetime.strptime(id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp() * 1000)
+    except ValueError:
+        return 0

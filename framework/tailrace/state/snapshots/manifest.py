@@ -1,0 +1,124 @@
+"""The manifest: what belongs to a snapshot, and the proof that it is unchanged.
+
+It is JSON that a person can read (bytes as base64). Its own checksum covers all other fields; each file has one there.
+A folder is a snapshot from the moment its manifest is in it, and not before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from tailrace.core.errors import AlteredSnapshotError, NewerFormatError
+
+FORMAT = 1
+"""The newest format of manifests and tables that this code reads; it writes this one."""
+
+MANIFEST = "manifest.json"
+
+Kind: TypeAlias = Literal["full", "incremental"]
+Source: TypeAlias = Literal["live", "tape", "canonical", "edited"]
+"""Where the rows come from: a service, a rebuild along the tape or in canonical order, or a person."""
+
+TableName: TypeAlias = Literal["state", "timers", "messages", "deleted"]
+
+
+class FileInfo(msgspec.Struct, frozen=True):
+    """A file of a snapshot, in its folder: name, table, rows, size in bytes, sha256 in hex."""
+
+    name: str
+    table: TableName
+    rows: int
+    bytes: int
+    sha256: str
+
+
+class TaskEntry(msgspec.Struct, frozen=True):
+    """One task: its cut (``tape.Cut``, encoded), where its changelog stood, its schema row's value, its files."""
+
+    partition: int
+    cut: bytes
+    changelog_position: int | None = None
+    schema: bytes = b""
+    files: tuple[FileInfo, ...] = ()
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """All there is to know about a snapshot. ``created_ms`` is milliseconds since 1970, UTC."""
+
+    format: int = FORMAT
+    id: str
+    app: str
+    version: str
+    """Of the app's code."""
+    partitions: int
+    created_ms: int
+    kind: Kind = "full"
+    parent: str | None = None
+    """The id of the snapshot that an incremental one builds upon."""
+    name: str | None = None
+    """Of a savepoint."""
+    automatic: bool = False
+    source: Source = "live"
+    environment: dict[str, str] = {}
+    position: int | None = None
+    """Where the commit log stood, on a log that has one."""
+    ends: dict[str, list[int]] = {}
+    """End offsets at the cut, by topic and partition: inputs, inbox, outputs, changelog, tape."""
+    tasks: tuple[TaskEntry, ...] = ()
+    notes: tuple[str, ...] = ()
+    checksum: str = ""
+    """Set by publishing."""
+
+    def task(self, partition: int) -> TaskEntry:
+        """The task of a partition. Raises KeyError."""
+        for task in self.tasks:
+            if task.partition == partition:
+                return task
+        raise KeyError(partition)
+
+
+class _AnyManifest(msgspec.Struct):
+    """What the manifests of all formats share."""
+
+    format: int
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def sealed(manifest: Manifest) -> Manifest:
+    """The same manifest with its checksum."""
+    plain = msgspec.structs.replace(manifest, checksum="")
+    checksum = hashlib.sha256(_encoder.encode(plain)).hexdigest()
+    return msgspec.structs.replace(manifest, checksum=checksum)
+
+
+def encode(manifest: Manifest) -> bytes:
+    """A sealed manifest as it stands in its file."""
+    return msgspec.json.format(_encoder.encode(manifest)) + b"\n"
+
+
+def decode(data: bytes, snapshot: str, path: str) -> Manifest:
+    """Read a manifest. Raises NewerFormatError, or AlteredSnapshotError where a single byte is not as it was written."""
+    mend = "Use another snapshot, and delete this one."
+    try:
+        number = msgspec.json.decode(data, type=_AnyManifest).format
+        if number > FORMAT:
+            raise NewerFormatError(
+                f"snapshot {snapshot!r} is of format {number}, this version of tailrace reads up to {FORMAT}",
+                path=path,
+                mend="It was written by a newer version. Run that version, or a later one.",
+            )
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise AlteredSnapshotError(
+            f"the manifest cannot be read: {error}", snapshot=snapshot, path=path, mend=mend
+        ) from error
+    if encode(sealed(manifest)) != data:
+        raise AlteredSnapshotError(
+            "the manifest does not fit its checksum", snapshot=snapshot, path=path, mend=mend
+        )
+    return manifest

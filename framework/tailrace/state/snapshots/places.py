@@ -1,0 +1,296 @@
+"""Places: folders on a disk or in an object store, by their URI, behind the few things a snapshot asks of them.
+
+A place is a plain path, ``file://``, ``s3://bucket/prefix?endpoint_override=...`` or whatever else
+``pyarrow.fs.FileSystem.from_uri`` or, where it is installed, fsspec reaches. What is promised is the same everywhere:
+
+- ``write`` makes a whole file appear, or nothing: on a disk a temporary file, flushed, then renamed; in an object store one PUT.
+- ``stream`` makes a file that may be left in half by a crash; nobody looks at one that no manifest names.
+- A file that has been written is there after a power cut once ``settle`` has returned (on a disk; elsewhere by its store).
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+from tailrace.core.errors import MissingExtraError, SnapshotUnavailableError, TailraceError
+from tailrace.state.snapshots.arrow import filesystems, pa
+
+_OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
+"""Stores without folders: making one would leave an empty object."""
+
+_OUTAGES = {
+    errno.ENOSPC: ("there is no space left", "Make room and try again."),
+    errno.EDQUOT: ("the disk quota is used up", "Raise the quota and try again."),
+    errno.EFBIG: ("a file has reached the size that is allowed", "Raise the limit and try again."),
+    errno.EROFS: ("the file system is read-only", "Mount it for writing, or choose another place."),
+    errno.EACCES: ("permission is denied", "Give this user the right to it, or choose another place."),
+    errno.EPERM: ("permission is denied", "Give this user the right to it, or choose another place."),
+    errno.EMFILE: ("the process has too many open files", "Raise its limit (ulimit -n) and try again."),
+    errno.EIO: ("the disk fails", "Look at the kernel's log, mend or replace the disk, and try again."),
+}
+
+
+class Entry(NamedTuple):
+    """Something in a folder. ``size`` in bytes and ``changed_ms`` are those of a file; a folder may have none."""
+
+    name: str
+    is_folder: bool
+    size: int
+    changed_ms: int | None
+
+
+class Place:
+    """A folder or file, there or not. Pickled by its URI."""
+
+    def __init__(self, uri: str, filesystem: Any, path: str) -> None:
+        self.uri = uri
+        self._filesystem = filesystem
+        self._path = path
+
+    @classmethod
+    def at(cls, uri: str | os.PathLike[str]) -> Place:
+        """The place a URI or path names. Raises MissingExtraError or SnapshotUnavailableError."""
+        text = os.fspath(uri)
+        scheme, colon, _ = text.partition("://")
+        if not colon:
+            return cls(str(Path(text).absolute()), None, str(Path(text).absolute()))
+        if scheme == "file":
+            path = unquote(urlsplit(text).path)
+            return cls(path, None, path)
+        filesystem, path = _reached(text)
+        return cls(text, filesystem, path.rstrip("/"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Place.at, (self.uri,)
+
+    def __truediv__(self, name: str) -> Place:
+        head, mark, query = self.uri.partition("?") if self._filesystem is not None else (self.uri, "", "")
+        return Place(f"{head.rstrip('/')}/{name}{mark}{query}", self._filesystem, f"{self._path}/{name}")
+
+    def __repr__(self) -> str:
+        return f"Place({self.shown!r})"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a path of this machine."""
+        return self._filesystem is None
+
+    @property
+    def shown(self) -> str:
+        """The URI as it may be shown: without what could be a secret."""
+        if self._filesystem is None:
+            return self._path
+        head = self.uri.partition("?")[0]
+        scheme, _, rest = head.partition("://")
+        host, slash, path = rest.partition("/")
+        return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+    @property
+    def path(self) -> str:
+        """The path as ``filesystem`` takes it."""
+        return self._path
+
+    @property
+    def filesystem(self) -> Any:
+        """The pyarrow file system that reaches it."""
+        return filesystems.LocalFileSystem() if self._filesystem is None else self._filesystem
+
+    # --- files ---
+
+    def read(self) -> bytes:
+        """The whole file. Raises FileNotFoundError or SnapshotUnavailableError."""
+        with self.open() as stream:
+            return bytes(stream.read())
+
+    @contextmanager
+    def open(self) -> Generator[Any]:
+        """The file, to read in any order, as pyarrow takes it. Raises FileNotFoundError or SnapshotUnavailableError."""
+        with self.failures("reading"), self.filesystem.open_input_file(self._path) as stream:
+            yield stream
+
+    def write(self, data: bytes, *, replace: bool = True) -> None:
+        """Make a file of this content appear as a whole, safe from a power cut.
+
+        Raises FileExistsError where it is there and ``replace`` is not set: on a disk without fail, in an object store as
+        far as a look before tells. Raises SnapshotUnavailableError; nothing has appeared then, as far as the place says.
+        """
+        with self.failures("writing"):
+            if self._filesystem is None:
+                _write_local(Path(self._path), data, replace=replace)
+                return
+            if not replace and self.exists():
+                raise FileExistsError(self._path)
+            self._make_parent()
+            with self.filesystem.open_output_stream(self._path) as stream:
+                stream.write(data)
+
+    @contextmanager
+    def stream(self) -> Generator[IO[bytes]]:
+        """A new file to be written from its start to its end; flushed to the disk at the end, and taken away on an error."""
+        with self.failures("writing"):
+            try:
+                if self._filesystem is None:
+                    Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+                    with Path(self._path).open("wb") as file:
+                        yield file
+                        file.flush()
+                        os.fsync(file.fileno())
+                else:
+                    self._make_parent()
+                    with self._filesystem.open_output_stream(self._path) as stream:
+                        yield stream
+            except BaseException:
+                self._forget()
+                raise
+
+    def exists(self) -> bool:
+        """Whether there is a file."""
+        with self.failures("looking"):
+            return bool(self.filesystem.get_file_info(self._path).type == filesystems.FileType.File)
+
+    def remove(self) -> bool:
+        """Take a file away, for good; False where there was none."""
+        with self.failures("deleting"):
+            try:
+                if self._filesystem is None:
+                    Path(self._path).unlink()
+                    _sync_folder(Path(self._path).parent)
+                elif not self.exists():  # an object store does not say
+                    return False
+                else:
+                    self._filesystem.delete_file(self._path)
+            except FileNotFoundError:
+                return False
+            return True
+
+    # --- folders ---
+
+    def make(self) -> None:
+        """Make the folder and those above it, where the place knows folders."""
+        with self.failures("making the folder"):
+            if self._filesystem is None:
+                Path(self._path).mkdir(parents=True, exist_ok=True)
+            elif self._filesystem.type_name not in _OBJECT_STORES:
+                self._filesystem.create_dir(self._path, recursive=True)
+
+    def entries(self) -> list[Entry]:
+        """What the folder holds, by name; nothing where there is no folder."""
+        with self.failures("listing"):
+            selector = filesystems.FileSelector(self._path, allow_not_found=True)
+            found = [
+                Entry(
+                    info.base_name,
+                    info.type == filesystems.FileType.Directory,
+                    info.size or 0,
+                    None if info.mtime_ns is None else info.mtime_ns // 1_000_000,
+                )
+                for info in self.filesystem.get_file_info(selector)
+            ]
+            return sorted(entry for entry in found if entry.name)
+
+    def remove_folder(self) -> None:
+        """Take a folder away with all that is in it; one that is not there is no error."""
+        with self.failures("deleting"):
+            try:
+                if self._filesystem is None:
+                    shutil.rmtree(self._path)
+                else:
+                    self._filesystem.delete_dir(self._path)
+            except FileNotFoundError:
+                pass
+
+    def settle(self) -> None:
+        """What was written into this folder is found after a power cut."""
+        if self._filesystem is None:
+            with self.failures("writing"):
+                _sync_folder(Path(self._path))
+
+    # --- failures ---
+
+    @contextmanager
+    def failures(self, doing: str) -> Generator[None]:
+        """Turn what the place says when it fails into our error. What is absent or there already stays what it is."""
+        try:
+            yield
+        except (FileNotFoundError, FileExistsError, TailraceError):
+            raise
+        except OSError as error:
+            raise self._unavailable(error, doing) from error
+
+    def _unavailable(self, error: OSError, doing: str) -> SnapshotUnavailableError:
+        said = " ".join(str(error).split())
+        for number, (what, mend) in _OUTAGES.items():
+            if error.errno == number or os.strerror(number) in said:
+                return SnapshotUnavailableError(f"{what}, while {doing}: {said}", path=self.shown, mend=mend)
+        return SnapshotUnavailableError(
+            f"the place of a snapshot failed while {doing}: {said}",
+            path=self.shown,
+            mend="Look at the place and the right to it, then try again: no half snapshot was published.",
+        )
+
+    def _make_parent(self) -> None:
+        if self._filesystem.type_name not in _OBJECT_STORES:
+            self._filesystem.create_dir(self._path.rpartition("/")[0], recursive=True)
+
+    def _forget(self) -> None:
+        """Best effort: the error that led here is the one to tell, and a file that nobody names does no harm."""
+        try:
+            self.filesystem.delete_file(self._path)
+        except OSError:
+            pass
+
+
+def _reached(uri: str) -> tuple[Any, str]:
+    """The file system and path of a URI with a scheme: by pyarrow, or else by fsspec."""
+    try:
+        return filesystems.FileSystem.from_uri(uri)  # type: ignore[no-any-return]  # pyarrow has no types
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        shown = uri.partition("?")[0]
+        try:
+            fsspec: Any = importlib.import_module("fsspec")
+        except ModuleNotFoundError:
+            raise MissingExtraError(
+                f"pyarrow reaches no file system by {shown!r} ({error})",
+                mend="Correct the URI; for other kinds of places install fsspec and its package for the scheme.",
+            ) from error
+        try:
+            found, path = fsspec.core.url_to_fs(uri)
+        except (ValueError, ImportError, OSError) as refused:
+            raise SnapshotUnavailableError(
+                f"neither pyarrow nor fsspec reaches {shown!r}: {refused}", mend="Correct the URI."
+            ) from refused
+        return filesystems.PyFileSystem(filesystems.FSSpecHandler(found)), path
+
+
+def _write_local(path: Path, data: bytes, *, replace: bool) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    making = path.with_name(f".{path.name}.{uuid4().hex}.new")
+    try:
+        with making.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            making.replace(path)
+        else:
+            os.link(making, path)  # fails where it is there, which a rename does not
+    finally:
+        making.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

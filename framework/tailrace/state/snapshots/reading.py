@@ -1,0 +1,354 @@
+"""Reading a snapshot: its rows as a store takes them, its tables as Arrow batches, and whether it is unharmed.
+
+An incremental snapshot is read through its parents, oldest first: each level says which rows it has written and which
+are gone. The merge goes by chunks of rows, so that what did not change costs next to nothing.
+
+What is read row by row (``rows``, ``messages``) is what a service starts from: each file's sha256 is compared first.
+What is read by columns (``batches``) leaves out what was not asked for; there the checksums of Parquet's pages are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from tailrace.core.errors import (
+    AlteredSnapshotError,
+    ForeignSnapshotError,
+    IncompleteSnapshotError,
+    SnapshotUnavailableError,
+)
+from tailrace.core.records import InputRecord
+from tailrace.state.snapshots import tables
+from tailrace.state.snapshots.arrow import dataset, pa, parquet
+from tailrace.state.snapshots.manifest import FileInfo, Manifest, TableName, TaskEntry
+from tailrace.state.snapshots.places import Place
+
+ROWS_IN_A_CHUNK = 50_000
+_HASHED_AT_ONCE = 4 << 20
+_HELD_IN_MEMORY = 64 << 20
+"""Up to this size a file is fetched once, hashed and read from memory; a larger one is read twice."""
+
+_USE_ANOTHER = "Use another snapshot, or rebuild one from the log; this one is left as it is."
+
+Changes: TypeAlias = tuple[list[bytes], "list[bytes | None]"]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What ``verify`` found: in which snapshot of the chain, which file, and what is wrong with it."""
+
+    snapshot: str
+    file: str
+    what: str
+
+
+class Level(NamedTuple):
+    """One snapshot of a chain, and its folder."""
+
+    manifest: Manifest
+    place: Place
+
+
+class Snapshot:
+    """A published snapshot. ``chain`` begins with the full one that it rests upon and ends with itself."""
+
+    def __init__(self, chain: Sequence[Level]) -> None:
+        self._chain = tuple(chain)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Snapshot, (self._chain,)
+
+    @property
+    def manifest(self) -> Manifest:
+        """What is known about it."""
+        return self._chain[-1].manifest
+
+    @property
+    def uri(self) -> str:
+        """Where its folder is."""
+        return self._chain[-1].place.uri
+
+    @property
+    def chain(self) -> tuple[Manifest, ...]:
+        """The manifests that it rests upon, the full one first, its own last."""
+        return tuple(level.manifest for level in self._chain)
+
+    # --- rows ---
+
+    def rows(self, partition: int) -> Iterator[tuple[bytes, bytes]]:
+        """The rows of a task and their values, ascending by bytes: as the store had them, without index and own rows.
+
+        Raises AlteredSnapshotError, IncompleteSnapshotError or SnapshotUnavailableError before the first row that is
+        not sure, and KeyError for a partition that the app has not.
+        """
+        for keys, values in self.chunks(partition):
+            yield from zip(keys, values, strict=True)
+
+    def chunks(self, partition: int) -> Iterator[tables.Chunk]:
+        """The same rows in lists of up to some ten thousand: (rows, values)."""
+        merged: Iterator[Changes] = iter(())
+        for number, level in enumerate(self._chain):
+            changes = self._changes(level, level.manifest.task(partition))
+            merged = overlaid(merged, changes) if number else changes
+        for keys, values in merged:
+            if None in values:  # deleted from nothing: a level may name rows that its parent never had
+                kept = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+                keys, values = [key for key, _ in kept], [value for _, value in kept]
+            yield keys, values  # type: ignore[misc]  # None has just been taken out  # pyright: ignore[reportReturnType]  # likewise
+
+    def messages(self, partition: int) -> Iterator[InputRecord]:
+        """The inbox records between the receiver's position and its end at the cut, in their order."""
+        level = self._chain[-1]
+        for batch in self._batches(level, level.manifest.task(partition), tables.MESSAGES):
+            yield from tables.messages_of(batch)
+
+    def _changes(self, level: Level, task: TaskEntry) -> Iterator[Changes]:
+        """What one level says of a task: rows with their values, None for those that are gone."""
+        found = self._rows_of(level, task, tables.STATE)
+        if _has(task, tables.TIMERS):
+            found = overlaid(found, self._rows_of(level, task, tables.TIMERS))
+        if _has(task, tables.DELETED):
+            found = overlaid(found, self._deleted(level, task), keep_deleted=True)
+        return found
+
+    def _rows_of(self, level: Level, task: TaskEntry, table: TableName) -> Iterator[Changes]:
+        for batch in self._batches(level, task, table):
+            keys, values = tables.CHUNKS[table](batch)
+            yield keys, list[bytes | None](values)
+
+    def _deleted(self, level: Level, task: TaskEntry) -> Iterator[Changes]:
+        for batch in self._batches(level, task, tables.DELETED):
+            keys: list[bytes] = batch.column("row").to_pylist()
+            yield keys, [None] * len(keys)
+
+    # --- columns ---
+
+    def batches(
+        self,
+        table: TableName,
+        partition: int | None = None,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+    ) -> Iterator[Any]:
+        """A table as ``pyarrow.RecordBatch``es, of one task or of all by partition, in the order of its rows.
+
+        ``filter`` is a ``pyarrow.compute.Expression``. Of a full snapshot only the columns and row groups that are asked
+        for are read, and the checksums of their pages compared. An incremental one is merged first.
+        """
+        level, is_merged = self._chain[-1], table in tables.CHUNKS and len(self._chain) > 1
+        for task in level.manifest.tasks:
+            if partition is not None and task.partition != partition:
+                continue
+            if is_merged:
+                yield from _narrowed(self._merged(table, task.partition), columns, filter)
+            else:
+                yield from self._scanned(level, task, table, columns, filter)
+
+    def _merged(self, table: TableName, partition: int) -> Iterator[Any]:
+        for keys, values in self.chunks(partition):
+            state, timers = tables.state_tables(keys, values)
+            batch = state if table == tables.STATE else timers
+            if batch.num_rows:
+                yield batch
+
+    def _scanned(
+        self, level: Level, task: TaskEntry, table: TableName, columns: Sequence[str] | None, filter: Any
+    ) -> Iterator[Any]:
+        options = dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
+        form = dataset.ParquetFileFormat(default_fragment_scan_options=options)
+        for file in _files(task, table):
+            place = level.place / file.name
+            with self._reading(level, file):
+                found = dataset.dataset(
+                    [place.path], schema=tables.schema_of(table), format=form, filesystem=place.filesystem
+                )
+                wanted = None if columns is None else list(columns)
+                for batch in found.to_batches(columns=wanted, filter=filter, batch_size=ROWS_IN_A_CHUNK):
+                    if batch.num_rows:
+                        yield batch
+
+    # --- what is in the files ---
+
+    def _batches(self, level: Level, task: TaskEntry, table: TableName) -> Iterator[Any]:
+        for file in _files(task, table):
+            with self._reading(level, file), _proven(level, file) as source:
+                reader = parquet.ParquetFile(source, page_checksum_verification=True)
+                _must_have_the_columns_of(table, reader.schema_arrow.names, level, file)
+                if reader.metadata.num_rows != file.rows:
+                    raise _altered(level, file, f"it holds {reader.metadata.num_rows} rows, not {file.rows}")
+                yield from reader.iter_batches(batch_size=ROWS_IN_A_CHUNK, use_threads=False)
+
+    @contextmanager
+    def _reading(self, level: Level, file: FileInfo) -> Generator[None]:
+        place = level.place / file.name
+        try:
+            with place.failures("reading"):
+                yield
+        except FileNotFoundError as error:
+            raise _missing(level, file) from error
+        except (pa.ArrowException, SnapshotUnavailableError) as error:
+            # Parquet says of a file that is damaged what it says of a disk that fails: only the checksum tells.
+            if isinstance(error, SnapshotUnavailableError) and _checksum(place) == file.sha256:
+                raise
+            raise _altered(level, file, f"it cannot be read: {error.__cause__ or error}") from error
+
+    # --- whole or not ---
+
+    def check(self) -> None:
+        """A light look: every file of the chain is there and of its size. Raises what ``verify`` would tell first."""
+        for level in self._chain:
+            sizes = {entry.name: entry.size for entry in level.place.entries() if not entry.is_folder}
+            for file in _all_files(level.manifest):
+                if file.name not in sizes:
+                    raise _missing(level, file)
+                if sizes[file.name] != file.bytes:
+                    raise _altered(level, file, f"it has {sizes[file.name]} bytes, not {file.bytes}")
+
+    def verify(self) -> list[Problem]:
+        """Read every byte of the chain and tell all that is missing or altered; an empty list is proof that nothing is.
+
+        Raises SnapshotUnavailableError where the place itself fails.
+        """
+        problems = list[Problem]()
+        for level in self._chain:
+            for task in level.manifest.tasks:
+                for file in task.files:
+                    try:
+                        for _ in self._batches(
+                            level, msgspec.structs.replace(task, files=(file,)), file.table
+                        ):
+                            pass
+                    except (AlteredSnapshotError, IncompleteSnapshotError) as error:
+                        problems.append(Problem(level.manifest.id, file.name, error.what))
+        return problems
+
+
+def linked(chain: Sequence[Level], app: str) -> Snapshot:
+    """The snapshot at the end of a chain, if its members fit together. Raises ForeignSnapshotError."""
+    for level in chain:
+        if level.manifest.app != app:
+            raise ForeignSnapshotError(
+                f"the snapshot is of app {level.manifest.app!r}, not of app {app!r}",
+                snapshot=level.manifest.id,
+                path=level.place.shown,
+                mend="Name the app that it belongs to, or the place of this app's snapshots.",
+            )
+    return Snapshot(chain)
+
+
+def overlaid(
+    base: Iterable[Changes], changes: Iterable[Changes], *, keep_deleted: bool = False
+) -> Iterator[Changes]:
+    """Two ascending streams as one: where both have a row, that of ``changes``. A row that is None there is gone.
+
+    With ``keep_deleted`` it stays, as None, for a level further down.
+    """
+    coming = iter(changes)
+    pending = next(coming, None)
+    for keys, values in base:
+        if pending is None or not keys or pending[0][0] > keys[-1]:
+            yield keys, values
+            continue
+        merged = dict(zip(keys, values, strict=True))
+        last, size = keys[-1], len(keys)
+        while pending is not None and pending[0][0] <= last:
+            here, pending = _split(pending, last)
+            merged.update(zip(*here, strict=True))
+            if not pending[0]:
+                pending = next(coming, None)
+        yield _kept(merged, keep_deleted, is_sorted=len(merged) == size)
+    rest = coming if pending is None else chain((pending,), coming)
+    for keys, values in rest:
+        yield _kept(dict(zip(keys, values, strict=True)), keep_deleted, is_sorted=True)
+
+
+def _split(changes: Changes, last: bytes) -> tuple[Changes, Changes]:
+    keys, values = changes
+    place = bisect_right(keys, last)
+    return (keys[:place], values[:place]), (keys[place:], values[place:])
+
+
+def _kept(merged: dict[bytes, bytes | None], keep_deleted: bool, *, is_sorted: bool) -> Changes:
+    found = merged if keep_deleted else {key: value for key, value in merged.items() if value is not None}
+    keys = list(found) if is_sorted else sorted(found)
+    return keys, [found[key] for key in keys]
+
+
+def _narrowed(batches: Iterable[Any], columns: Sequence[str] | None, filter: Any) -> Iterator[Any]:
+    for batch in batches:
+        found = pa.Table.from_batches([batch])
+        if filter is not None:
+            found = found.filter(filter)
+        if columns is not None:
+            found = found.select(list(columns))
+        if found.num_rows:
+            yield from found.to_batches()
+
+
+def _has(task: TaskEntry, table: TableName) -> bool:
+    return any(file.table == table for file in task.files)
+
+
+def _files(task: TaskEntry, table: TableName) -> list[FileInfo]:
+    return [file for file in task.files if file.table == table]
+
+
+def _all_files(manifest: Manifest) -> list[FileInfo]:
+    return [file for task in manifest.tasks for file in task.files]
+
+
+def _checksum(place: Place) -> str:
+    digest = hashlib.sha256()
+    with place.open() as stream:
+        while data := stream.read(_HASHED_AT_ONCE):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _proven(level: Level, file: FileInfo) -> Generator[Any]:
+    """A file whose content has just been seen to be what was published."""
+    place = level.place / file.name
+    if file.bytes <= _HELD_IN_MEMORY:
+        data = place.read()
+        found = hashlib.sha256(data).hexdigest()
+    else:
+        data = None
+        found = _checksum(place)
+    if found != file.sha256:
+        raise _altered(level, file, "its content is not what was published: its sha256 differs")
+    if data is not None:
+        yield pa.BufferReader(data)
+        return
+    with place.open() as stream:
+        yield stream
+
+
+def _must_have_the_columns_of(table: TableName, found: list[str], level: Level, file: FileInfo) -> None:
+    expected: list[str] = tables.schema_of(table).names
+    if found != expected:
+        raise _altered(level, file, f"it has the columns {found}, not {expected}")
+
+
+def _missing(level: Level, file: FileInfo) -> IncompleteSnapshotError:
+    return IncompleteSnapshotError(
+        f"the file {file.name} is missing",
+        snapshot=level.manifest.id,
+        path=level.place.shown,
+        mend=_USE_ANOTHER,
+    )
+
+
+def _altered(level: Level, file: FileInfo, what: str) -> AlteredSnapshotError:
+    return AlteredSnapshotError(
+        f"the file {file.name} is not as it was published: {what}",
+        snapshot=level.manifest.id,
+        path=level.place.shown,
+        mend=_USE_ANOTHER,
+    )

@@ -1,0 +1,272 @@
+"""Rows as tables, and back: which part of a row (`core.rows`) stands in which column. Whole columns at a time.
+
+::
+
+    state      actor  key  kind  field  entry  value  expiry_ms
+    timers     actor  key  domain  name  time_ms  seed  depth
+    messages   offset  timestamp_ms  key  value  headers
+    deleted    row
+
+- A key is in its canonical form, not escaped. A table is ordered as its rows are, by actor and key first.
+- ``kind`` is "value", "list" (its bounds), "item" (of a list; ``entry`` is its index) or "entry" (of a map; ``entry`` is
+  the map's key). ``field`` and ``entry`` are null where the kind has none.
+- ``value`` is what the row holds, byte for byte, the mark of its expiry included. ``expiry_ms`` repeats it for readers.
+- What the columns say is the whole row: a row that would not come back as it was is refused when it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, TypeAlias
+
+from tailrace.core import rows
+from tailrace.core.errors import CorruptStateError
+from tailrace.core.records import InputRecord
+from tailrace.state.snapshots.arrow import compute, pa
+from tailrace.state.snapshots.manifest import TableName
+
+STATE: TableName = "state"
+TIMERS: TableName = "timers"
+MESSAGES: TableName = "messages"
+DELETED: TableName = "deleted"
+
+Chunk: TypeAlias = tuple[list[bytes], list[bytes]]
+"""Some rows and their values, ascending."""
+
+_DOMAINS = ("event", "processing")
+
+# Latin-1 reads as bytes; a zero byte in a key is followed by FF, so a key ends at the first 00 00.
+_ROW = r"(?s)\As(?P<actor>[^\x00]*)\x00(?P<key>(?:[^\x00]|\x00\xff)*)\x00\x00(?P<rest>.*)\z"
+_REST = r"(?s)\A(?P<mark>[lm]|)(?P<field>[^\x00]*)(?P<end>\x00|)(?P<entry>.*)\z"
+
+
+@cache
+def schema_of(table: TableName) -> Any:
+    """The ``pyarrow.Schema`` of a table."""
+    name, binary, number = pa.dictionary(pa.int32(), pa.string()), pa.binary(), pa.int64()
+    header = pa.struct([("name", pa.string()), ("value", binary)])
+    columns = {
+        STATE: {
+            "actor": name,
+            "key": binary,
+            "kind": name,
+            "field": name,
+            "entry": binary,
+            "value": binary,
+            "expiry_ms": number,
+        },
+        TIMERS: {
+            "actor": name,
+            "key": binary,
+            "domain": name,
+            "name": binary,
+            "time_ms": number,
+            "seed": pa.uint64(),
+            "depth": pa.int32(),
+        },
+        MESSAGES: {
+            "offset": number,
+            "timestamp_ms": number,
+            "key": binary,
+            "value": binary,
+            "headers": pa.list_(header),
+        },
+        DELETED: {"row": binary},
+    }
+    return pa.schema([pa.field(each, kind) for each, kind in columns[table].items()])
+
+
+# --- from rows ---
+
+
+def state_tables(row_keys: list[bytes], values: list[bytes]) -> tuple[Any, Any]:
+    """The ``pyarrow.RecordBatch`` of state and that of timers that state rows make; either may be empty.
+
+    Raises CorruptStateError for a row that these tables cannot hold.
+    """
+    keys, contents = pa.array(row_keys, pa.binary()), pa.array(values, pa.binary())
+    parts = compute.extract_regex(keys, _ROW)
+    if parts.null_count:
+        place: int = compute.index(compute.is_null(parts), True).as_py()
+        wrong = row_keys[place]
+        raise CorruptStateError(f"no state row has this form: {wrong!r}")
+    actor, key, rest = (parts.field(name) for name in ("actor", "key", "rest"))
+    actor = actor.cast(pa.string()).dictionary_encode()
+    if _holds_zero(key):
+        key = compute.replace_substring(key, b"\0\xff", b"\0")
+    if compute.max(compute.binary_length(rest)).as_py() in (0, None):
+        return _only_values(actor, key, contents), empty(TIMERS)
+    first = compute.binary_slice(rest, 0, 1)
+    is_timer = compute.equal(first, b"t")
+    columns = [actor, key, rest, contents]
+    timers = [column.filter(is_timer) for column in columns]
+    if not len(timers[0]):
+        return _state(*columns), empty(TIMERS)
+    is_state = compute.invert(is_timer)
+    return _state(*(column.filter(is_state) for column in columns)), _timers(*timers)
+
+
+def empty(table: TableName) -> Any:
+    """A batch without rows."""
+    return pa.RecordBatch.from_pylist([], schema_of(table))
+
+
+def _only_values(actor: Any, key: Any, value: Any) -> Any:
+    count = len(actor)
+    field = pa.nulls(count, pa.dictionary(pa.int32(), pa.string()))
+    columns = [
+        actor,
+        key,
+        _same("value", count),
+        field,
+        pa.nulls(count, pa.binary()),
+        value,
+        pa.nulls(count, pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema_of(STATE))
+
+
+def _same(word: str, count: int) -> Any:
+    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), pa.array([word]))
+
+
+def _state(actor: Any, key: Any, rest: Any, value: Any) -> Any:
+    parts = compute.extract_regex(rest, _REST)
+    mark, field, end, entry = (parts.field(name) for name in ("mark", "field", "end", "entry"))
+    is_value = compute.equal(compute.binary_length(rest), 0)
+    is_map, is_list = compute.equal(mark, b"m"), compute.equal(mark, b"l")
+    known = compute.or_(is_value, compute.and_(compute.or_(is_map, is_list), compute.equal(end, b"\0")))
+    if not compute.all(known, min_count=0).as_py():
+        wrong = rest[compute.index(known, False).as_py()].as_py()
+        raise CorruptStateError(
+            f"a row of a kind that is not known: it ends in {wrong!r}",
+            mend="It was written by a newer version; take the snapshot with that one.",
+        )
+    is_bounds = compute.and_(is_list, compute.equal(compute.binary_length(entry), 0))
+    none = pa.scalar(None, pa.binary())
+    kind = compute.if_else(
+        is_value,
+        "value",
+        compute.if_else(is_map, "entry", compute.if_else(is_bounds, "list", "item")),
+    )
+    has_no_entry = compute.or_(is_value, is_bounds)
+    columns = [
+        actor,
+        key,
+        kind.dictionary_encode(),
+        compute.if_else(is_value, none, field).cast(pa.string()).dictionary_encode(),
+        compute.if_else(has_no_entry, none, entry),
+        value,
+        _expiries(is_map, value),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema_of(STATE))
+
+
+def _expiries(is_map: Any, value: Any) -> Any:
+    expires = compute.and_(is_map, compute.invert(compute.starts_with(value, rows.STAYS)))
+    if not compute.any(expires).as_py():
+        return pa.nulls(len(value), pa.int64())
+    times = [rows.time_of(each[1:9]) for each in value.filter(expires).to_pylist()]
+    places = compute.if_else(
+        expires, compute.subtract(compute.cumulative_sum(expires.cast(pa.int64())), 1), None
+    )
+    return pa.array(times, pa.int64()).take(places)
+
+
+def _timers(actor: Any, key: Any, rest: Any, value: Any) -> Any:
+    timers = list[rows.Timer]()
+    for data in value.to_pylist():
+        timer = rows.decode_timer(data)
+        if rows.encode_timer(timer) != data:
+            raise CorruptStateError(f"a timer is not in its canonical encoding: {data!r}")
+        timers.append(timer)
+    ends = rest.to_pylist()
+    if not all(end[1:2] in (b"\0", b"\1") for end in ends):
+        raise CorruptStateError("a timer of a time domain that is not known")
+    columns = [
+        actor,
+        key,
+        pa.array([_DOMAINS[end[1]] for end in ends], pa.string()).dictionary_encode(),
+        pa.array([end[2:] for end in ends], pa.binary()),
+        pa.array([timer.time_ms for timer in timers], pa.int64()),
+        pa.array([timer.seed for timer in timers], pa.uint64()),
+        pa.array([timer.depth for timer in timers], pa.int32()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema_of(TIMERS))
+
+
+def messages_table(messages: Sequence[InputRecord]) -> Any:
+    """The ``pyarrow.RecordBatch`` of inbox records."""
+    offsets, times, keys, values, headers = zip(*messages, strict=True) if messages else ((),) * 5
+    named = [[{"name": name, "value": value} for name, value in each] for each in headers]
+    columns = (offsets, times, keys, values, named)
+    schema = schema_of(MESSAGES)
+    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def deleted_table(row_keys: Sequence[bytes]) -> Any:
+    """The ``pyarrow.RecordBatch`` of rows that are gone."""
+    return pa.RecordBatch.from_arrays([pa.array(list(row_keys), pa.binary())], schema=schema_of(DELETED))
+
+
+# --- and back ---
+
+
+def chunk_of_state(batch: Any) -> Chunk:
+    """The rows that a batch of the state table stands for."""
+    entry = batch.column("entry")
+    value: list[bytes] = batch.column("value").to_pylist()
+    if entry.null_count == len(entry) and compute.all(_is(batch, "kind", "value")).as_py():
+        return _rows(batch), value
+    is_value = _is(batch, "kind", "value")
+    none = pa.scalar(None, pa.binary())
+    mark = compute.if_else(is_value, none, compute.if_else(_is(batch, "kind", "entry"), b"m", b"l"))
+    field = _plain(batch.column("field"))
+    return _rows(batch, mark, field, compute.if_else(is_value, none, b"\0"), entry), value
+
+
+def chunk_of_timers(batch: Any) -> Chunk:
+    """The rows that a batch of the timers table stands for."""
+    domain = compute.if_else(_is(batch, "domain", _DOMAINS[0]), b"\0", b"\1")
+    numbers = zip(*(batch.column(name).to_pylist() for name in ("time_ms", "seed", "depth")), strict=True)
+    values = [rows.encode_timer(rows.Timer(*each)) for each in numbers]
+    return _rows(batch, b"t", domain, batch.column("name")), values
+
+
+def messages_of(batch: Any) -> list[InputRecord]:
+    """The inbox records of a batch."""
+    columns = (batch.column(name).to_pylist() for name in ("offset", "timestamp_ms", "key", "value"))
+    headers = (
+        tuple((header["name"], header["value"]) for header in each)
+        for each in batch.column("headers").to_pylist()
+    )
+    return list(map(InputRecord, *columns, headers))
+
+
+CHUNKS: dict[TableName, Callable[[Any], Chunk]] = {STATE: chunk_of_state, TIMERS: chunk_of_timers}
+
+
+def _rows(batch: Any, *rest: Any) -> list[bytes]:
+    key = batch.column("key")
+    if _holds_zero(key):
+        key = compute.replace_substring(key, b"\0", b"\0\xff")
+    parts = [rows.STATE, _plain(batch.column("actor")), b"\0", key, b"\0\0", *rest]
+    joined = compute.binary_join_element_wise(*parts, b"", null_handling="skip")
+    found: list[bytes] = joined.to_pylist()
+    return found
+
+
+def _plain(names: Any) -> Any:
+    """A column of names as bytes."""
+    words = names.dictionary_decode() if pa.types.is_dictionary(names.type) else names
+    return words.cast(pa.binary())
+
+
+def _is(batch: Any, column: str, word: str) -> Any:
+    return compute.equal(_plain(batch.column(column)), word.encode())
+
+
+def _holds_zero(key: Any) -> bool:
+    return bool(compute.any(compute.match_substring(key, b"\0")).as_py())

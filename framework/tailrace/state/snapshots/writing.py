@@ -1,0 +1,245 @@
+"""Writing the tables of one task: by any process, anywhere, as often as it is tried.
+
+An attempt writes files of its own names, so two attempts at one task (a retry, a slow twin) never touch each other's.
+Which of them belong to the snapshot is said by the manifest alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from typing import IO, Any, TypeVar
+
+from tailrace.core import rows as core_rows
+from tailrace.core.errors import CorruptStateError, UsageError
+from tailrace.core.records import InputRecord
+from tailrace.state.snapshots import tables
+from tailrace.state.snapshots.arrow import pa, parquet
+from tailrace.state.snapshots.manifest import FORMAT, FileInfo, TableName
+from tailrace.state.snapshots.places import Place
+
+ROWS_IN_A_GROUP = 100_000
+BYTES_IN_A_GROUP = 64 << 20
+_PULLED = 256  # rows between two looks at how many bytes there are
+_NAMES = ("actor", "kind", "field", "domain")  # few words, many times
+_SEARCHED = (
+    "actor",
+    "key",
+    "kind",
+    "field",
+    "expiry_ms",
+    "domain",
+    "time_ms",
+    "offset",
+    "timestamp_ms",
+    "row",
+)
+_END_OF_STATE = core_rows.prefix_end(core_rows.STATE)
+_ATTEMPT = re.compile(r"[A-Za-z0-9_-]{1,80}")
+
+Item = TypeVar("Item")
+
+
+def write_task(
+    folder_uri: str,
+    partition: int,
+    attempt: str,
+    rows: Iterable[tuple[bytes, bytes]],
+    *,
+    messages: Iterable[InputRecord] = (),
+    deleted: Iterable[bytes] | None = None,
+) -> tuple[FileInfo, ...]:
+    """Write the files of one task into the folder of a draft, and say which they are. Tables without rows have none.
+
+    ``rows`` are strictly ascending by their bytes; index rows and the task's own rows are left out. ``messages`` are
+    those of the inbox between the receiver's position and its end at the cut. ``deleted``, strictly ascending, are the
+    rows that the parent of an incremental snapshot has and this one has not.
+
+    Raises UsageError (not ascending), CorruptStateError (a row of no known form), SnapshotUnavailableError. The files
+    of a failed attempt are taken away where that is possible; nobody looks at them.
+    """
+    if not _ATTEMPT.fullmatch(attempt):
+        raise UsageError(f"an attempt is named by letters, digits, - and _; not {attempt!r}")
+    folder = Place.at(folder_uri)
+    folder.make()
+    with ExitStack() as open_files:
+        files = _Files(folder, partition, attempt, open_files)
+        for keys, values in _state_chunks(rows):
+            state, timers = tables.state_tables(keys, values)
+            files.write(tables.STATE, state)
+            files.write(tables.TIMERS, timers)
+        for records in _groups(messages, _message_size):
+            files.write(tables.MESSAGES, tables.messages_table(records))
+        last: bytes | None = None
+        for gone in _groups(deleted or (), len):
+            _must_ascend(last, gone)
+            last = gone[-1]
+            files.write(tables.DELETED, tables.deleted_table(gone))
+    return files.written
+
+
+def _state_chunks(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    last: bytes | None = None
+    for pairs in _groups(rows, _pair_size):
+        keys, values = map(list, zip(*pairs, strict=True))
+        _must_ascend(last, keys)
+        last = keys[-1]
+        first, stop = bisect_left(keys, core_rows.STATE), bisect_left(keys, _END_OF_STATE)
+        foreign = [
+            row for row in (*keys[:first], *keys[stop:]) if row[:1] not in (core_rows.INDEX, core_rows.KEEP)
+        ]
+        if foreign:
+            raise CorruptStateError(f"no row of a task begins like this: {foreign[0]!r}")
+        if first < stop:
+            yield keys[first:stop], values[first:stop]
+
+
+def _groups(items: Iterable[Item], size: Any) -> Iterator[list[Item]]:
+    """The items in lists that are small enough to be a row group each."""
+    source = iter(items)
+    group: list[Item] = []
+    weight = 0
+    while pulled := list(islice(source, _PULLED)):
+        group += pulled
+        weight += sum(map(size, pulled))
+        if len(group) >= ROWS_IN_A_GROUP or weight >= BYTES_IN_A_GROUP:
+            yield group
+            group, weight = [], 0
+    if group:
+        yield group
+
+
+def _pair_size(pair: tuple[bytes, bytes]) -> int:
+    return len(pair[0]) + len(pair[1])
+
+
+def _message_size(message: InputRecord) -> int:
+    return len(message.key or b"") + len(message.value or b"") + 64 * len(message.headers)
+
+
+def _must_ascend(last: bytes | None, keys: Sequence[bytes]) -> None:
+    ascending = all(map(operator.lt, keys, islice(keys, 1, None)))
+    if not ascending or (last is not None and last >= keys[0]):
+        raise UsageError(
+            "the rows of a snapshot must come in strictly ascending order", mend="Sort them by their bytes."
+        )
+
+
+class _Files:
+    """The files of one attempt: each is begun with its first row, and described when it is closed."""
+
+    def __init__(self, folder: Place, partition: int, attempt: str, open_files: ExitStack) -> None:
+        self._folder = folder
+        self._partition = partition
+        self._attempt = attempt
+        self._open_files = open_files
+        self._writers: dict[TableName, Any] = {}
+        self._found: dict[TableName, FileInfo] = {}
+
+    @property
+    def written(self) -> tuple[FileInfo, ...]:
+        """What has been written, once the files are closed."""
+        return tuple(self._found[table] for table in self._writers)
+
+    def write(self, table: TableName, batch: Any) -> None:
+        """Append a batch to a table, as a row group of its own."""
+        if not batch.num_rows:
+            return
+        if table not in self._writers:
+            self._writers[table] = self._open_files.enter_context(self._file(table))
+        self._writers[table].write(batch)
+
+    def _file(self, table: TableName) -> _TableFile:
+        name = f"{self._partition:05d}-{table}-{self._attempt}.parquet"
+        return _TableFile(self._folder / name, name, table, self._partition, self._found)
+
+
+class _TableFile:
+    """One Parquet file under way."""
+
+    def __init__(
+        self, place: Place, name: str, table: TableName, partition: int, found: dict[TableName, FileInfo]
+    ) -> None:
+        self._place = place
+        self._name = name
+        self._table: TableName = table
+        self._partition = partition
+        self._found = found
+        self._rows = 0
+
+    def __enter__(self) -> _TableFile:
+        self._stream = self._place.stream()
+        self._sink = _Hashing(self._stream.__enter__())
+        about = {
+            "tailrace.format": str(FORMAT),
+            "tailrace.table": self._table,
+            "tailrace.partition": str(self._partition),
+        }
+        schema = tables.schema_of(self._table)
+        self._writer: Any = parquet.ParquetWriter(
+            pa.PythonFile(self._sink, mode="w"),
+            schema.with_metadata(about),
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=[name for name in schema.names if name in _NAMES],
+            write_statistics=[name for name in schema.names if name in _SEARCHED],
+            write_page_checksum=True,
+            write_page_index=True,
+        )
+        return self
+
+    def write(self, batch: Any) -> None:
+        """Append a row group."""
+        self._rows += batch.num_rows
+        with self._place.failures("writing"):
+            self._writer.write_batch(batch, row_group_size=batch.num_rows)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            try:
+                with self._place.failures("writing"):
+                    self._writer.close()
+            except BaseException as failure:
+                self._stream.__exit__(type(failure), failure, failure.__traceback__)
+                raise
+            self._stream.__exit__(None, None, None)
+            digest, size = self._sink.digest.hexdigest(), self._sink.size
+            self._found[self._table] = FileInfo(self._name, self._table, self._rows, size, digest)
+            return
+        self._sink.abandoned = True  # what the writer still has to say is not wanted
+        self._stream.__exit__(kind, error, trace)
+
+
+class _Hashing:
+    """What pyarrow writes into: passes it on, counted and hashed."""
+
+    def __init__(self, target: IO[bytes]) -> None:
+        self._target = target
+        self.digest = hashlib.sha256()
+        self.size = 0
+        self.closed = False
+        self.abandoned = False
+
+    def write(self, data: bytes) -> int:
+        """Take some bytes."""
+        if self.abandoned:
+            return len(data)
+        self.digest.update(data)
+        self._target.write(data)
+        self.size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """How many there were."""
+        return self.size
+
+    def flush(self) -> None:
+        """Whoever opened the target flushes it."""
+
+    def close(self) -> None:
+        """Whoever opened the target closes it."""

@@ -1,0 +1,142 @@
+"""A folder is a snapshot from the moment its manifest is there, and is found by whatever names it."""
+
+from pathlib import Path
+
+import pytest
+
+from tailrace.core.errors import (
+    AlteredSnapshotError,
+    ForeignSnapshotError,
+    IncompleteSnapshotError,
+    NewerFormatError,
+    SnapshotTakenError,
+    UnknownSnapshotError,
+    UsageError,
+)
+from tailrace.state.snapshots import Snapshots, TaskEntry, write_task
+from tests.state.snapshots.making import manifest_of, published, some_rows
+
+
+@pytest.fixture
+def snapshots(tmp_path: Path) -> Snapshots:
+    return Snapshots(str(tmp_path), "flights")
+
+
+def draft_of(snapshots: Snapshots, **about):
+    draft = snapshots.begin()
+    files = write_task(draft.folder_uri, 0, "a", some_rows().items())
+    return manifest_of(snapshots, draft.id, draft.created_ms, (TaskEntry(0, b"cut", files=files),), **about)
+
+
+def test_nothing_is_seen_before_the_manifest_and_all_after(snapshots: Snapshots) -> None:
+    manifest = draft_of(snapshots)
+    assert snapshots.list() == []
+    for which in ("latest", manifest.id):
+        with pytest.raises(UnknownSnapshotError):
+            snapshots.open(which)
+    sealed = snapshots.publish(manifest)
+    assert snapshots.list() == [sealed]
+    assert snapshots.open().manifest == snapshots.open(manifest.id).manifest == sealed
+
+
+def test_a_manifest_published_again_is_no_error_and_another_of_its_id_is(snapshots: Snapshots) -> None:
+    manifest = draft_of(snapshots)
+    assert snapshots.publish(manifest) == snapshots.publish(manifest)
+    other = manifest_of(snapshots, manifest.id, manifest.created_ms, manifest.tasks, notes=("another",))
+    with pytest.raises(SnapshotTakenError):
+        snapshots.publish(other)
+    assert snapshots.open().manifest.notes == ()
+
+
+def test_a_file_that_is_missing_or_of_another_size_is_found_before_publication(snapshots: Snapshots) -> None:
+    manifest = draft_of(snapshots)
+    path = Path(snapshots.begin(manifest.id).folder_uri) / manifest.tasks[0].files[0].name
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    with pytest.raises(AlteredSnapshotError, match="bytes, not"):
+        snapshots.publish(manifest)
+    path.unlink()
+    with pytest.raises(IncompleteSnapshotError, match="missing"):
+        snapshots.publish(manifest)
+    assert snapshots.list() == []
+    path.write_bytes(whole)
+    snapshots.publish(manifest)
+
+
+def test_a_snapshot_is_found_by_id_prefix_name_or_as_the_latest(snapshots: Snapshots) -> None:
+    first = published(snapshots, id="2026-a1", created_ms=1, name="before-migration")
+    second = published(snapshots, id="2026-a2", created_ms=3)
+    third = published(snapshots, id="2025-zz", created_ms=2)
+    assert snapshots.list() == [first, third, second]
+    assert snapshots.open().manifest == snapshots.open("latest").manifest == second
+    assert snapshots.open("before-migration").manifest == first
+    assert snapshots.open("2026-a1").manifest == first
+    assert snapshots.open("2025").manifest == third
+    with pytest.raises(UnknownSnapshotError, match="2 snapshots"):
+        snapshots.open("2026")
+    with pytest.raises(UnknownSnapshotError, match="2026-a2"):
+        snapshots.open("nothing")
+    with pytest.raises(UnknownSnapshotError):
+        snapshots.open("../flights")
+
+
+def test_the_name_of_a_savepoint_serves_once(snapshots: Snapshots) -> None:
+    published(snapshots, name="v1")
+    with pytest.raises(SnapshotTakenError, match="v1"):
+        published(snapshots, name="v1")
+    with pytest.raises(UsageError):
+        published(snapshots, name="latest")
+
+
+def test_a_snapshot_of_another_app_is_refused(snapshots: Snapshots, tmp_path: Path) -> None:
+    manifest = draft_of(snapshots)
+    with pytest.raises(ForeignSnapshotError, match="'flights'"):
+        Snapshots(str(tmp_path), "trains").publish(manifest)
+    snapshots.publish(manifest)
+    (tmp_path / "flights").rename(tmp_path / "trains")
+    with pytest.raises(ForeignSnapshotError, match="'trains'"):
+        Snapshots(str(tmp_path), "trains").open()
+
+
+def test_tasks_that_are_not_those_of_the_app_are_refused(snapshots: Snapshots) -> None:
+    with pytest.raises(UsageError, match="partitions"):
+        snapshots.publish(manifest_of(snapshots, "x", 1, (TaskEntry(1, b"cut"),)))
+
+
+def test_a_newer_format_is_refused_by_its_number(snapshots: Snapshots, tmp_path: Path) -> None:
+    manifest = published(snapshots)
+    path = tmp_path / "flights" / manifest.id / "manifest.json"
+    path.write_text('{"format": 2, "tables": {"state": "elsewhere"}}')
+    for look in (snapshots.list, snapshots.open):
+        with pytest.raises(NewerFormatError, match="format 2"):
+            look()
+
+
+def test_no_byte_of_a_manifest_can_change_unnoticed(snapshots: Snapshots, tmp_path: Path) -> None:
+    manifest = published(snapshots)
+    path = tmp_path / "flights" / manifest.id / "manifest.json"
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes((whole[place] ^ 1,)) + whole[place + 1 :])
+        with pytest.raises((AlteredSnapshotError, NewerFormatError)):
+            snapshots.list()
+        path.write_bytes(whole[:place])
+        with pytest.raises(AlteredSnapshotError):
+            snapshots.list()
+    path.write_bytes(whole)
+    assert snapshots.list() == [manifest]
+
+
+def test_a_folder_that_is_not_ours_is_no_snapshot(snapshots: Snapshots, tmp_path: Path) -> None:
+    published(snapshots)
+    for name in ("_work", ".cache", "notes"):
+        (tmp_path / "flights" / name).mkdir()
+        (tmp_path / "flights" / name / "manifest.json.new").write_bytes(b"{")
+    (tmp_path / "flights" / "README").write_text("a file")
+    assert len(snapshots.list()) == 1
+
+
+def test_an_app_whose_name_is_no_folder_has_no_snapshots(tmp_path: Path) -> None:
+    for name in ("../flights", "_work", "", "a/b"):
+        with pytest.raises(UsageError):
+            Snapshots(str(tmp_path), name)
