@@ -1,0 +1,255 @@
+"""The driver: settles what is to be done, has an engine do it, and publishes the snapshot, last of all.
+
+It may be killed at any moment and run again: what was settled and what is done stands in the work folder. Nothing that it
+makes can be seen before it is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.errors import UsageError
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
+from tailrace.runtime.rebuilding.job import Job, Request, Unit, UnitKind, UnitResult
+from tailrace.runtime.rebuilding.outputs import PARQUET, TOPIC, publish_outputs
+from tailrace.runtime.rebuilding.past import opened_past
+from tailrace.runtime.rebuilding.report import RebuildReport, report_of
+from tailrace.runtime.rebuilding.targets import settle
+from tailrace.runtime.rebuilding.work import Progress, WorkFolder
+from tailrace.state.snapshots import Manifest, Place, Snapshots, TaskEntry
+
+Tell: TypeAlias = Callable[[str, Progress], None]
+"""Is told now and then which stage a rebuild is at, and how far that has come."""
+
+
+def rebuild(
+    request: Request, engine: Engine | None = None, *, tell: Tell | None = None, restart: bool = False
+) -> RebuildReport:
+    """Rebuild an app's state from its history into a snapshot, and publish it.
+
+    An interrupted rebuild of the same request, app and code is gone on with, up to where it was to end; ``restart``
+    begins it anew.
+
+    Raises:
+        UsageError: The request makes no sense for this app and this log.
+        SnapshotError: The place of the snapshots cannot be written, or the base is none.
+        OffsetGoneError: The log has deleted what is to be read.
+        HandlerError, BadRecordError: An event cannot be handled any more, and it is not to go to the dead letters.
+        ReplayDivergedError: The result is not that of the service.
+        EnvironmentMismatchError: Python, msgspec or tzdata are not those of the first run.
+        WorkerLostError: A process has ended; run it again.
+    """
+    return _Rebuild(request, engine or LocalEngine(), tell).run(restart=restart)
+
+
+class _Rebuild:
+    def __init__(self, request: Request, engine: Engine, tell: Tell | None) -> None:
+        self._plan = find_app(request.app).plan()
+        self._request = _absolute(request)
+        self._engine = engine
+        self._tell = tell
+        _check(self._request)
+        self._id, self._code = identity(self._request, self._plan)
+        self._work = WorkFolder(work_folder(self._request, self._plan, self._id))
+
+    def run(self, *, restart: bool) -> RebuildReport:
+        """See ``rebuild``."""
+        begun_s = time.perf_counter()
+        work = self._work
+        with work.held():
+            job = work.job()
+            resumed = job is not None and job.code == self._code and not restart
+            if job is None or not resumed:
+                job = self._begin(job)
+            report = report_of(job, self._engine.name)
+            report.resumed = resumed
+            report.environment = environment()
+            results = self._units(job, "task", report)
+            self._publish(job, results, report)
+            work.clear()
+        report.seconds = time.perf_counter() - begun_s
+        return report
+
+    # --- beginning
+
+    def _begin(self, other: Job | None) -> Job:
+        """Settle the job. ``other`` was begun by other code, or is not to be gone on with: nothing of it is of use."""
+        request, plan = self._request, self._plan
+        if other is not None:
+            Place.at(other.folder).remove_folder()
+            self._work.empty()
+        base = None
+        if request.base is not None:
+            base = Snapshots(request.base, plan.app).open(request.base_id).manifest.id
+        with opened_past(request, plan) as past:
+            settled = settle(request, past)
+        draft = Snapshots(request.to, plan.app).begin()
+        job = Job(
+            id=self._id,
+            code=self._code,
+            request=request,
+            app=plan.app,
+            version=plan.version,
+            partitions=plan.partitions,
+            work=str(self._work.path),
+            snapshot=draft.id,
+            folder=draft.folder_uri,
+            created_ms=draft.created_ms,
+            order="tape",
+            lenient=request.on_error == "dead-letter" or request.go_on_after_deleted,
+            targets=settled.targets,
+            base=base,
+            ends=settled.ends,
+            position=settled.position,
+            notes=settled.notes,
+        )
+        self._work.begin(job)
+        return job
+
+    # --- the units
+
+    def _units(
+        self,
+        job: Job,
+        kind: UnitKind,
+        report: RebuildReport,
+        numbers: Iterable[tuple[int, int]] | None = None,
+    ) -> list[UnitResult]:
+        """Have the units of a kind run, those that are not done yet; their results in order."""
+        pairs = ((number, 0) for number in range(job.partitions)) if numbers is None else numbers
+        units = [Unit(job=job, kind=kind, partition=number, shard=shard) for number, shard in pairs]
+        names = [unit.name for unit in units]
+        found: dict[str, UnitResult] = {}
+        for name in names:
+            done = self._work.result(name)
+            if done is not None:
+                found[name] = done
+        earlier = frozenset(found)
+
+        def tell() -> None:
+            if self._tell is not None:
+                self._tell(kind, self._work.progress(names))
+
+        waiting = [unit for unit in units if unit.name not in found]
+        for result in self._engine.run(waiting, tell) if waiting else ():
+            if result.failure is not None:
+                raise result.failure.error()
+            found[result.unit] = result
+            tell()
+        for name, result in found.items():
+            if name not in earlier:
+                report.taken += result.taken
+                report.commits += result.commits
+                report.phases.add(result.phases)
+            for note in result.notes:
+                report.note(note)
+        return [found[name] for name in names]
+
+    # --- the end
+
+    def _publish(self, job: Job, results: list[UnitResult], report: RebuildReport) -> None:
+        request = job.request
+        for result in results:
+            report.add(result)
+            report.failed += result.dead_letters
+        whole = not (request.limited or request.keys)
+        if request.keys:
+            report.note(f"it holds the keys {', '.join(request.keys)} only")
+        if request.limited and self._plan.inbox_topic is not None:
+            report.note("messages that were under way where it stops are not in it")
+        if request.outputs.startswith((PARQUET, TOPIC)):
+            publish_outputs(job, self._plan, results)
+        manifest = Manifest(
+            id=job.snapshot,
+            app=job.app,
+            version=job.version,
+            partitions=job.partitions,
+            created_ms=job.created_ms,
+            name=request.name,
+            source=job.order,
+            environment=environment(),
+            position=job.position if whole else None,
+            ends=job.ends if whole else {},
+            tasks=tuple(_entry(result) for result in results),
+            notes=tuple(report.notes),
+        )
+        Snapshots(request.to, job.app).publish(manifest)
+        report.uri = Place.at(job.folder).shown
+
+
+def _entry(result: UnitResult) -> TaskEntry:
+    return TaskEntry(
+        result.partition, result.cut or b"", result.changelog_position, result.schema, tuple(result.files)
+    )
+
+
+def _check(request: Request) -> None:
+    if request.outputs != "none" and not request.outputs.startswith((PARQUET, TOPIC)):
+        raise UsageError(
+            f"outputs cannot go to {request.outputs!r}", mend=f"Say none, {PARQUET}URI or {TOPIC}SUFFIX."
+        )
+    if request.split < 1:
+        raise UsageError(f"a partition cannot be split into {request.split} shards", mend="Give 1 or more.")
+
+
+def _absolute(request: Request) -> Request:
+    """Paths as every process understands them, wherever it was started."""
+    return msgspec.structs.replace(
+        request,
+        log=str(Path(request.log).absolute()),
+        to=Place.at(request.to).uri,
+        base=None if request.base is None else Place.at(request.base).uri,
+        work=None if request.work is None else str(Path(request.work).absolute()),
+    )
+
+
+def work_folder(request: Request, plan: Plan, id: str) -> Path:
+    """Where a rebuild keeps what is under way.
+
+    Raises:
+        UsageError: The snapshots go to an object store, and no folder was named.
+    """
+    if request.work is not None:
+        return Path(request.work) / plan.app / id
+    place = Place.at(request.to)
+    if not place.is_local:
+        raise UsageError(
+            f"a rebuild into {place.shown} needs a folder for what is under way",
+            mend="Name one with --work: of this machine, or one that all machines of the rebuild share.",
+        )
+    return Path(place.path) / plan.app / "_work" / id
+
+
+def environment() -> dict[str, str]:
+    """What a result may depend on besides the code, here."""
+    here = tape.environment(timezones_version())
+    return {name: str(value) for name, value in msgspec.structs.asdict(here).items()}
+
+
+def identity(request: Request, plan: Plan) -> tuple[str, str]:
+    """What an interrupted rebuild is found by, and what its code must be to go on with it: two digests."""
+    asked = hashlib.sha256(msgspec.msgpack.encode((request, plan.app))).hexdigest()[:16]
+    code = hashlib.sha256(msgspec.msgpack.encode((plan.version, plan.partitions, environment())))
+    for source in _sources(plan, request.app.partition(":")[0]):
+        code.update(source)
+    return asked, code.hexdigest()[:16]
+
+
+def _sources(plan: Plan, module: str) -> Iterator[bytes]:
+    """The source of the modules that an app and its actors are declared in."""
+    names = {module, *(actor.cls.__module__ for actor in plan.actors)}
+    for name in sorted(names):
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if path is not None:
+            yield Path(path).read_bytes()

@@ -1,0 +1,82 @@
+"""Where the history of an app is read from: its log, or an archive joined with it. Only read."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.replay import Source
+from tailrace.core.engine.tape import TapeRecord
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import Ends, Log
+from tailrace.runtime.history import Committed, History
+from tailrace.runtime.rebuilding.job import Request
+
+
+class Past(Protocol):
+    """What a rebuild asks of history."""
+
+    @property
+    def plan(self) -> Plan:
+        """The app's."""
+        ...
+
+    @property
+    def log(self) -> Log:
+        """Tells which topics there are, where they start and end; what was archived, included."""
+        ...
+
+    def ends(self, topics: Iterable[str]) -> Ends:
+        """The ends of topics as of one commit of the log."""
+        ...
+
+    def uncleaned(self) -> AbstractContextManager[None]:
+        """While it is held, no compaction takes records away."""
+        ...
+
+    def committed(self, partition: int, *, with_rows: bool = False, end: int | None = None) -> Committed:
+        """The last cut of a partition that stands below ``end`` in the changelog, and the position behind it."""
+        ...
+
+    def tapes(self, partition: int, stop: int) -> Iterator[TapeRecord]:
+        """The tape of a partition up to, without, the record number ``stop``."""
+        ...
+
+    def source(self, partition: int) -> Source:
+        """Gives the records of one partition of any input, by offsets; best read forwards."""
+        ...
+
+
+class LogPast(History):
+    """The history that is in a log of this machine."""
+
+    def __init__(self, plan: Plan, log: EmbeddedLog) -> None:
+        super().__init__(plan, log)
+        self._embedded = log
+
+    def ends(self, topics: Iterable[str]) -> Ends:
+        """See ``Past.ends``."""
+        return self._embedded.ends(topics)
+
+    def uncleaned(self) -> AbstractContextManager[None]:
+        """See ``Past.uncleaned``."""
+        return self._embedded.uncleaned()
+
+
+@contextmanager
+def opened_past(request: Request, plan: Plan) -> Generator[Past]:
+    """The history that a request names, for the length of a unit.
+
+    Raises:
+        LogFolderError: There is no log, or it is damaged.
+        UnknownTopicError: The app has never run on it.
+        InputsChangedError: It ran with another number of partitions.
+    """
+    log = EmbeddedLog(Path(request.log), create=False)
+    try:
+        yield LogPast(plan, log)
+    finally:
+        log.close()

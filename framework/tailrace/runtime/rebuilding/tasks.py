@@ -1,0 +1,345 @@
+"""The unit that takes one partition along its tape, as it ran, and writes its part of the snapshot.
+
+Theory. The state of the task is kept in the work folder and written at every commit of the tape, with the task's cut and the
+length of its outputs, in one batch. Whoever finds it goes on from there: a killed attempt has lost what it did since that
+commit, and nothing else. Two attempts at once do not share a folder: who finds it held takes one of its own, begins anew,
+and is as right as the other.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from tailrace.core import rows
+from tailrace.core.engine import tape
+from tailrace.core.engine.replay import Replay, Source
+from tailrace.core.engine.task import Task, TaskSettings
+from tailrace.core.errors import BadRecordError, ReplayDivergedError, StateInUseError
+from tailrace.core.records import InputRecord
+from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.named_keys import named_keys
+from tailrace.runtime.rebuilding.failing import Failed, RebuildWatch
+from tailrace.runtime.rebuilding.job import Unit, UnitResult
+from tailrace.runtime.rebuilding.outputs import OutputFrames, frames, is_whole, outputs_folder, write_outputs
+from tailrace.runtime.rebuilding.past import Past
+from tailrace.runtime.rebuilding.work import WorkFolder
+from tailrace.runtime.restore import FORMAT, StoreCut, decode_store_cut
+from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
+from tailrace.state.snapshots import Snapshots, write_task
+
+RowStore: TypeAlias = RocksStore | MemoryStore
+
+_LOADING = 50_000
+"""Rows of a base snapshot written at once."""
+
+
+class TaskRun:
+    """One attempt at the task of a partition."""
+
+    def __init__(self, unit: Unit, past: Past, work: WorkFolder, attempt: str) -> None:
+        self._unit = unit
+        self._job = job = unit.job
+        self._past = past
+        self._plan = past.plan
+        self._work = work
+        self._number = unit.partition
+        self._target = next(one for one in job.targets if one.partition == unit.partition)
+        self._own: Path | None = None
+        self._failed = Failed()
+        self._lenient = job.lenient
+        keys = job.request.keys
+        self._keys = named_keys(self._plan, keys).keys if keys else None
+        self._result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
+        self._outputs: OutputFrames | None = None
+
+    def run(self) -> UnitResult:
+        """Run it to its end.
+
+        Raises:
+            TailraceError: What stands in its way; see ``Replay.take`` and ``RebuildWatch``.
+        """
+        begun_s = time.perf_counter()
+        folder, store = self._open()
+        try:
+            self._go(folder, store)
+            phases = self._result.phases
+            phases.handle = time.perf_counter() - begun_s - phases.read - phases.write
+            begun_s = time.perf_counter()
+            self._write(folder, store)
+            phases.write += time.perf_counter() - begun_s
+        finally:
+            if self._outputs is not None:
+                self._outputs.close()
+            store.close()
+            if self._own is not None:
+                shutil.rmtree(self._own, ignore_errors=True)
+        return self._result
+
+    # --- where it stands
+
+    def _open(self) -> tuple[Path, RowStore]:
+        """The folder of the task and its store: what an earlier attempt has left, if it may be gone on with."""
+        folder, request = self._work.tasks / str(self._number), self._job.request
+        if request.store == "memory":
+            folder = self._own = self._work.tasks / f"{self._number}-{self._result.attempt}"
+            folder.mkdir(parents=True)
+            return folder, MemoryStore()
+        identity, memory = StateIdentity(self._plan.app, self._number), StateMemory()
+        try:
+            store = RocksStore(folder / "state", identity, memory)
+        except StateInUseError:
+            folder = self._own = self._work.tasks / f"{self._number}-{self._result.attempt}"
+            return folder, RocksStore(folder / "state", identity, memory)
+        stands = _stands(store)
+        if stands is None or not is_whole(folder / "outputs", stands.changelog_position):
+            store.close()
+            shutil.rmtree(folder)
+            store = RocksStore(folder / "state", identity, memory)
+        return folder, store
+
+    def _begin(self, store: RowStore) -> StoreCut:
+        """The cut to go on from: that of the store, or of the base."""
+        stands = _stands(store)
+        if stands is not None and (stands.core is not None or self._job.base is None):
+            return stands
+        if self._job.base is None:
+            return StoreCut(FORMAT, 0, 0, None)
+        assert self._job.request.base is not None
+        snapshot = Snapshots(self._job.request.base, self._plan.app).open(self._job.base)
+        held: dict[bytes, bytes | None] = {}
+        loading = StoreCut(FORMAT, -1, 0, None).encode()
+        for row, value in snapshot.rows(self._number):
+            held[row] = value
+            held |= rows.derived_index_rows(row, None, value)
+            if len(held) >= _LOADING:
+                store.write(held, loading)
+                held = {}
+        entry = snapshot.manifest.task(self._number)
+        if entry.schema:
+            held[rows.SCHEMA_ROW] = entry.schema
+        cut = StoreCut(FORMAT, 0, 0, entry.cut)
+        store.write(held, cut.encode())
+        return cut
+
+    # --- along the tape
+
+    def _go(self, folder: Path, store: RowStore) -> None:
+        job, target, result = self._job, self._target, self._result
+        if target.cut is None:
+            return
+        stands = self._begin(store)
+        if job.request.outputs != "none":
+            self._outputs = OutputFrames(folder / "outputs", stands.changelog_position)
+        end = tape.decode_cut(target.cut)
+        task = self._task(store, stands.core, end.lineage)
+        replay = Replay(
+            task,
+            self._source(),
+            limit=job.request.limit(self._number),
+            some_keys=self._keys is not None,
+            lenient=self._lenient,
+            any_environment=job.request.any_environment,
+        )
+        first, of = task.totals.records, end.totals.records
+        begun_at = task.tape_number
+        whole = True
+        for record in self._tapes(replay, begun_at, end.tape):
+            whole = self._commit(replay, store, record)
+            result.commits += 1
+            self._work.tell(self._unit.name, task.totals.records, of)
+            if not whole:
+                result.notes += (f"partition {self._number} ends within commit {record.number}",)
+                break
+        if whole and task.tape_number != end.tape:
+            raise ReplayDivergedError(
+                f"the tape of app {self._plan.app!r} partition {self._number} ends at record {task.tape_number}, "
+                f"its last commit was number {end.tape - 1}",
+                mend="A part of the tape is missing: a rebuild along the tape needs all of it. "
+                "Without it, rebuild with --order canonical.",
+            )
+        self._work.tell(self._unit.name, task.totals.records, of, now=True)
+        result.taken = task.totals.records - first
+        result.cut = _core(store)
+        result.totals = task.totals
+        result.dead_letters = tuple(self._failed.shown)
+        if whole and not self._lenient and self._keys is None and result.cut != target.cut:
+            raise ReplayDivergedError(
+                f"the rebuilt cut of app {self._plan.app!r} partition {self._number} is not that of the changelog",
+                mend="The code differs from the one that ran, or it depends on something that is not on the tape.",
+            )
+        if whole and not self._lenient and self._keys is None:
+            result.changelog_position = target.changelog_position  # it is a part of the service's own history
+
+    def _task(self, store: RowStore, cut: bytes | None, lineage: bytes) -> Task:
+        request = self._job.request
+        variant = request.variant
+        settings = TaskSettings(
+            cache_bytes=variant.cache_bytes,
+            timers_in_memory=variant.timers_in_memory,
+            timezones=timezones_version(),
+            reload=variant.reload,
+        )
+        watch = RebuildWatch(None, self._keys, request.on_error, self._failed)
+        return Task(
+            self._plan,
+            self._number,
+            store,
+            cut,
+            lineage=lineage,
+            settings=settings,
+            replaying=True,
+            watch=watch,
+        )
+
+    def _tapes(self, replay: Replay, begin: int, stop: int) -> Iterator[tape.TapeRecord]:
+        """The tape from ``begin`` on; what its first records say of inputs and versions holds for the later ones."""
+        phases, tapes = self._result.phases, self._past.tapes(self._number, stop)
+        while True:
+            begun_s = time.perf_counter()
+            record = next(tapes, None)
+            phases.read += time.perf_counter() - begun_s
+            if record is None:
+                return
+            if record.version is not None and record.version != self._plan.version:
+                said = f"some of it was run by version {record.version!r}; this is {self._plan.version!r}"
+                self._result.notes += (said,) if said not in self._result.notes else ()
+                # Other code may do other things: what it did then is no measure any more.
+                self._lenient = replay._lenient = True
+            if record.number >= begin:
+                yield record
+            elif record.inputs is not None:
+                replay._names = record.inputs
+
+    def _source(self) -> Source:
+        """The records of the past, timed; where it may, it steps over what the log has deleted."""
+        read, phases = self._past.source(self._number), self._result.phases
+        log, number = self._past.log, self._number
+        starts: dict[str, int] = {}
+
+        def timed(name: str, start: int, stop: int) -> Sequence[InputRecord]:
+            begun_s = time.perf_counter()
+            if self._job.request.go_on_after_deleted:
+                if name not in starts:
+                    starts[name] = log.start_offset(name, number)
+                start = max(start, starts[name])
+            found = read(name, start, stop) if start < stop else ()
+            phases.read += time.perf_counter() - begun_s
+            return found
+
+        return timed
+
+    def _commit(self, replay: Replay, store: RowStore, record: tape.TapeRecord) -> bool:
+        """One commit of the tape, into the store; whether it was taken in full."""
+        task, phases = replay.task, self._result.phases
+        refused, first = task.totals.refused, task.totals.outputs
+        self._failed.refused.clear()
+        try:
+            whole = replay.take(record)
+        except ReplayDivergedError as error:
+            self._name_refused(refused, record, task, error)
+            raise
+        if whole and self._job.request.on_error == "stop":
+            self._name_refused(refused, record, task, None)
+        begun_s = time.perf_counter()
+        if self._outputs is None:
+            task.discard_outputs()
+        else:
+            self._outputs.append(first, task.take_outputs())
+        if whole and self._keys is None:
+            replay.settle()
+        batch = task.commit_batch()
+        length = 0 if self._outputs is None else self._outputs.length
+        store.write(batch.rows | batch.index_rows, StoreCut(FORMAT, length, 0, batch.cut).encode())
+        task.committed()
+        phases.write += time.perf_counter() - begun_s
+        return whole
+
+    def _name_refused(
+        self, before: int, record: tape.TapeRecord, task: Task, cause: Exception | None
+    ) -> None:
+        """Where a record no longer decodes, its offset is what has to be known; that totals differ only follows."""
+        then, now = record.totals.refused - before, task.totals.refused - before
+        if now <= then or not self._failed.refused:
+            return
+        first = self._failed.refused[0]
+        places = ", ".join(f"{one.topic} {one.offset}" for one in self._failed.refused[:5])
+        raise BadRecordError(
+            f"{first.what.rstrip('.')}; it was handled when it ran first"
+            if then == 0
+            else f"{now} records are refused in commit {record.number}, and {then} were when it ran first ({places})",
+            reason=first.reason,
+            topic=first.topic,
+            partition=first.partition,
+            offset=first.offset,
+            mend=first.mend,
+        ) from cause
+
+    # --- into the snapshot
+
+    def _write(self, folder: Path, store: RowStore) -> None:
+        result, job = self._result, self._job
+        if result.cut is None:
+            return
+        counted = _Counted(store.rows())
+        result.schema = store.get(rows.SCHEMA_ROW) or b""
+        result.files = write_task(
+            job.folder, self._number, result.attempt, iter(counted), messages=self._messages()
+        )
+        result.rows, result.keys = counted.rows, counted.keys
+        if self._outputs is not None:
+            self._outputs.close()
+            made = frames(folder / "outputs")
+            result.outputs = (write_outputs(outputs_folder(job), self._number, result.attempt, made),)
+
+    def _messages(self) -> Iterator[InputRecord]:
+        """What other tasks had sent at their cuts, and this one had not read at its own."""
+        inbox, job = self._plan.inbox_topic, self._job
+        if inbox is None or job.request.limited or self._keys is not None or self._result.cut is None:
+            return
+        start = tape.decode_cut(self._result.cut).positions[inbox]
+        stop = max(job.ends[inbox][self._number], start)
+        read = self._past.source(self._number)
+        for at in range(start, stop, 10_000):
+            yield from read(inbox, at, min(at + 10_000, stop))
+
+
+class _Counted:
+    """Rows on their way, counted: how many, and of how many keys of actors."""
+
+    def __init__(self, source: Iterator[tuple[bytes, bytes]]) -> None:
+        self._source = source
+        self.rows = self.keys = 0
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        prefix, keys, count, state = b"\0", 0, 0, rows.STATE[0]
+        for pair in self._source:
+            row = pair[0]
+            if row[0] == state:
+                count += 1
+                if not row.startswith(prefix):
+                    prefix = _prefix_of(row)
+                    keys += 1
+            yield pair
+        self.rows, self.keys = count, keys
+
+
+def _prefix_of(row: bytes) -> bytes:
+    """Actor and key of a row."""
+    _, after = rows.unescaped(row, row.index(b"\0", 1) + 1)
+    return row[:after]
+
+
+def _stands(store: RowStore) -> StoreCut | None:
+    """Where a store stands that an earlier attempt has left. None: it holds a part of a base, of no use."""
+    if store.cut is None:
+        return StoreCut(FORMAT, 0, 0, None)
+    cut = decode_store_cut(store.cut)
+    return None if cut.changelog_position < 0 else cut
+
+
+def _core(store: RowStore) -> bytes | None:
+    return None if store.cut is None else decode_store_cut(store.cut).core

@@ -1,0 +1,57 @@
+"""``run_unit``: what a process does that was handed a part of a rebuild."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import ReplayDivergedError, TailraceError
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.rebuilding.job import Failure, Job, Unit, UnitKind, UnitResult
+from tailrace.runtime.rebuilding.past import Past, opened_past
+from tailrace.runtime.rebuilding.tasks import TaskRun
+from tailrace.runtime.rebuilding.work import WorkFolder
+from tailrace.runtime.replaying import seldom_collected
+
+
+def run_unit(unit: Unit) -> UnitResult:
+    """Do a part of a rebuild, or say that it is done already. It may be run anywhere, again, and twice at once.
+
+    What stands in its way is told in the result (``failure``), if it would again: nobody has to try once more. Anything
+    else is raised: it may be run again.
+    """
+    work = WorkFolder(Path(unit.job.work))
+    done = work.result(unit.name)
+    if done is not None:
+        return done
+    attempt = uuid4().hex[:12]
+    try:
+        plan = find_app(unit.job.request.app).plan()
+        _check(plan, unit.job)
+        with opened_past(unit.job.request, plan) as past, seldom_collected():
+            result = _RUNS[unit.kind](unit, past, work, attempt)
+    except TailraceError as error:
+        return UnitResult(
+            unit=unit.name, attempt=attempt, partition=unit.partition, failure=Failure.of(error)
+        )
+    return work.finish(unit, result)
+
+
+def _check(plan: Plan, job: Job) -> None:
+    """Another machine may have other code."""
+    here = (plan.app, plan.version, plan.partitions)
+    if here != (job.app, job.version, job.partitions):
+        raise ReplayDivergedError(
+            f"the rebuild is of app {job.app!r} version {job.version!r} with {job.partitions} partitions, "
+            f"{job.request.app!r} is here {here[0]!r} version {here[1]!r} with {here[2]}",
+            mend="Every process of a rebuild needs the same code.",
+        )
+
+
+def _task(unit: Unit, past: Past, work: WorkFolder, attempt: str) -> UnitResult:
+    return TaskRun(unit, past, work, attempt).run()
+
+
+_RUNS: dict[UnitKind, Callable[[Unit, Past, WorkFolder, str], UnitResult]] = {"task": _task}

@@ -1,0 +1,103 @@
+"""Services that have lived, and what their rebuilt snapshots have to equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.records import Output
+from tailrace.log import TopicSettings
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.history import History
+from tailrace.runtime.rebuilding.driver import rebuild
+from tailrace.runtime.rebuilding.engines import LocalEngine
+from tailrace.runtime.rebuilding.job import Request
+from tailrace.runtime.rebuilding.report import RebuildReport
+from tailrace.runtime.service import ServiceOptions, serve
+from tailrace.state.snapshots import Manifest, Snapshot, Snapshots
+from tests.runtime.tallies import ticks
+
+TALLY = "tests.runtime.served:app"
+
+
+class TaskState(NamedTuple):
+    """What a task's state is, byte for byte."""
+
+    cut: bytes | None
+    position: int
+    schema: bytes | None
+    rows: list[tuple[bytes, bytes]]
+
+
+def live(folder: Path, plan: Plan) -> list[TaskState]:
+    """What the changelog says of every task."""
+    log = EmbeddedLog(folder / "log", create=False)
+    try:
+        history = History(plan, log)
+        found: list[TaskState] = []
+        for number in range(plan.partitions):
+            one = history.committed(number, with_rows=True)
+            assert one.rows is not None
+            kept = [(row, value) for row, value in one.rows.rows() if row[:1] == rows.STATE]
+            found.append(TaskState(one.cut, one.position, one.rows.get(rows.SCHEMA_ROW), kept))
+        return found
+    finally:
+        log.close()
+
+
+def rebuilt(snapshot: Snapshot) -> list[TaskState]:
+    """What a snapshot says of every task."""
+    return [
+        TaskState(
+            one.cut or None,
+            one.changelog_position if one.changelog_position is not None else -1,
+            one.schema or None,
+            list(snapshot.rows(one.partition)),
+        )
+        for one in snapshot.manifest.tasks
+    ]
+
+
+def request(folder: Path, app: str = TALLY, **options: Any) -> Request:
+    return Request(app=app, log=str(folder / "log"), to=str(folder / "snapshots"), **options)
+
+
+def done(
+    folder: Path, app: str = TALLY, processes: int = 1, **options: Any
+) -> tuple[RebuildReport, Snapshot]:
+    """Rebuild, and open what was made."""
+    asked = request(folder, app, **options)
+    report = rebuild(asked, LocalEngine(processes))
+    return report, Snapshots(asked.to, find_app(app).name).open(report.snapshot)
+
+
+def serve_tallies(folder: Path, keys: int = 20, rounds: int = 3, *, first_round: int = 0) -> None:
+    """The service of ``tests.runtime.served`` lives, or goes on living, to the end of its input."""
+    append(folder, ticks(keys, rounds, first_round), {"ticks": 4})
+    live_on(folder, TALLY)
+
+
+def append(folder: Path, outputs: list[Output], topics: dict[str, int]) -> None:
+    log = EmbeddedLog(folder / "log")
+    for name, partitions in topics.items():
+        log.create_topic(name, TopicSettings(partitions))
+    writer = log.writer("loader")
+    writer.append(outputs)
+    writer.commit()
+    log.close()
+
+
+def live_on(folder: Path, app: str) -> None:
+    """Run a service to the end of its input."""
+    options = ServiceOptions(
+        app, folder / "log", folder / "state", until_end=True, create_topics=True, log_format="json"
+    )
+    serve(options, find_app(app).plan())
+
+
+def totals(manifest: Manifest) -> list[tape.Totals]:
+    return [tape.decode_cut(one.cut).totals for one in manifest.tasks if one.cut]
