@@ -351,10 +351,6 @@ class SnapshotUnavailableError(SnapshotError):
     """The place of a snapshot cannot be read or written now: full, denied, gone. No half snapshot was published."""
 
 
-class MissingExtraError(TailraceError):
-    """Something needs a package that is an extra of this one, and is not installed."""
-
-
 # --- The log or another process stands in the way: retry, restart or look there ---
 
 

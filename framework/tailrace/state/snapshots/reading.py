@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -97,10 +97,9 @@ class Snapshot:
             changes = self._changes(level, level.manifest.task(partition))
             merged = overlaid(merged, changes) if number else changes
         for keys, values in merged:
-            if None in values:  # deleted from nothing: a level may name rows that its parent never had
-                kept = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
-                keys, values = [key for key, _ in kept], [value for _, value in kept]
-            yield keys, values  # type: ignore[misc]  # None has just been taken out  # pyright: ignore[reportReturnType]  # likewise
+            if None in values:  # a level may name rows as gone that its parent never had
+                keys, values = _kept(dict(zip(keys, values, strict=True)), keep_deleted=False, is_sorted=True)
+            yield keys, cast("list[bytes]", values)
 
     def messages(self, partition: int) -> Iterator[InputRecord]:
         """The inbox records between the receiver's position and its end at the cut, in their order."""
