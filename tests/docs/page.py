@@ -9,7 +9,7 @@
 
 In a text ``...`` as a line stands for any lines; times, rates and runs of blanks do not count. A comment before a block
 says what else is not as it seems: ``<!-- not run: why -->``, ``<!-- any numbers: 19, 51 -->`` (where these stand, there
-may be others), ``<!-- any numbers -->``.
+may be others), ``<!-- any numbers -->``, ``<!-- it fails -->`` (the exit code is not 0). Two of them: ``; `` between.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from typing import NamedTuple, Self
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(
-    r"^(?:<!-- (?P<remark>not run: .+|any numbers.*) -->\n)?```(?P<kind>\w*)\n(?P<text>.*?)^```$",
+    r"^(?:<!-- (?P<remarks>(?:not run: |any numbers|it fails)[^\n]*) -->\n)?```(?P<kind>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 FILE = re.compile(r"# (?P<name>[\w/]+\.py)(?P<continued>, continued)?\n")
 CHANGED = re.compile(r"--- (?P<name>[\w/]+\.py)\n")
+NUMBER = r"\d+(?:,\d{3})*"
 LONGEST_S = 120
 
 
@@ -40,23 +41,26 @@ class Block(NamedTuple):
     line: int
     kind: str
     text: str
-    remark: str
-
-    @property
-    def run(self) -> bool:
-        return not self.remark.startswith("not run")
-
-    @property
-    def any_numbers(self) -> frozenset[str] | None:
-        """The numbers that may be others; None: all."""
-        words = self.remark.removeprefix("any numbers").lstrip(":").replace(", ", " ").split()
-        return None if self.remark == "any numbers" else frozenset(words if self.run else ())
+    run: bool
+    fails: bool
+    any_numbers: frozenset[str] | None
+    """The numbers that may be others; None: all."""
 
 
 def blocks(markdown: str) -> Iterator[Block]:
     for found in BLOCK.finditer(markdown):
         line = markdown.count("\n", 0, found.start("text"))
-        yield Block(line, found["kind"], found["text"], found["remark"] or "")
+        run, fails = True, False
+        numbers: frozenset[str] | None = frozenset()
+        for remark in (found["remarks"] or "").split("; "):
+            what, _, more = remark.partition(": ")
+            if what == "not run":
+                run = False
+            elif what == "it fails":
+                fails = True
+            elif what == "any numbers":
+                numbers = frozenset(more.split(", ")) if more else None
+        yield Block(line, found["kind"], found["text"], run, fails, numbers)
 
 
 def write(block: Block, folder: Path) -> None:
@@ -169,9 +173,9 @@ def as_pattern(block: Block) -> str:
 
 def any_of(line: str, numbers: frozenset[str] | None) -> str:
     """A line in which some numbers stand for any."""
-    parts = re.split(r"(\d[\d,]*)", line)
+    parts = re.split(rf"({NUMBER})", line)
     return "".join(
-        r"\d[\d,]*" if at % 2 and (numbers is None or part in numbers) else re.escape(part)
+        NUMBER if at % 2 and (numbers is None or part in numbers) else re.escape(part)
         for at, part in enumerate(parts)
     )
 
@@ -194,8 +198,7 @@ def play(markdown: str, folder: Path) -> int:
                 assert re.fullmatch(as_pattern(block), found), (
                     f"line {block.line}: it prints\n{printed[1]}\n, not\n{block.text}"
                 )
-                failed = "Error" in block.text
-                assert (printed[0] != 0) is failed, f"line {block.line}: exit code {printed[0]}"
+                assert (printed[0] != 0) is block.fails, f"line {block.line}: exit code {printed[0]}"
                 compared += 1
             elif printed is not None:
                 assert printed[0] == 0, f"before line {block.line}: a command has failed:\n{printed[1]}"

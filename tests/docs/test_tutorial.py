@@ -81,7 +81,7 @@ def runs(process: int) -> bool:
 
 
 def test_a_shell_goes_on_after_a_command_that_was_meant_to_fail(tmp_path: Path) -> None:
-    failing = commands("python -c 'raise ValueError(1)'", "...\nValueError: 1")
+    failing = commands("python -c 'raise ValueError(1)'", "...\nValueError: 1", "<!-- it fails -->\n")
     assert play(failing + commands("echo still here", "still here"), tmp_path) == 2
 
 
@@ -92,6 +92,7 @@ def test_a_shell_goes_on_after_a_command_that_was_meant_to_fail(tmp_path: Path) 
         ("3 of 4", "", "3 of 5", False),
         ("1,234 of 4", "<!-- any numbers: 17 -->\n", "17 of 4", True),
         ("1,234 of 4", "<!-- any numbers: 17 -->\n", "17 of 5", False),
+        ("3, of 4", "<!-- any numbers: 17 -->\n", "17, of 4", True),
         ("3 of 4", "<!-- any numbers -->\n", "17 of 5", True),
         ("3 of four", "<!-- any numbers -->\n", "17 of 5", False),
         ("done in 3.1 s (1,000 records/s)", "", "done in 0.2 s (17 records/s)", True),
