@@ -367,17 +367,3 @@ def harness(scale: Scale) -> list[Row]:
         target, met = ("100,000 or more", measured >= 100_000) if checked else ("", None)
         rows.append(Row(case=name, measured=measured, unit="events/s", target=target, met=met))
     return rows
-
-
-CASES: dict[str, Case] = {
-    "core": core,
-    "timer": timer,
-    "two-inputs": two_inputs,
-    "entry": entry,
-    "durable": durable,
-    "large": large,
-    "growth": growth,
-    "growth-timers": growth_timers,
-    "tape": tape,
-    "harness": harness,
-}

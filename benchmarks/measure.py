@@ -33,6 +33,13 @@ class Scale(msgspec.Struct, frozen=True):
     large_revisits: int = 1_000_000
     durable_s: float = 8.0
     harness_events: int = 200_000
+    log_records: int = 1_000_000
+    served_events: int = 500_000
+    served_growth: tuple[int, ...] = (100_000, 1_000_000, 10_000_000)
+    commit_ms: int = 1_000
+    restored_keys: int = 1_000_000
+    latency_s: float = 10.0
+    burst_s: float = 20.0
 
 
 FULL = Scale()
@@ -45,6 +52,13 @@ QUICK = Scale(
     large_revisits=1_000,
     durable_s=0.05,
     harness_events=500,
+    log_records=5_000,
+    served_events=2_000,
+    served_growth=(500, 1_000),
+    commit_ms=50,
+    restored_keys=2_000,
+    latency_s=0.2,
+    burst_s=0.5,
 )
 
 

@@ -1,9 +1,9 @@
 """Runs the cases, each in a process of its own, and prints target beside measured.
 
-python -m benchmarks.run                     everything, some minutes
+python -m benchmarks.run                     everything, half an hour
 python -m benchmarks.run core timer          some cases
 python -m benchmarks.run --quick             everything on little data: shows that it runs, measures nothing
-python -m benchmarks.run --write-docs        also put the table into docs/performance.md
+python -m benchmarks.run --write-docs        also put the table, or the lines of it, into docs/performance.md
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 import msgspec
 
@@ -45,11 +48,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="little data: does it run?")
     parser.add_argument("--repeats", type=int, help="pairs, or runs, of each case")
     parser.add_argument("--out", type=Path, default=ROOT / "out", help="folder of the JSON file")
-    parser.add_argument("--write-docs", action="store_true", help="put the table into docs/performance.md")
+    parser.add_argument(
+        "--write-docs",
+        action="store_true",
+        help="put the table, or these lines of it, into docs/performance.md",
+    )
     parser.add_argument("--here", action="store_true", help="in this process, rows as JSON: for the profiler")
     options = parser.parse_args(arguments)
     names: list[str] = options.cases or _names()
     if options.here:
+        # So that a case that is asked to end ends what it has started.
+        signal.signal(signal.SIGTERM, _leave)
         found = _measure(names, quick=options.quick, repeats=options.repeats)
         sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
         return 0
@@ -66,14 +75,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(text, end="")
     _write(options.out, rows, quick=options.quick)
     if options.write_docs:
-        PAGE.write_text(table.replaced(PAGE.read_text("utf-8"), text), "utf-8")
+        page = table.replaced(PAGE.read_text("utf-8"), rows, whole=not (options.cases or failed))
+        PAGE.write_text(page, "utf-8")
     for name in failed:
         print(f"the case {name!r} failed", file=sys.stderr)
     return 1 if failed else 0
 
 
+def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(1)
+
+
 def _names() -> list[str]:
-    from benchmarks.cases import CASES  # noqa: PLC0415  # the process that only prints need not import the framework
+    from benchmarks.catalogue import CASES  # noqa: PLC0415  # the process that only prints need not import the framework
 
     return list(CASES)
 
@@ -85,7 +99,7 @@ def _arguments_of(options: argparse.Namespace) -> list[str]:
 
 
 def _measure(names: Sequence[str], *, quick: bool, repeats: int | None) -> list[Row]:
-    from benchmarks.cases import CASES  # noqa: PLC0415  # as above
+    from benchmarks.catalogue import CASES  # noqa: PLC0415  # as above
 
     scale = QUICK if quick else FULL
     if repeats is not None:

@@ -34,17 +34,32 @@ def cells(row: Row) -> tuple[str, ...]:
 
 def markdown(rows: Sequence[Row]) -> str:
     """The table in Markdown, its columns aligned so that it can be read in the source as well."""
-    lines = [HEADINGS, *(cells(row) for row in rows)]
+    return _aligned([cells(row) for row in rows])
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    lines = [HEADINGS, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
     out = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in lines]
     out.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(out) + "\n"
 
 
-def replaced(page: str, table: str) -> str:
-    """A page with what stands between its marks replaced. Raises ValueError if it has no marks."""
+def replaced(page: str, rows: Sequence[Row], *, whole: bool) -> str:
+    """A page with the table between its marks replaced; or, unless the rows are the ``whole`` of it, these rows of it.
+
+    Raises ValueError if it has no marks.
+    """
     before, found, rest = page.partition(BEGIN)
-    _, closed, after = rest.partition(END)
+    old, closed, after = rest.partition(END)
     if not found or not closed:
         raise ValueError(f"the page has no {BEGIN} ... {END}")
-    return f"{before}{BEGIN}\n{table}{END}{after}"
+    by_case = {} if whole else {line[0]: line for line in _lines(old)}
+    by_case |= {row.case: cells(row) for row in rows}
+    return f"{before}{BEGIN}\n{_aligned(list(by_case.values()))}{END}{after}"
+
+
+def _lines(table: str) -> list[tuple[str, ...]]:
+    """The cells of a table in Markdown, line by line, without its head."""
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    return [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in lines[2:]]

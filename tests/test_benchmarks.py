@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,10 @@ from benchmarks import apps, loops, table
 from benchmarks.drive import SLICE, Drive
 from benchmarks.measure import Row
 from benchmarks.run import Report
+from benchmarks.served.bare import OUT, BareLoop
+from benchmarks.served.house import House, endless
+from benchmarks.served.service import BenchmarkError
+from tailrace.runtime.scanning import scan
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = [
@@ -24,24 +29,37 @@ TARGETS = [
     "events of random keys",
     "peak memory",
     "harness",
+    "log, append: no header",
+    "log, append: a numbered origin header each",
+    "log, read: no header",
+    "log, read: a numbered origin header each",
+    "worker, exactly once",
+    "worker, beside a loop by hand",
+    "worker, 1 % of the events poison",
+    "two workers, by the wall",
+    "first new event committed",
+    "latency at 10,000 events/s, 99 of 100",
+    "replay",
+    "growth of a worker: 1,000 events",
+    "memory under a burst of 10 times the rate: peak",
 ]
 
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
-    """The printed table and the report of one quick run of everything."""
-    out = tmp_path_factory.mktemp("out")
+    """What was printed, the report, and the temporary folder, of one quick run of everything."""
+    out, temporary = tmp_path_factory.mktemp("out"), tmp_path_factory.mktemp("temporary")
     command = [sys.executable, "-m", "benchmarks.run", "--quick", "--out", str(out)]
     path = os.pathsep.join(filter(None, (str(ROOT / "framework"), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
-    )
+    environment = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout, msgspec.json.decode((out / "benchmarks-quick.json").read_bytes(), type=Report)
+    report = msgspec.json.decode((out / "benchmarks-quick.json").read_bytes(), type=Report)
+    return done.stdout, report, temporary
 
 
 def test_every_case_runs_and_each_line_of_the_table_is_whole(quick):
-    printed, report = quick
+    printed, report, _ = quick
     lines = printed.splitlines()
     assert len(lines) == len(report.rows) + 2
     assert {line.count("|") for line in lines} == {len(table.HEADINGS) + 1}
@@ -52,16 +70,52 @@ def test_every_case_runs_and_each_line_of_the_table_is_whole(quick):
 
 
 def test_every_target_is_in_the_table(quick):
-    _, report = quick
+    _, report, _ = quick
     with_target = [row.case for row in report.rows if row.target]
     for name in TARGETS:
         assert any(case.endswith(name) for case in with_target), name
 
 
 def test_a_quick_run_judges_nothing(quick):
-    _, report = quick
+    _, report, _ = quick
     assert report.quick
     assert all(row.met is None for row in report.rows)
+
+
+def test_nothing_is_left_of_what_was_started(quick):
+    _, _, temporary = quick
+    assert list(temporary.iterdir()) == []
+    assert [line for line in _command_lines() if str(temporary) in line] == []
+
+
+def _command_lines():
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                yield (entry / "cmdline").read_text(errors="replace")
+            except OSError:
+                continue  # it has ended meanwhile
+
+
+def test_the_loop_over_the_log_makes_the_outputs_of_the_worker():
+    with House(apps.counting) as house, house.start("benchmarks.apps:counting", 50) as service:
+        house.take(service, islice(endless(50), 2_000), "totals")
+        assert BareLoop(house.log, 50).run() == 2_000
+        by_worker, by_hand = (
+            [(one.key, one.value, one.timestamp_ms) for one in scan(house.log, topic, 0)]
+            for topic in ("totals", OUT)
+        )
+    assert len(by_hand) == 2_000
+    assert by_worker == by_hand
+
+
+def test_a_service_that_ends_is_not_waited_for():
+    with (
+        House(apps.counting) as house,
+        house.start("benchmarks.apps:no_such_app", 50) as service,
+        pytest.raises(BenchmarkError, match="no_such_app"),
+    ):
+        service.wait_for_partitions(1)
 
 
 def test_the_loop_by_hand_makes_the_outputs_of_the_task():
@@ -89,11 +143,20 @@ def test_merged_inputs_are_all_taken():
 
 
 def test_the_table_goes_between_the_marks_of_a_page():
-    text = table.markdown([Row(case="a", measured=123_456.0, unit="events/s", target="1 or more", met=True)])
-    page = table.replaced(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n", text)
+    rows = [Row(case="a", measured=123_456.0, unit="events/s", target="1 or more", met=True)]
+    page = table.replaced(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n", rows, whole=True)
     assert page.startswith("before\n")
     assert page.endswith("after\n")
     assert "| 123,000 events/s |" in page
     assert "old" not in page
     with pytest.raises(ValueError, match="has no"):
-        table.replaced("a page", text)
+        table.replaced("a page", rows, whole=True)
+
+
+def test_some_cases_replace_their_lines_of_the_table_only():
+    def rows(measured: float, *names: str) -> list[Row]:
+        return [Row(case=name, measured=measured, unit="events/s", note="of it") for name in names]
+
+    page = table.replaced(f"{table.BEGIN}\n{table.END}", rows(100, "a", "b"), whole=True)
+    page = table.replaced(page, rows(200_000, "b", "c"), whole=False)
+    assert page == table.replaced(page, [*rows(100, "a"), *rows(200_000, "b", "c")], whole=True)

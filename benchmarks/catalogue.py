@@ -1,0 +1,29 @@
+"""Every case by its name, in the order of the table."""
+
+from __future__ import annotations
+
+from benchmarks import cases, logs
+from benchmarks.cases import Case
+from benchmarks.served import growth, latency, memory, recovery, replaying, throughput
+
+CASES: dict[str, Case] = {
+    "core": cases.core,
+    "timer": cases.timer,
+    "two-inputs": cases.two_inputs,
+    "entry": cases.entry,
+    "durable": cases.durable,
+    "large": cases.large,
+    "growth": cases.growth,
+    "growth-timers": cases.growth_timers,
+    "tape": cases.tape,
+    "harness": cases.harness,
+    "log": logs.log,
+    "worker": throughput.worker,
+    "poison": throughput.poison,
+    "two-workers": throughput.two_workers,
+    "recovery": recovery.recovery,
+    "latency": latency.latency,
+    "replay": replaying.replaying,
+    "growth-served": growth.growth_served,
+    "burst": memory.burst,
+}
