@@ -1,0 +1,34 @@
+"""PyArrow, which comes without types: ``Any`` to both checkers, and what is done with it here is said in types again."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import types
+from pyspark.sql.pandas import types as pandas_types
+
+from tailrace.spark.columns import Column
+
+pa: Any = importlib.import_module("pyarrow")
+compute: Any = importlib.import_module("pyarrow.compute")
+
+
+def arrow_schema(schema: types.StructType) -> Any:
+    """The Arrow schema that Spark takes for a table: batches have to have exactly this one."""
+    to_arrow_schema: Any = getattr(pandas_types, "to_arrow_schema")  # noqa: B009  # it gives what has no type
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def batch(schema: Any, columns: Sequence[Column], values: Sequence[Sequence[Any]]) -> Any:
+    """A record batch of plain values, column by column.
+
+    Raises:
+        ArrowInvalid, OverflowError: A value does not fit the type of its column.
+    """
+    arrays = [
+        pa.array(column.values(given), type=one.type)
+        for column, given, one in zip(columns, values, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

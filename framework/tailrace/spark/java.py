@@ -1,0 +1,86 @@
+"""Whether the Java that Spark would start is one that it can run on; said before it tries, in a sentence.
+
+Spark 4 needs a JDK 17 or 21 with all its modules. A trimmed runtime starts, and fails much later with a stack trace: the
+module ``jdk.incubator.vector`` is the one that such a runtime lacks, and that Spark asks for by name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tailrace.core.errors import UnfitJavaError
+
+FIT = (17, 21)
+VECTOR = "jdk.incubator.vector"
+
+_MEND = f"Install a full JDK {FIT[0]} or {FIT[1]} (Debian: openjdk-17-jdk-headless), and set JAVA_HOME to its folder."
+_ANSWER_S = 30.0
+
+
+def check_java(environment: Mapping[str, str] | None = None) -> Path:
+    """The ``java`` that Spark will start, which is known to be fit: that of JAVA_HOME, or the first on the PATH.
+
+    Raises:
+        UnfitJavaError: There is none, it does not start, is of another version, or lacks modules.
+    """
+    environment = os.environ if environment is None else environment
+    java = _found(environment)
+    modules = _modules(java, environment)
+    version = modules.get("java.base")
+    if version is None:
+        raise UnfitJavaError(
+            "it does not list its modules, so it is older than 9", java=str(java), mend=_MEND
+        )
+    major = re.match(r"\d+", version)
+    if major is None or int(major[0]) not in FIT:
+        raise UnfitJavaError(f"it is Java {version}, and Spark needs 17 or 21", java=str(java), mend=_MEND)
+    if VECTOR not in modules:
+        raise UnfitJavaError(
+            f"it has no module {VECTOR}: it is a trimmed runtime, and Spark needs a full JDK",
+            java=str(java),
+            mend=_MEND,
+        )
+    return java
+
+
+def _found(environment: Mapping[str, str]) -> Path:
+    home = environment.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        if not java.is_file():
+            raise UnfitJavaError(f"JAVA_HOME is {home!r}, and there is no bin/java in it", mend=_MEND)
+        return java
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    if on_path is None:
+        raise UnfitJavaError("Spark needs Java, and there is none: JAVA_HOME is not set", mend=_MEND)
+    return Path(on_path)
+
+
+def _modules(java: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The modules of a Java by name, with their versions; empty if it does not know what a module is."""
+    try:
+        done = subprocess.run(  # noqa: S603 (it is the very program that Spark is about to start)
+            [str(java), "--list-modules"],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_ANSWER_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise UnfitJavaError(
+            f"it has not answered for {_ANSWER_S:.0f} s", java=str(java), mend=_MEND
+        ) from None
+    except OSError as error:
+        raise UnfitJavaError(f"it does not start: {error.strerror}", java=str(java), mend=_MEND) from None
+    found: dict[str, str] = {}
+    for line in done.stdout.decode(errors="replace").splitlines():
+        name, at, version = line.strip().partition("@")
+        if at:
+            found[name] = version.split()[0] if version.strip() else ""
+    return found

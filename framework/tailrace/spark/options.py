@@ -1,0 +1,160 @@
+"""The options of ``spark.read.format("tailrace")``: known ones only, each checked, refused with the mend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from difflib import get_close_matches
+
+import msgspec
+
+from tailrace.core.durations import to_ms
+from tailrace.core.errors import TailraceError, UsageError
+
+LOG, SNAPSHOT = "log", "snapshot"
+
+_READ = {
+    "log": "the folder of an event log",
+    "archive": "the URI of an archive of a log; together with log: one history",
+    "topic": "the topic",
+    "app": "module:attribute of the app that declares the topic; of a snapshot: that, or the app's name",
+    "schema": "module:Type of the events, where no app declares the topic",
+    "format": "json or msgpack, with schema",
+    "columns": "the columns that are wanted, with commas between",
+    "startingOffsets": "earliest, a number, or a number by partition as JSON",
+    "endingOffsets": "latest, a number, or a number by partition as JSON",
+    "startingTime": "an instant; records with this timestamp or a later one",
+    "endingTime": "an instant; records with an earlier timestamp",
+    "key": "one key",
+    "keys": "keys, as a JSON list",
+    "undecodable": "fail, or keep: what becomes of a record that cannot be decoded",
+    "recordsPerTask": "how many offsets one task of Spark reads",
+    "snapshot": "the URI under which snapshots lie",
+    "id": "which snapshot: its id, the beginning of it, a savepoint's name, or latest",
+    "actor": "the actor",
+    "field": "its MapState or ListState, which is a table of its own",
+    "table": "timers, messages, or state as it is stored",
+}
+_NAMES = {name.lower(): name for name in _READ}
+
+
+class Options:
+    """Options as Spark gives them: text, by names whose letters' case does not count.
+
+    Raises:
+        UsageError: One is not known.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given: dict[str, str] = {}
+        for name, value in given.items():
+            known = _NAMES.get(name.lower())
+            if known is None:
+                near = get_close_matches(name.lower(), _NAMES, n=1)
+                hint = f"Is {_NAMES[near[0]]!r} meant?" if near else f"There are: {', '.join(_READ)}."
+                raise UsageError(f'the format "tailrace" has no option {name!r}', mend=hint)
+            self._given[known] = value
+
+    def get(self, name: str) -> str | None:
+        """The text of an option, or None."""
+        return self._given.get(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._given
+
+    def required(self, name: str) -> str:
+        """The text of an option that has to be there."""
+        found = self._given.get(name)
+        if not found:
+            raise UsageError(
+                f"the option {name!r} is missing", mend=f'Write .option("{name}", ...): {_READ[name]}.'
+            )
+        return found
+
+    def one_of(self, name: str, *values: str) -> str:
+        """One of some words; the first where nothing is said."""
+        found = self._given.get(name, values[0])
+        if found not in values:
+            raise UsageError(f"{name} is {found!r}", mend=f"Write {' or '.join(values)}.")
+        return found
+
+    def refuse(self, *names: str, because: str) -> None:
+        """Refuse options that make no sense together with others."""
+        found = [name for name in names if name in self._given]
+        if found:
+            raise UsageError(f"the option {found[0]!r} makes no sense here: {because}", mend="Leave it out.")
+
+    def names(self, name: str) -> list[str]:
+        """Names with commas between."""
+        return [one.strip() for one in self._given.get(name, "").split(",") if one.strip()]
+
+    def count(self, name: str, default: int) -> int:
+        """A number of at least 1."""
+        text = self._given.get(name)
+        if text is None:
+            return default
+        if not (text.isascii() and text.isdecimal() and int(text) > 0):
+            raise UsageError(f"{name} is {text!r}", mend="Write a whole number of at least 1.")
+        return int(text)
+
+    def offsets(self, name: str, topic: str) -> int | dict[int, int] | None:
+        """An offset for all partitions, or one for each; None for the end that is named by a word."""
+        text = self._given.get(name, "").strip()
+        if text in ("", "earliest" if name == "startingOffsets" else "latest"):
+            return None
+        if text.isascii() and text.isdecimal():
+            return int(text)
+        try:
+            return _by_partition(text, topic)
+        except (msgspec.DecodeError, ValueError):
+            raise UsageError(
+                f"{name} is {text!r}",
+                mend=f'Write {_READ[name]}: {{"0": 17, "1": 23}}.',
+            ) from None
+
+    def instant_ms(self, name: str) -> int | None:
+        """An instant in milliseconds."""
+        text = self._given.get(name)
+        if text is None:
+            return None
+        if found := re.fullmatch(r"(-?\d+)ms", text.strip(), re.ASCII):
+            return int(found[1])
+        try:
+            if re.fullmatch(r"\d{4}-\d\d-\d\d", text.strip()):
+                day = date.fromisoformat(text.strip())
+                return to_ms(datetime(day.year, day.month, day.day, tzinfo=UTC))
+            return to_ms(datetime.fromisoformat(text.strip()))
+        except (ValueError, TailraceError):
+            raise UsageError(
+                f"{name} is {text!r}, which is no instant",
+                mend="Write 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
+            ) from None
+
+    def keys(self) -> list[str] | None:
+        """The keys that are named, each as text; None for all."""
+        if "key" in self._given and "keys" in self._given:
+            raise UsageError("both key and keys are given", mend="Keep one of them.")
+        if "key" in self._given:
+            return [self._given["key"]]
+        if "keys" not in self._given:
+            return None
+        try:
+            found = msgspec.json.decode(self._given["keys"], type=list[str | int | list[str | int]])
+        except msgspec.DecodeError as error:
+            raise UsageError(
+                f"keys is {self._given['keys']!r}: {error}", mend='Write a JSON list: ["N14228", "N24211"].'
+            ) from None
+        return [one if isinstance(one, str) else msgspec.json.encode(one).decode() for one in found]
+
+
+def _by_partition(text: str, topic: str) -> dict[int, int]:
+    """Also with the topic around it, as Spark's own source for Kafka has it: ``{"flights": {"0": 17}}``."""
+    found = msgspec.json.decode(text, type=dict[str, int | dict[str, int]])
+    inner = found.get(topic)
+    if len(found) == 1 and isinstance(inner, dict):
+        found = {**inner}
+    numbers = {int(number): offset for number, offset in found.items() if isinstance(offset, int)}
+    if len(numbers) != len(found) or any(one < 0 for pair in numbers.items() for one in pair):
+        raise ValueError(text)
+    return numbers

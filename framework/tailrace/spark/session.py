@@ -1,0 +1,123 @@
+"""A Spark session that Tailrace works in: the right Java, this very Python, nothing open to the network.
+
+A session of your own does as well: ``register(spark)`` is all that the data source needs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailrace.core.errors import MissingExtraError
+from tailrace.spark.java import check_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ATTEMPTS = 4
+"""How often a task is tried, here and on a cluster. Spark's own default for a local master is once."""
+
+
+def session(
+    master: str = "local[*]", *, name: str = "tailrace", config: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session of this process, started if there is none, with the data source ``tailrace`` registered.
+
+    ``config`` goes over what is set here. With a local master everything stays on the loopback. Workers run this
+    interpreter and find the modules that this process finds.
+
+    Raises:
+        MissingExtraError: PySpark is not installed.
+        UnfitJavaError: There is no Java that Spark can run on.
+    """
+    builder_of = _builder()
+    check_java()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_local(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = builder_of().appName(name).master(retrying(master))
+    for key, value in {**_settings(master), **(config or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``spark.read.format("tailrace")`` work in a session."""
+    from tailrace.spark.source import TailraceSource  # noqa: PLC0415 (PySpark is an extra)
+
+    # Without it PySpark refuses to read from any source that could prune.
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(TailraceSource)
+
+
+@contextmanager
+def running(
+    master: str = "local[*]", *, name: str = "tailrace", config: Mapping[str, str] | None = None
+) -> Generator[SparkSession]:
+    """A session for a while; at its end Spark is stopped, its Java process is gone, and so are the workers."""
+    spark = session(master, name=name, config=config)
+    try:
+        yield spark
+    finally:
+        end(spark)
+
+
+def end(spark: SparkSession) -> None:
+    """Stop Spark and wait for its Java process, which ``spark.stop()`` alone leaves behind."""
+    from pyspark import SparkContext  # noqa: PLC0415 (PySpark is an extra)
+
+    gateway = SparkContext._gateway
+    spark.stop()
+    if gateway is None:
+        return
+    process = getattr(gateway, "proc", None)
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    if process is not None:
+        process.stdin.close()  # the gateway ends when nobody can speak to it any more
+        process.wait()
+
+
+def is_local(master: str) -> bool:
+    """Whether a master runs on this machine alone."""
+    return master.startswith("local")
+
+
+def retrying(master: str) -> str:
+    """A local master that tries a task again, as a cluster does: ``local[2]`` is ``local[2,4]``."""
+    if master == "local":
+        return f"local[1,{ATTEMPTS}]"
+    found = re.fullmatch(r"local\[(\*|\d+)\]", master)
+    return master if found is None else f"local[{found[1]},{ATTEMPTS}]"
+
+
+def _settings(master: str) -> dict[str, str]:
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.task.maxFailures": str(ATTEMPTS),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+    }
+    if is_local(master):
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+    return settings
+
+
+def _builder() -> type[SparkSession.Builder]:
+    try:
+        from pyspark.sql import SparkSession  # noqa: PLC0415 (PySpark is an extra)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"Spark is not installed: {error}", mend="pip install tailrace[spark]"
+        ) from None
+    return SparkSession.Builder

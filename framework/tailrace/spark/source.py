@@ -1,0 +1,56 @@
+"""The PySpark data source ``tailrace``: what can be read, and from where, by the options.
+
+========================================  ==============================================================
+options                                   a table of
+========================================  ==============================================================
+``log``, ``topic``                        the records of a topic, as bytes
+``log``, ``topic``, ``app`` or ``schema`` its events, a column for each field
+``archive``, ``topic``, maybe ``log``     the same from an archive, and from the log what is not in it yet
+``snapshot``, ``app``, ``actor``          the instances of an actor, a row for each key
+``snapshot``, ..., ``field``              the entries of one of its MapStates or ListStates
+``snapshot``, ``app``, ``table=timers``   the pending timers
+========================================  ==============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from tailrace.core.errors import UsageError
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.spark.options import Options
+from tailrace.spark.topics import TopicReader, TopicTable
+
+
+class TailraceSource(DataSource):
+    """See the head of this file. Made by Spark, wherever it plans a query."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__({**options})
+        self._options = Options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``spark.read.format`` is given."""
+        return "tailrace"
+
+    def schema(self) -> StructType:
+        """The columns of the table."""
+        return self._table().schema()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads the columns of ``schema``."""
+        return TopicReader(self._table(), schema)
+
+    def _table(self) -> TopicTable:
+        options = self._options
+        if "log" not in options:
+            raise UsageError(
+                "it is not said what to read",
+                mend="Give log and topic, archive and topic, or snapshot and app.",
+            )
+        return TopicTable(options, partial(EmbeddedLog, options.required("log"), create=False))

@@ -1,0 +1,80 @@
+"""Types made again from their schemas: what decodes stored bytes where the code that wrote them is not at hand.
+
+A type that holds itself is left open: it is decoded as whatever is there. Limits of annotations are not checked again,
+since what was stored has passed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Literal, Union
+from uuid import UUID
+
+import msgspec
+
+from tailrace.core.values.type_schemas import FieldSchema, TypeSchema
+
+_PLAIN: dict[str, Any] = {
+    "None": None,
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+    "bytes": bytes,
+    "datetime": datetime,
+    "time": time,
+    "date": date,
+    "timedelta": timedelta,
+    "UUID": UUID,
+    "Decimal": Decimal,
+}
+
+# A type checker lets only what it can read itself stand in their brackets.
+_literal: Any = Literal
+_union: Any = Union
+
+
+def stored_type(schema: TypeSchema) -> Any:
+    """A type that decodes what was written as the one that the schema describes."""
+    if schema.kind in _PLAIN:
+        return _PLAIN[schema.kind]
+    match schema.kind:
+        case "enum" | "literal" if schema.values:
+            return _literal[schema.values]
+        case "list":
+            return list.__class_getitem__(stored_type(schema.of[0]))
+        case "tuple...":
+            return tuple.__class_getitem__((stored_type(schema.of[0]), ...))
+        case "tuple":
+            return tuple.__class_getitem__(tuple(map(stored_type, schema.of)))
+        case "namedtuple":
+            return tuple.__class_getitem__(tuple(stored_type(one.type) for one in schema.fields))
+        case "dict":
+            return dict.__class_getitem__(tuple(map(stored_type, schema.of)))
+        case "union":
+            return _union[tuple(_member(one) for one in schema.of)]
+        case "struct":
+            return stored_struct(schema.fields, schema)
+        case _:
+            return Any
+
+
+def stored_struct(fields: Sequence[FieldSchema], schema: TypeSchema | None = None) -> Any:
+    """A struct of these fields, each under its stored name; one that a row does not have is unset."""
+    given = schema or TypeSchema("struct")
+    named = [(f"field_{at}", one) for at, one in enumerate(fields)]
+    return msgspec.defstruct(
+        given.name if given.name.isidentifier() else "Stored",
+        [(attr, stored_type(one.type) | msgspec.UnsetType, msgspec.UNSET) for attr, one in named],
+        rename={attr: one.name for attr, one in named},
+        tag=given.tag,
+        tag_field=given.tag_field,
+        array_like=given.array_like,
+    )
+
+
+def _member(schema: TypeSchema) -> Any:
+    found = stored_type(schema)
+    return type(None) if found is None else found

@@ -1,0 +1,250 @@
+"""A topic as a table: a row for each record, between offsets and times, of some keys, with the columns that are asked for.
+
+Without a declaration the columns are those of Spark's own source for Kafka: ``topic``, ``partition``, ``offset``,
+``timestamp``, ``key``, ``value``, ``headers``. With one they are the fields of the event; the places and times have a ``_``
+before their names then, so that no field is in their way.
+
+What is left out is left unread: partitions without one of the keys that are asked for, offsets before and after. Keys
+and times of the rest are looked at before a value is decoded, and columns that nobody wants are not made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import datasource as ds
+from pyspark.sql import types
+
+from tailrace.core.errors import OffsetGoneError, UsageError
+from tailrace.core.records import InputRecord
+from tailrace.log.interface import Log, TopicPartition
+from tailrace.spark.bounds import Bounds, MetaColumns, Pushed, Range
+from tailrace.spark.columns import Column, struct_type
+from tailrace.spark.events import events_of
+from tailrace.spark.options import Options
+from tailrace.spark.records import ERROR, VALUE, Batches
+
+AT_ONCE = 10_000
+"""Records in a batch."""
+PER_TASK = 500_000
+"""Offsets that one task of Spark reads, unless it is said."""
+
+OpenLog = Callable[[], Log]
+_HEADERS = types.ArrayType(
+    types.StructType(
+        [types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())]
+    )
+)
+
+
+@dataclass(frozen=True)
+class Slice(ds.InputPartition):
+    """What one task of Spark reads: some offsets of a partition."""
+
+    partition: int
+    start: int
+    stop: int
+
+
+class TopicTable:
+    """A topic with its columns, by the options.
+
+    Raises:
+        TailraceError: An option is wrong, or what it names is not there.
+    """
+
+    def __init__(self, options: Options, open_log: OpenLog) -> None:
+        options.refuse("actor", "field", "table", "id", because="they belong to a snapshot, this is a log")
+        self.options = options
+        self.open_log = open_log
+        self.topic = options.required("topic")
+        self.events = events_of(options, self.topic)
+        self.keeps_undecodable = (
+            self.events is not None and options.one_of("undecodable", "fail", "keep") == "keep"
+        )
+        prefix = "" if self.events is None else "_"
+        self.names = MetaColumns(*(f"{prefix}{one}" for one in ("partition", "offset", "timestamp", "key")))
+        self.all_columns = self._all_columns(prefix)
+        self.columns = chosen(self.all_columns, options.names("columns"), "columns")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An app's decoders stay where they are: a worker makes its own.
+        return TopicTable, (self.options, self.open_log)
+
+    def schema(self) -> types.StructType:
+        """Of the columns that are asked for."""
+        return struct_type(self.columns)
+
+    def _all_columns(self, prefix: str) -> list[Column]:
+        key = Column("key", types.BinaryType()) if self.events is None else self.events.key
+        meta = [
+            Column(f"{prefix}topic", types.StringType()),
+            Column(f"{prefix}partition", types.IntegerType()),
+            Column(f"{prefix}offset", types.LongType()),
+            Column(f"{prefix}timestamp", types.TimestampType()),
+            key,
+        ]
+        headers = Column(f"{prefix}headers", _HEADERS)
+        if self.events is None:
+            return [*meta, Column("value", types.BinaryType()), headers]
+        kept = [Column(ERROR, types.StringType()), Column(VALUE, types.BinaryType())]
+        return [*self.events.columns, *meta, headers, *(kept if self.keeps_undecodable else ())]
+
+    def bounds(self) -> Bounds:
+        """What the options leave, offsets apart: these are per partition."""
+        options = self.options
+        start_ms, stop_ms = options.instant_ms("startingTime"), options.instant_ms("endingTime")
+        times_ms = Range()
+        if start_ms is not None:
+            times_ms &= Range(start=start_ms)
+        if stop_ms is not None:
+            times_ms &= Range(stop=stop_ms)
+        bounds = Bounds(times_ms=times_ms)
+        texts = options.keys()
+        if texts is None:
+            return bounds
+        return bounds.with_keys(
+            [text.encode() if self.events is None else self.events.key_of_text(text) for text in texts]
+        )
+
+    def encode_key(self, shown: Any) -> bytes:
+        """The bytes of a key as a row shows it."""
+        return bytes(shown) if self.events is None else self.events.encode_key(shown)
+
+
+def chosen(columns: Sequence[Column], names: Sequence[str], said: str) -> list[Column]:
+    """The columns of these names, in this order; all if none is named."""
+    known = {one.name: one for one in columns}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{said}: there is no column {name!r}", mend=f"There are {', '.join(known)}.")
+    return [known[name] for name in names] or list(columns)
+
+
+class TopicReader(ds.DataSourceReader):
+    """Reads a topic; see the head of this file. ``wanted`` is what a user's own schema asks for, or the table's."""
+
+    def __init__(self, table: TopicTable, wanted: types.StructType, bounds: Bounds | None = None) -> None:
+        self.table = table
+        self.wanted = wanted
+        self.columns = chosen(table.all_columns, wanted.names, "the schema")
+        for one, field in zip(self.columns, wanted, strict=True):
+            if one.type != field.dataType:
+                raise UsageError(
+                    f"the schema has {field.name!r} as {field.dataType.simpleString()}",
+                    mend=f"It is {one.type.simpleString()}; leave the schema out, or cast what is read.",
+                )
+        self.bounds = table.bounds() if bounds is None else bounds
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TopicReader, (self.table, self.wanted, self.bounds)
+
+    def pushFilters(self, filters: list[ds.Filter]) -> list[ds.Filter]:  # noqa: N802 (PySpark's name)
+        """Narrow what is read. All filters are given back: Spark applies them to what is left."""
+        pushed = Pushed(self.table.names, self.bounds, self.table.encode_key)
+        pushed.take(filters)
+        self.bounds = pushed.bounds
+        return filters
+
+    # --- planning
+
+    def partitions(self) -> list[ds.InputPartition]:
+        """A slice for each task of Spark."""
+        log = self.table.open_log()
+        try:
+            return [*self._slices(log)]
+        finally:
+            log.close()
+
+    def _slices(self, log: Log) -> Iterator[Slice]:
+        table, bounds = self.table, self.bounds
+        topic, count = table.topic, log.partitions(table.topic)
+        numbers = set(range(count)) if bounds.partitions is None else bounds.partitions & set(range(count))
+        if bounds.keys is not None and table.events is not None:
+            found = table.events.partitions_of(bounds.keys, count)
+            numbers = numbers if found is None else numbers & found
+        per_task = table.options.count("recordsPerTask", PER_TASK)
+        first = table.options.offsets("startingOffsets", topic)
+        last = table.options.offsets("endingOffsets", topic)
+        for name, given in (("startingOffsets", first), ("endingOffsets", last)):
+            unknown = sorted(set(given) - set(range(count))) if isinstance(given, dict) else []
+            if unknown:
+                raise UsageError(
+                    f"{name} names partition {unknown[0]} of {topic!r}", mend=f"It has 0 to {count - 1}."
+                )
+        for number in sorted(numbers):
+            kept = Range(log.start_offset(topic, number), log.end_offset(topic, number))
+            asked = Range(_of(first, number, kept.start), _of(last, number, kept.stop))
+            self._check(number, asked, kept)
+            span = asked & bounds.offsets
+            if bounds.times_ms.start > Range().start and span.start < span.stop:
+                span &= Range(start=log.offset_at(topic, number, bounds.times_ms.start))
+            for start in range(span.start, span.stop, per_task):
+                yield Slice(number, start, min(start + per_task, span.stop))
+
+    def _check(self, number: int, asked: Range, kept: Range) -> None:
+        """Offsets that were asked for by number have to be there: less would be read in silence otherwise."""
+        for offset, said in ((asked.start, "first"), (asked.stop, "last")):
+            if not kept.start <= offset <= kept.stop:
+                raise OffsetGoneError(
+                    f"the {said} offset that is asked for is not in the log, which holds {kept.start} to {kept.stop}",
+                    topic=self.table.topic,
+                    partition=number,
+                    offset=offset,
+                    mend="Ask for what is there; leave startingOffsets or endingOffsets out for all of it.",
+                )
+
+    # --- reading
+
+    def read(self, partition: ds.InputPartition) -> Iterator[Any]:
+        """The record batches of a slice."""
+        if not isinstance(partition, Slice):
+            return  # nothing is left to read: Spark makes one partition of its own
+        log = self.table.open_log()
+        try:
+            table = self.table
+            make = Batches(
+                TopicPartition(table.topic, partition.partition),
+                self.columns,
+                table.events,
+                keeps_undecodable=table.keeps_undecodable,
+            )
+            for records in self._fetched(log, partition):
+                if found := self._kept(records):
+                    yield make.batch(found)
+        finally:
+            log.close()
+
+    def _fetched(self, log: Log, one: Slice) -> Iterator[list[InputRecord]]:
+        place, position = TopicPartition(self.table.topic, one.partition), one.start
+        reader = log.reader({place: position})
+        try:
+            while position < one.stop:
+                fetch = reader.fetch(*place, min(AT_ONCE, one.stop - position))
+                records = fetch.records
+                while records and records[-1].offset >= one.stop:
+                    records.pop()
+                yield records
+                if fetch.next_offset == position:
+                    return  # the rest is hidden by a transaction that is open
+                position = fetch.next_offset
+        finally:
+            reader.close()
+
+    def _kept(self, records: list[InputRecord]) -> list[InputRecord]:
+        bounds = self.bounds
+        if bounds.keys is not None:
+            keys = bounds.keys
+            records = [one for one in records if one.key in keys]
+        if not bounds.times_ms.is_all:
+            start, stop = bounds.times_ms.start, bounds.times_ms.stop
+            records = [one for one in records if start <= one.timestamp_ms < stop]
+        return records
+
+
+def _of(given: int | Mapping[int, int] | None, number: int, default: int) -> int:
+    if given is None:
+        return default
+    return given if isinstance(given, int) else given.get(number, default)

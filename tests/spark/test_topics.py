@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, timedelta
+
+import msgspec
+import pytest
+from pyspark.sql import datasource as ds
+from pyspark.sql import functions as F  # noqa: N812 (the name that PySpark's users know)
+
+from tailrace.core.errors import (
+    BadRecordError,
+    LogUnavailableError,
+    OffsetGoneError,
+    UnknownTopicError,
+    UsageError,
+)
+from tailrace.core.records import Output
+from tailrace.core.values.partitioner import partition_of
+from tailrace.log.embedded import EmbeddedLog
+from tests.spark import travel
+from tests.spark.reading import answer
+
+APP = "tests.spark.travel:app"
+COUNT = 400
+BAD = Output("trips", b"N100", b'{"tail": "N100", "at": 17}', 0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("log")
+    travel.filled(path, COUNT).close()
+    return path
+
+
+def read(spark, **options):
+    return spark.read.format("tailrace").options(**options).load()
+
+
+def test_every_record_is_a_row_of_bytes_with_its_place(spark, folder):
+    frame = read(spark, log=folder, topic="trips")
+    assert frame.columns == ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
+    rows = frame.collect()
+    assert len(rows) == len({(row.partition, row.offset) for row in rows}) == COUNT
+    expected = {travel.ms(one.at): one for one in map(travel.trip, range(COUNT))}
+    for row in rows:
+        found = expected[travel.ms(row.timestamp.replace(tzinfo=UTC))]
+        assert row.key == found.tail.encode()
+        assert travel.trips.decode(bytes(row.value)) == found
+        assert row.partition == partition_of(bytes(row.key), 4)
+        assert row.headers == [("from", b"\0test")]
+
+
+def test_events_are_columns_of_their_types(spark, folder):
+    frame = read(spark, log=folder, topic="trips", app=APP)
+    assert dict(frame.dtypes) == {
+        "tail": "string",
+        "at": "timestamp",
+        "miles": "bigint",
+        "cabin": "string",
+        "price": "string",
+        "delay": "interval day to second",
+        "seats": "array<struct<row:bigint,letter:string>>",
+        "meals": "map<string,bigint>",
+        "note": "string",
+        "_topic": "string",
+        "_partition": "int",
+        "_offset": "bigint",
+        "_timestamp": "timestamp",
+        "_key": "string",
+        "_headers": "array<struct<key:string,value:binary>>",
+    }
+    for row in frame.where(F.col("miles") < 20).collect():
+        one = travel.trip(row.miles)
+        assert (row.tail, row.at.replace(tzinfo=UTC), row.cabin) == (one.tail, one.at, one.cabin.value)
+        assert (row.price, row.delay, row.note) == (str(one.price), one.delay, one.note)
+        assert [(seat.row, seat.letter) for seat in row.seats] == [
+            (seat.row, seat.letter) for seat in one.seats
+        ]
+        assert (row.meals, row._key) == (one.meals, one.tail)
+    total = frame.groupBy("cabin").agg(F.sum("miles").alias("miles")).orderBy("cabin").collect()
+    assert {row.cabin: row.miles for row in total} == {
+        "eco": sum(number for number in range(COUNT) if number % 3),
+        "first": sum(range(0, COUNT, 3)),
+    }
+
+
+def test_spark_gives_the_same_rows_whatever_is_left_unread(spark, folder):
+    frame = read(
+        spark, log=folder, topic="trips", app=APP, columns="miles,_key,_timestamp,_offset,_partition"
+    )
+    noon = travel.DAY + timedelta(hours=2, microseconds=700)
+    asked = (
+        (F.col("_key") == "N107") & (F.col("_timestamp") >= F.lit(noon)) & (F.col("_offset") < 60),
+        F.col("_partition").isin(1, 3) & (F.col("_timestamp") < F.lit(noon)),
+    )
+    kept = frame.collect()
+    for condition in asked:
+        frame.createOrReplaceTempView("trips")
+        found = {row.miles for row in frame.where(condition).collect()}
+        assert found
+        ours = spark.createDataFrame(kept, frame.schema).where(condition)
+        assert found == {row.miles for row in ours.collect()}
+
+
+def test_offsets_that_are_not_asked_for_are_not_read(folder):
+    found = answer(
+        log=folder, topic="trips", startingOffsets='{"0": 3, "1": 5}', endingOffsets='{"trips": {"0": 7}}'
+    )
+    log = EmbeddedLog(folder)
+    ends = [log.end_offset("trips", number) for number in range(4)]
+    assert found.read == Counter({0: 4, 1: ends[1] - 5, 2: ends[2], 3: ends[3]})
+    pushed = answer(
+        ds.EqualTo(("partition",), 2),
+        ds.GreaterThan(("offset",), 10),
+        ds.LessThanOrEqual(("offset",), 12),
+        log=folder,
+        topic="trips",
+    )
+    assert pushed.read == Counter({2: 3})
+    assert {(row["partition"], row["offset"]) for row in pushed.rows} >= {(2, 11), (2, 12)}
+
+
+def test_partitions_without_a_key_that_is_asked_for_are_not_read(folder):
+    tails = ["N103", "N111"]
+    numbers = {partition_of(tail.encode(), 4) for tail in tails}
+    assert len(numbers) < 4
+    for found in (
+        answer(log=folder, topic="trips", app=APP, keys=msgspec.json.encode(tails).decode()),
+        answer(ds.In(("_key",), tuple(tails)), log=folder, topic="trips", app=APP),
+    ):
+        assert set(found.read) == numbers
+        expected = [number for number in range(COUNT) if travel.trip(number).tail in tails]
+        assert sorted(row["miles"] for row in found.rows) == expected
+
+
+def test_without_a_declaration_every_partition_is_searched_for_a_key(folder):
+    found = answer(log=folder, topic="trips", key="N103")
+    assert sum(found.read.values()) == COUNT
+    assert {row["key"] for row in found.rows} == {b"N103"}
+
+
+def test_records_before_a_time_are_not_read_and_those_after_it_are_not_kept(folder):
+    start, stop = travel.DAY + timedelta(minutes=300), travel.DAY + timedelta(minutes=310)
+    options = {"log": folder, "topic": "trips", "app": APP}
+    found = answer(startingTime=start.isoformat(), endingTime=stop.isoformat(), **options)
+    assert sorted(row["miles"] for row in found.rows) == list(range(300, 310))
+    assert sum(found.read.values()) == 100
+    pushed = answer(
+        ds.GreaterThanOrEqual(("_timestamp",), start), ds.LessThan(("_timestamp",), stop), **options
+    )
+    assert {*range(300, 310)} <= {row["miles"] for row in pushed.rows} <= {*range(300, 311)}
+    assert pushed.read == found.read
+
+
+def test_columns_that_nobody_wants_are_not_made_nor_values_decoded(tmp_path):
+    travel.filled(tmp_path, 5, more=(BAD,)).close()
+    options = {"log": tmp_path, "topic": "trips", "app": APP}
+    found = answer(columns="_key,_offset", **options)
+    assert len(found.rows) == 6
+    assert set(found.rows[0]) == {"_key", "_offset"}
+    with pytest.raises(BadRecordError):
+        answer(columns="_key,miles", **options)
+
+
+def test_a_schema_of_the_user_chooses_columns(spark, folder):
+    options = {"log": folder, "topic": "trips", "app": APP}
+    frame = spark.read.format("tailrace").options(**options).schema("miles bigint, tail string").load()
+    assert frame.columns == ["miles", "tail"]
+    assert frame.count() == COUNT
+    for schema, said in (("speed bigint", "no column 'speed'"), ("miles string", "It is bigint")):
+        with pytest.raises(Exception, match=said):
+            spark.read.format("tailrace").options(**options).schema(schema).load().collect()
+
+
+def test_a_long_partition_is_shared_out_among_tasks(folder):
+    whole, shared = (answer(log=folder, topic="trips", **more) for more in ({}, {"recordsPerTask": 25}))
+    assert shared.tasks > whole.tasks == 4
+    assert shared.read == whole.read
+    assert shared.rows == whole.rows
+
+
+def test_an_event_that_cannot_be_decoded_is_named_or_kept_with_its_reason(tmp_path):
+    travel.filled(tmp_path, 8, more=(BAD,)).close()
+    options = {"log": tmp_path, "topic": "trips", "app": APP}
+    with pytest.raises(
+        BadRecordError, match=r"cannot be decoded.*'trips', partition \d, offset \d+, key b'N100'"
+    ):
+        answer(**options)
+    found = answer(undecodable="keep", **options)
+    bad = [row for row in found.rows if row["_error"] is not None]
+    assert len(found.rows) == 9
+    assert [row["_value"] for row in bad] == [BAD.value]
+    assert "at" in bad[0]["_error"]
+    assert bad[0]["miles"] is None
+
+
+def test_a_deletion_is_a_row_without_fields(tmp_path):
+    travel.filled(tmp_path, 0, more=(Output("trips", b"N100", None, 5),)).close()
+    (row,) = answer(log=tmp_path, topic="trips", app=APP).rows
+    assert row["_key"] == "N100"
+    assert row["tail"] is None
+
+
+def test_a_number_too_large_for_its_column_is_named(tmp_path):
+    huge = msgspec.structs.replace(travel.trip(1), miles=1 << 63)
+    travel.filled(tmp_path, 3, more=(travel.output(travel.trips, huge, 1),)).close()
+    with pytest.raises(BadRecordError, match=r"'miles' does not fit a column of type bigint.*offset \d"):
+        answer(log=tmp_path, topic="trips", app=APP)
+
+
+def test_events_of_several_types_share_a_table(tmp_path):
+    events = [travel.Left("N100", 3), travel.Landed("N101", "B7")]
+    travel.filled(tmp_path, 0, more=tuple(travel.output(travel.moves, one, 0) for one in events)).close()
+    found = answer(log=tmp_path, topic="moves", app=APP, columns="_type,tail,gate")
+    assert sorted(found.rows, key=lambda row: row["tail"]) == [
+        {"_type": "Left", "tail": "N100", "gate": "3"},
+        {"_type": "Landed", "tail": "N101", "gate": '"B7"'},
+    ]
+
+
+def test_events_are_read_by_a_type_alone(folder):
+    found = answer(log=folder, topic="trips", schema="tests.spark.travel:Trip", columns="miles,_key")
+    assert {row["miles"]: row["_key"] for row in found.rows} == {
+        number: travel.trip(number).tail.encode() for number in range(COUNT)
+    }
+
+
+def test_an_empty_answer_has_no_tasks_and_no_rows(spark, folder):
+    found = answer(ds.EqualTo(("partition",), 9), log=folder, topic="trips")
+    assert (found.rows, found.tasks, found.read) == ([], 0, Counter())
+    assert (
+        read(spark, log=folder, topic="trips", columns="offset,partition").where("partition = 9").count() == 0
+    )
+
+
+def test_a_log_that_a_service_writes_to_is_read_up_to_where_it_stood(tmp_path):
+    log = travel.filled(tmp_path, 10)
+    writer = log.writer("another")
+    writer.append([travel.output(travel.trips, travel.trip(10), 0)])
+    assert len(answer(log=tmp_path, topic="trips").rows) == 10
+    writer.commit()
+    assert len(answer(log=tmp_path, topic="trips").rows) == 11
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({}, UsageError, "Give log and topic"),
+        ({"log": "LOG"}, UsageError, "'topic' is missing"),
+        ({"log": "LOG", "topic": "trips", "startingOfsets": "3"}, UsageError, "Is 'startingOffsets' meant"),
+        (
+            {"log": "LOG", "topic": "trips", "startingOffsets": "latest"},
+            UsageError,
+            "startingOffsets is 'latest'",
+        ),
+        ({"log": "LOG", "topic": "trips", "endingOffsets": '{"0": -1}'}, UsageError, "number by partition"),
+        ({"log": "LOG", "topic": "trips", "endingOffsets": '{"7": 1}'}, UsageError, "partition 7.*0 to 3"),
+        ({"log": "LOG", "topic": "trips", "endingOffsets": "999999"}, OffsetGoneError, "which holds 0 to"),
+        ({"log": "LOG", "topic": "trips", "startingTime": "noon"}, UsageError, "no instant"),
+        ({"log": "LOG", "topic": "trips", "startingTime": "2013-01-01T00:00"}, UsageError, "no instant"),
+        ({"log": "LOG", "topic": "trips", "columns": "ofset"}, UsageError, "There are topic, partition"),
+        ({"log": "LOG", "topic": "trips", "undecodable": "keep"}, UsageError, "read as bytes"),
+        ({"log": "LOG", "topic": "trips", "app": APP, "undecodable": "drop"}, UsageError, "fail or keep"),
+        ({"log": "LOG", "topic": "trips", "recordsPerTask": "0"}, UsageError, "at least 1"),
+        ({"log": "LOG", "topic": "trips", "actor": "Plane"}, UsageError, "belong to a snapshot"),
+        ({"log": "LOG", "topic": "trips", "key": "a", "keys": "[]"}, UsageError, "Keep one"),
+        ({"log": "LOG", "topic": "trips", "keys": "N100"}, UsageError, "JSON list"),
+        ({"log": "LOG", "topic": "trips", "schema": "tests.spark.travel:Nobody"}, UsageError, "Nobody"),
+        ({"log": "LOG", "topic": "tripz"}, UnknownTopicError, "tripz"),
+        ({"log": "LOG", "topic": "tripz", "app": APP}, UnknownTopicError, "declares moves, trips"),
+        ({"log": "LOG/nothing", "topic": "trips"}, LogUnavailableError, "there is no log"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused_with_the_mend(folder, options, error, said):
+    given = {name: value.replace("LOG", str(folder)) for name, value in options.items()}
+    with pytest.raises(error, match=said):
+        answer(**given)
+
+
+def test_what_spark_says_of_a_wrong_option_has_our_sentence_in_it(spark, folder):
+    with pytest.raises(Exception, match="Is 'topic' meant"):
+        read(spark, log=folder, topick="trips")
