@@ -1,4 +1,7 @@
-"""From ``package.module:app`` to the app: what every command and every worker process begins with."""
+"""From ``package.module:app`` to the app: what every command and every worker process begins with.
+
+``package.module:app@other`` is the same app under another name: it runs beside the first, with a state of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,18 @@ def find_app(reference: str) -> App:
 
     Raises:
         UnknownAppError: There is no such module or attribute, or it is no app; or the module fails when imported.
-        DefinitionError: The app, or another declaration in its module, makes no sense.
+        DefinitionError: The app, its other name, or another declaration in its module, makes no sense.
     """
-    name, colon, attribute = reference.partition(":")
-    if not colon or not all(part.isidentifier() for part in (*name.split("."), *attribute.split("."))):
+    place, at, other = reference.partition("@")
+    name, colon, attribute = place.partition(":")
+    if (
+        (at and not other)
+        or not colon
+        or not all(part.isidentifier() for part in (*name.split("."), *attribute.split(".")))
+    ):
         raise UnknownAppError(
             f"{reference!r} names no app",
-            mend="Write the module and the app in it: package.module:app.",
+            mend="Write the module and the app in it: package.module:app, or package.module:app@other-name.",
         )
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
@@ -38,7 +46,7 @@ def find_app(reference: str) -> App:
         raise UnknownAppError(
             f"{reference!r} is of type {type(found).__name__}, and no app", mend=_apps_of(module, name)
         )
-    return found
+    return found.renamed(other) if at else found
 
 
 def _import(name: str) -> ModuleType:

@@ -80,7 +80,8 @@ class Worker:
 
     ``open_state`` gives the store of a partition. ``check_owned`` raises ``FencedError`` if one of the partitions has
     another owner by now; without it nobody else is expected to take one over. With ``bounded`` it commits as soon as there is nothing to read.
-    With ``change_inputs`` an app may begin or cease to read a topic.
+    With ``change_inputs`` an app may begin or cease to read a topic. ``begin`` is called with each task that is owned, and
+    its store, before it is restored: it may bring both to where the task is to start.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Worker:
         bounded: bool = False,
         change_inputs: bool = False,
         check_owned: Callable[[], None] | None = None,
+        begin: Callable[[int, Store], None] | None = None,
     ) -> None:
         self.plan = plan
         self.log = log
@@ -108,6 +110,7 @@ class Worker:
         self._change_inputs = change_inputs
         self._open_state = open_state
         self._check_owned = check_owned or (lambda: None)
+        self._begin = begin
         self._reader = WatchedReader(log.reader({}))
         self._slots = [_Slot(number, _FEWEST) for number in sorted(numbers)]
         self._records = self._turns = self._vain = 0
@@ -256,6 +259,8 @@ class Worker:
             on_committed=slot.on_committed,
         )
         try:
+            if self._begin is not None:
+                self._begin(slot.number, store)
             partition.restore()
             if not self._change_inputs:
                 check_inputs(self.plan, slot.number, store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from types import UnionType
@@ -72,6 +73,16 @@ class App:
 
     def __repr__(self) -> str:
         return f"<app {self.name!r}>"
+
+    def renamed(self, name: str) -> App:
+        """The same declarations as another app: it has its own state, tape and position, and reads the same topics.
+
+        What it emits goes to the same topics too, marked as its own. Raises DefinitionError if the name is no name.
+        """
+        legal_name(name, "an app", limit=120)
+        other = copy.copy(self)
+        other.name, other._plan = name, None
+        return other
 
     # --- topics and streams ---
 

@@ -1,0 +1,256 @@
+"""``tailrace snapshot``: state as tables, taken from a service that runs or stands still."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from tailrace.cli.arguments import DurationType, json_option, log_option, opened, piped, table
+from tailrace.cli.showing import instant
+from tailrace.core.engine import tape
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.logs import CLEAR_LINE
+from tailrace.runtime.snapshotting import TakingOptions, TakingStatus, take_snapshot
+from tailrace.state.snapshots import Manifest, Snapshot, Snapshots
+
+_EVERY_S = 0.2
+_DIFFERENT = 1
+
+_at = click.option(
+    "--at",
+    "uri",
+    required=True,
+    metavar="URI",
+    help="Where snapshots lie: a folder, file://…, s3://bucket/prefix.",
+)
+_which = click.argument("which", default="latest", metavar="[ID|NAME|latest]")
+_app = click.argument("app")
+
+
+@click.group
+def snapshot() -> None:
+    """Take, list, look at, verify and delete snapshots of an app's state."""
+
+
+@snapshot.command
+@_app
+@log_option
+@_at
+@click.option("--name", help="Make it a savepoint: it is found by this name, and never deleted by --keep.")
+@click.option(
+    "--incremental",
+    is_flag=True,
+    help="Only what has changed since the latest one, where that can be built upon.",
+)
+@click.option("--automatic", is_flag=True, help="One of many, of which --keep leaves the newest.")
+@click.option("--keep", type=click.IntRange(1), help="Afterwards delete automatic ones but the newest N.")
+@json_option
+def create(
+    *,
+    app: str,
+    folder: Path,
+    uri: str,
+    name: str | None,
+    incremental: bool,
+    automatic: bool,
+    keep: int | None,
+    as_json: bool,
+) -> None:
+    """Take a snapshot of APP as of the last commit in the log. The service may run; it is not stopped."""
+    plan = find_app(app).plan()
+    snapshots = Snapshots(uri, plan.app)
+    begun_s = time.perf_counter()
+    with opened(folder) as log:
+        options = TakingOptions(name=name, automatic=automatic, incremental=incremental)
+        made = take_snapshot(plan, log, snapshots, options, tell=_progress())
+    gone = [] if keep is None else snapshots.keep(keep)
+    with piped():
+        if as_json:
+            click.echo(msgspec.json.encode({**_as_dict(made), "deleted": gone}))
+            return
+        click.echo(
+            f"snapshot {made.id}: {_count(made):,} rows, {_size(made) / 1e6:,.1f} MB, {made.kind}, "
+            f"in {time.perf_counter() - begun_s:.1f} s"
+        )
+        for each in gone:
+            click.echo(f"deleted {each}")
+
+
+@snapshot.command("list")
+@_app
+@_at
+@json_option
+def list_(*, app: str, uri: str, as_json: bool) -> None:
+    """List the snapshots of APP, given as package.module:app or by its name alone; the newest last."""
+    found = Snapshots(uri, _name_of(app)).list()
+    with piped():
+        if as_json:
+            for each in found:
+                click.echo(msgspec.json.encode(_as_dict(each)))
+            return
+        lines: list[tuple[object, ...]] = [
+            (
+                each.id,
+                each.name or ("automatic" if each.automatic else "-"),
+                instant(each.created_ms),
+                each.source,
+                each.kind,
+                _count(each),
+                round(_size(each) / 1e6, 1),
+            )
+            for each in found
+        ]
+        click.echo(table(lines, ("id", "name", "created", "from", "kind", "rows", "MB")))
+
+
+@snapshot.command
+@_app
+@_which
+@_at
+@json_option
+def show(*, app: str, which: str, uri: str, as_json: bool) -> None:
+    """Show where a snapshot stands: per partition its offsets, watermark, counts and files."""
+    found = Snapshots(uri, _name_of(app)).open(which)
+    manifest = found.manifest
+    with piped():
+        if as_json:
+            click.echo(
+                msgspec.json.encode({**_as_dict(manifest), "tasks": [*map(_task_as_dict, manifest.tasks)]})
+            )
+            return
+        for line in _shown(found):
+            click.echo(line)
+
+
+@snapshot.command
+@_app
+@_which
+@_at
+def verify(*, app: str, which: str, uri: str) -> None:
+    """Read every file of a snapshot and hold it against the manifest; exit 1 if anything is wrong."""
+    found = Snapshots(uri, _name_of(app)).open(which)
+    problems = found.verify()
+    for each in problems:
+        click.echo(f"{each.snapshot} {each.file}: {each.what}", err=True)
+    if problems:
+        sys.exit(_DIFFERENT)
+    files = sum(len(task.files) for one in found.chain for task in one.tasks)
+    click.echo(f"snapshot {found.manifest.id}: {files} files, all as they were written")
+
+
+@snapshot.command
+@_app
+@click.argument("ids", nargs=-1, metavar="ID...")
+@_at
+@click.option("--dependants", is_flag=True, help="With the incremental ones that build upon it.")
+@click.option("--keep", type=click.IntRange(1), help="Automatic ones but the newest N.")
+@click.option(
+    "--leftovers",
+    type=DurationType(),
+    metavar="AGE",
+    help="What attempts left behind that were not published, if it is older than this, such as 1d.",
+)
+def delete(
+    *, app: str, ids: tuple[str, ...], uri: str, dependants: bool, keep: int | None, leftovers: int | None
+) -> None:
+    """Delete snapshots by id or savepoint name, by number, or what unfinished ones left behind."""
+    if not ids and keep is None and leftovers is None:
+        raise click.UsageError("Say what to delete: an ID, --keep N or --leftovers AGE.")
+    snapshots = Snapshots(uri, _name_of(app))
+    gone: list[str] = []
+    for each in ids:
+        gone += snapshots.delete(snapshots.open(each).manifest.id, dependants=dependants)
+    if keep is not None:
+        gone += snapshots.keep(keep)
+    if leftovers is not None:
+        gone += snapshots.sweep(leftovers / 1_000)
+    with piped():
+        for each in gone:
+            click.echo(f"deleted {each}")
+        if not gone:
+            click.echo("nothing to delete")
+
+
+# --- what is shown
+
+
+def _name_of(app: str) -> str:
+    """The name of an app, from a reference to its code or as it is: a snapshot can be looked at without the code."""
+    return find_app(app).name if ":" in app else app
+
+
+def _shown(found: Snapshot) -> list[str]:
+    manifest = found.manifest
+    lines = [
+        f"snapshot    {manifest.id}{f' ({manifest.name})' if manifest.name else ''}",
+        f"app         {manifest.app}, version {manifest.version}, {manifest.partitions} partitions",
+        f"created     {instant(manifest.created_ms)}",
+        f"from        {manifest.source}, {manifest.kind}{f' upon {manifest.parent}' if manifest.parent else ''}",
+        f"made under  {', '.join(f'{name} {value}' for name, value in sorted(manifest.environment.items()) if value)}",
+        f"holds       {_count(manifest):,} rows in {_size(manifest) / 1e6:,.1f} MB",
+    ]
+    lines += [f"note        {note}" for note in manifest.notes]
+    for task in manifest.tasks:
+        lines.append("")
+        if not task.cut:
+            lines.append(f"partition {task.partition}: had not begun")
+            continue
+        cut = tape.decode_cut(task.cut)
+        totals = cut.totals
+        lines.append(
+            f"partition {task.partition}: watermark {instant(cut.watermark) if cut.watermark > -(1 << 61) else '-'}, "
+            f"{totals.records:,} records, {totals.fired:,} timers fired, {totals.outputs:,} outputs, "
+            f"{totals.late:,} late, {totals.refused + totals.failed:,} bad, commit {cut.tape - 1:,}"
+        )
+        lines += [f"  goes on at {name} {position:,}" for name, position in cut.positions.items()]
+        lines += [f"  {file.rows:>10,} rows  {file.bytes:>12,} bytes  {file.name}" for file in task.files]
+    return lines
+
+
+def _as_dict(manifest: Manifest) -> dict[str, Any]:
+    shown = msgspec.to_builtins(manifest)
+    for inner in ("tasks", "ends", "checksum"):
+        del shown[inner]
+    return {**shown, "rows": _count(manifest), "bytes": _size(manifest)}
+
+
+def _task_as_dict(task: Any) -> dict[str, Any]:
+    cut = msgspec.to_builtins(tape.decode_cut(task.cut)) if task.cut else None
+    named = dict(zip(tape.Cut.__struct_fields__, cut, strict=False)) if cut is not None else None
+    return {
+        "partition": task.partition,
+        "cut": named,
+        "files": [msgspec.to_builtins(one) for one in task.files],
+    }
+
+
+def _count(manifest: Manifest) -> int:
+    return sum(
+        file.rows for task in manifest.tasks for file in task.files if file.table in ("state", "timers")
+    )
+
+
+def _size(manifest: Manifest) -> int:
+    return sum(file.bytes for task in manifest.tasks for file in task.files)
+
+
+def _progress() -> Any:
+    """Says on a terminal how far it has come."""
+    if not sys.stderr.isatty():
+        return None
+    told_s = time.monotonic()
+
+    def tell(status: TakingStatus) -> None:
+        nonlocal told_s
+        now_s = time.monotonic()
+        if now_s - told_s >= _EVERY_S:
+            told_s = now_s
+            said = f"partition {status.partition + 1} of {status.partitions}, {status.rows:,} rows read"
+            click.echo(f"{CLEAR_LINE}{said}", nl=False, err=True)
+
+    return tell

@@ -1,0 +1,316 @@
+"""Starting a task from a snapshot: the state is brought to where the snapshot stands, and goes on from there.
+
+Theory. The log stays the truth. A snapshot is either a part of the task's own history, and then it only spares reading
+the changelog from its beginning; or it is not, and then starting from it is an event of that history: it is *committed*.
+
+    the changelog has        and the snapshot is                     then
+    no cut                   anything that fits the app              the task is seeded with it
+    a cut that began so      this one, or another and no replacing   nothing: it was done before
+    a cut                    of this history, at the cut or before   an empty store is filled; the changelog does the rest
+    a cut                    of another history, or edited           refused, unless it is to replace the state, and stands
+                                                                     at the same position of every input: then it is seeded
+
+To *seed* is one transaction of the task's own id, which fences whoever had it: the rows of the snapshot and deletions of
+all others, the messages that were under way, the cut, the input offsets, and a tape record that names the snapshot as the
+*base* of what follows. So a restore, a replay and the next snapshot need nothing but the log and that snapshot, and a
+crash leaves all of it or none. Who starts the task again with the same order finds the snapshot's id in the cut.
+
+Counts, watermarks, lineage and timers are those of the snapshot. Under another name of the app its outputs are those of
+another writer, beside what the old one writes. A state that is replaced goes on numbering outputs where the log left off.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError
+from tailrace.core.records import InputRecord, Output
+from tailrace.core.storage import Store
+from tailrace.log.interface import Log, TopicPartition, Writer
+from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.history import History
+from tailrace.runtime.restore import FORMAT, StoreCut, decode_store_cut
+from tailrace.state.snapshots import Snapshot, Snapshots, TaskEntry
+
+_log = logging.getLogger("tailrace.starting")
+
+_BATCH = 20_000
+_UNFINISHED = -1
+"""Changelog position of a store that is being filled: who finds it there empties it first. See ``restore``."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What an app is started from. ``place`` is what the tape names it by: enough to open it again."""
+
+    snapshot: Snapshot
+    place: str
+    replace: bool = False
+    """Put it in place of a state with another history."""
+    timezones: str = ""
+    """The version of the time zone data here, for the tape."""
+
+
+def open_start(reference: str, app: str, *, replace: bool = False) -> Start:
+    """What ``URI`` or ``URI#snapshot`` names: a snapshot of ``app``, by id or name, the latest if none is said.
+
+    Raises:
+        SnapshotError: There is none, or it is damaged.
+    """
+    uri, _, which = reference.partition("#")
+    found = Snapshots(uri, app).open(which or "latest")
+    return Start(found, uri, replace=replace, timezones=timezones_version())
+
+
+def start_from(plan: Plan, number: int, log: Log, store: Store, start: Start, now_ms: int) -> str:
+    """Bring task ``number`` to where the snapshot stands, or find that it has been there; says what was done.
+
+    The task must be owned: whoever holds its id is fenced if it is seeded. ``Restore.run`` comes next, as ever.
+
+    Raises:
+        SnapshotMismatchError: It does not fit the app, its history, or this log.
+        SnapshotError: It is damaged.
+        FencedError: Another worker took the task over meanwhile.
+    """
+    return _Task(plan, number, log, store, start, now_ms).run()
+
+
+class _Task:
+    def __init__(self, plan: Plan, number: int, log: Log, store: Store, start: Start, now_ms: int) -> None:
+        self._plan, self._number, self._log, self._store = plan, number, log, store
+        self._start, self._snapshot, self._now_ms = start, start.snapshot, now_ms
+        self._id = start.snapshot.manifest.id
+        self._entry = self._fitting_entry()
+
+    def run(self) -> str:
+        """See ``start_from``."""
+        if not self._entry.cut:
+            return "it had not begun"
+        self._cut = tape.decode_cut(self._entry.cut)
+        committed = History(self._plan, self._log).committed(self._number)
+        live = None if committed.cut is None else tape.decode_cut(committed.cut)
+        if live is None:
+            self._seed(self._cut.tape, self._cut.totals, {})
+            return "seeded"
+        if live.base == self._id or (live.base and not self._start.replace):
+            return f"started from snapshot {live.base} before"
+        if self._is_of(live):
+            return self._fill_if_empty()
+        self._check_replaceable(live)
+        folded = History(self._plan, self._log).committed(self._number, with_rows=True).rows
+        assert folded is not None
+        self._seed(live.tape, live.totals, dict.fromkeys(row for row, _ in folded.rows()))
+        return "replaced"
+
+    # --- does it fit?
+
+    def _fitting_entry(self) -> TaskEntry:
+        manifest = self._snapshot.manifest
+        if manifest.partitions != self._plan.partitions:
+            raise SnapshotMismatchError(
+                f"the snapshot {self._id} has {manifest.partitions} partitions, the app {self._plan.app!r} has "
+                f"{self._plan.partitions}",
+                mend=f"Its keys are spread over {manifest.partitions}: give the app partitions={manifest.partitions}.",
+            )
+        try:
+            return manifest.task(self._number)
+        except KeyError:
+            raise SnapshotMismatchError(
+                f"the snapshot {self._id} holds nothing of partition {self._number}",
+                mend="It was made of some partitions or keys only. Start from a whole one.",
+            ) from None
+
+    def _is_of(self, live: tape.Cut) -> bool:
+        """Whether the snapshot stands at an earlier moment of what the changelog goes on with."""
+        manifest, cut = self._snapshot.manifest, self._cut
+        whole = manifest.source in ("live", "tape") and self._entry.changelog_position is not None
+        same = (cut.app, cut.lineage, cut.base) == (live.app, live.lineage, live.base)
+        return whole and same and cut.tape <= live.tape
+
+    def _check_replaceable(self, live: tape.Cut) -> None:
+        app = self._plan.app
+        if not self._start.replace:
+            raise SnapshotMismatchError(
+                f"the app {app!r} has a history of its own in this log, which the snapshot {self._id} is not a part of",
+                mend="Run it beside under another name (--as NAME), or say that the snapshot is to replace the state "
+                "(--replace-state).",
+            )
+        if self._cut.app != live.app:
+            raise SnapshotMismatchError(
+                f"the snapshot {self._id} is of the app {self._cut.app!r}, and cannot replace the state of {app!r}",
+                mend="Start an app that has not run yet from it, with --as NAME.",
+            )
+        for name, position in live.positions.items():
+            if self._cut.positions.get(name) != position:
+                raise SnapshotMismatchError(
+                    f"in {name!r} partition {self._number} the snapshot {self._id} stands at "
+                    f"{self._cut.positions.get(name)}, and the app {app!r} has gone on to {position}",
+                    mend="Rebuild from the snapshot up to the present (tailrace rebuild --from-snapshot), and start from "
+                    "what that gives; or run the app beside under another name (--as NAME).",
+                )
+
+    # --- a part of its own history
+
+    def _fill_if_empty(self) -> str:
+        data, position = self._store.cut, self._entry.changelog_position
+        assert position is not None
+        if data is not None and decode_store_cut(data).core is not None:
+            return "the state folder has its own state"
+        place = TopicPartition(self._plan.changelog_topic, self._number)
+        if not self._log.start_offset(*place) <= position <= self._log.end_offset(*place):
+            return "the changelog does not go on from it"
+        made_ms = self._snapshot.manifest.created_ms
+        self._fill(self._snapshot_rows(), StoreCut(FORMAT, position, made_ms, self._entry.cut))
+        return "filled"
+
+    # --- a new beginning
+
+    def _seed(self, number: int, totals: tape.Totals, stale: Mapping[bytes, None]) -> None:
+        """Commit the snapshot as the task's state; ``stale`` are the rows that the changelog has now."""
+        plan, log, partition = self._plan, self._log, self._number
+        writer = log.writer(f"{plan.app}-{partition}")
+        try:
+            positions = self._positions(writer)
+            outputs = msgspec.structs.replace(totals, outputs=max(totals.outputs, self._cut.totals.outputs))
+            cut = msgspec.structs.replace(
+                self._cut,
+                app=plan.app,
+                positions=positions,
+                watermarks=self._renamed(self._cut.watermarks),
+                idle=[self._here(name) for name in self._cut.idle],
+                ended=[self._here(name) for name in self._cut.ended],
+                generators=self._renamed(self._cut.generators),
+                totals=outputs,
+                tape=number + 1,
+                base=self._id,
+            )
+            gone = dict(stale)
+            for batch in _batches(self._snapshot_rows()):
+                self._append(writer, ((row, value) for row, value in batch))
+                for row, _ in batch:
+                    gone.pop(row, None)
+            self._append(writer, ((row, None) for row in gone))
+            encoded = tape.encode(cut)
+            self._append(writer, [(rows.CUT_ROW, encoded)])
+            record = tape.encode(self._tape_record(cut, number))
+            writer.append([Output(plan.tape_topic, None, record, self._now_ms)], partition)
+            ends = writer.commit(
+                {TopicPartition(name, partition): at for name, at in positions.items()}, plan.app
+            )
+        finally:
+            writer.close()
+        position = ends[TopicPartition(plan.changelog_topic, partition)]
+        self._fill(self._snapshot_rows(), StoreCut(FORMAT, position, self._now_ms, encoded))
+
+    def _tape_record(self, cut: tape.Cut, number: int) -> tape.TapeRecord:
+        return tape.TapeRecord(
+            tape.FORMAT,
+            number,
+            [],
+            [],
+            cut.totals,
+            cut.watermark,
+            list(cut.positions),
+            list(cut.positions.values()),
+            cut.now,
+            self._plan.version,
+            tape.environment(self._start.timezones),
+            f"{self._start.place}#{self._id}",
+        )
+
+    def _append(
+        self, writer: Writer, changed: Iterator[tuple[bytes, bytes | None]] | list[tuple[bytes, bytes]]
+    ) -> None:
+        topic, now_ms = self._plan.changelog_topic, self._now_ms
+        writer.append([Output(topic, row, value, now_ms) for row, value in changed], self._number)
+
+    def _positions(self, writer: Writer) -> dict[str, int]:
+        """Where to go on in each input; the messages under way are brought along where this log does not have them."""
+        found: dict[str, int] = {}
+        for name, position in self._cut.positions.items():
+            here = self._here(name)
+            place = TopicPartition(here, self._number)
+            own = name.startswith(f"{self._cut.app}.")
+            if own and (here != name or position > self._log.end_offset(*place)):
+                found[here] = self._bring_along(writer, name, place, position)
+                continue
+            start, end = self._log.start_offset(*place), self._log.end_offset(*place)
+            if position > end:
+                raise SnapshotMismatchError(
+                    f"the snapshot {self._id} stands at offset {position} of {here!r} partition {self._number}, which "
+                    f"ends at {end}",
+                    mend="It belongs to another log.",
+                )
+            if position < start:
+                raise OffsetGoneError(
+                    f"the snapshot {self._id} goes on from an offset that retention has deleted; the first kept is {start}",
+                    topic=here,
+                    partition=self._number,
+                    offset=position,
+                    mend="Start from a newer snapshot, or rebuild from an archive.",
+                )
+            found[here] = position
+        return found
+
+    def _bring_along(self, writer: Writer, name: str, place: TopicPartition, position: int) -> int:
+        """Append what was on its way to the task in a topic of its own; the position before it."""
+        ends = self._snapshot.manifest.ends.get(name)
+        under_way = 0 if ends is None else ends[self._number] - position
+        messages: list[InputRecord] = []
+        if place.topic == self._plan.inbox_topic:
+            messages = list(self._snapshot.messages(self._number))
+        elif under_way > 0:
+            raise SnapshotMismatchError(
+                f"{under_way:,} records were under way in {name!r} partition {self._number}, and a snapshot does not "
+                "hold those",
+                mend="Take a snapshot when the app has handled what it has repartitioned, or start in place.",
+            )
+        before = self._log.end_offset(*place)
+        for batch in _batches(iter(messages)):
+            said = [Output(place.topic, one.key, one.value, one.timestamp_ms, one.headers) for one in batch]
+            writer.append(said, self._number)
+        return before
+
+    def _here(self, name: str) -> str:
+        """The name of an input here: the app's own topics carry the app's name."""
+        before = f"{self._cut.app}."
+        return f"{self._plan.app}.{name.removeprefix(before)}" if name.startswith(before) else name
+
+    def _renamed(self, named: Mapping[str, T]) -> dict[str, T]:
+        return {self._here(name): value for name, value in named.items()}
+
+    # --- rows
+
+    def _snapshot_rows(self) -> Iterator[tuple[bytes, bytes]]:
+        if self._entry.schema:
+            yield rows.SCHEMA_ROW, self._entry.schema
+        yield from self._snapshot.rows(self._number)
+
+    def _fill(self, found: Iterator[tuple[bytes, bytes]], cut: StoreCut) -> None:
+        """Make a store hold exactly these rows and their index; one that is killed on the way is emptied when it is found."""
+        store = self._store
+        unfinished = StoreCut(FORMAT, _UNFINISHED, self._now_ms, None).encode()
+        while batch := [row for row, _ in islice(store.scan(b"\x01", b"\xff"), _BATCH)]:
+            store.write(dict.fromkeys(batch), unfinished)
+        for some in _batches(found):
+            changed: dict[bytes, bytes | None] = dict(some)
+            for row, value in some:
+                changed.update(rows.derived_index_rows(row, None, value))
+            store.write(changed, unfinished)
+        store.write({}, cut.encode())
+
+
+def _batches(items: Iterator[T]) -> Iterator[list[T]]:
+    while batch := list(islice(items, _BATCH)):
+        yield batch
