@@ -97,6 +97,16 @@ def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | 
     )
 
 
+def is_of_timer(headers: Headers, actor: str, key: Any, name: str | None, time_ms: int) -> bool:
+    """Whether these headers of a dead letter are of the firing of this timer."""
+    said = dict(headers)
+    named = {"actor": actor, "key": key, "timer": f"{name or 'unnamed'} at {time_ms} ms"}
+    return all(
+        said.get(f"tailrace-{part}") == str(value).encode(errors="backslashreplace")
+        for part, value in named.items()
+    )
+
+
 def _traced(cause: Exception) -> list[str]:
     """The traceback from the handler on: by which way the engine came to call it depends on the settings."""
     trace = cause.__traceback__

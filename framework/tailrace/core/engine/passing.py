@@ -1,0 +1,450 @@
+"""The first pass: through the causes of a task without calling a handler, to tell its keys apart.
+
+Theory: why a task can be split by key. A task's state is two things. What belongs to a key (instances, entries, timers)
+is changed by that key's units alone. What belongs to nobody (positions, watermarks, the clock, what is idle) is changed by
+causes alone: a record moves the watermark by its event time, whatever its handlers do, and a timer moves nothing. So what
+belongs to nobody can be worked out first, without any handler, and each key then sees exactly what it would have seen:
+
+    a record        the watermark before it (so it is late, or is not), the clock, and the watermark after it
+    a timer         the watermark and the clock of the first step at whose end they have reached it
+
+Steps are numbered over the whole task, 1 being the first after where it starts. A *series* says at the end of which steps
+watermark or clock moved, and to what: both only grow, so the step at which a timer is due is found by bisection. Step 0 is
+the start, whose drain may have been left unfinished.
+
+Three things look like exceptions:
+
+    a failed unit            a punctuated or generated watermark is not asked about a record whose handlers failed; the tape
+                             names these records (and the timers, by what their dead letters say of them)
+    a handler changes its    which a punctuating function sees afterwards: then the watermarks do not come out as the tape
+    event                    has them, and that is an error, here as in any replay
+    the end of all input     the watermark rises to the latest timer of any key: the tape says where to, as long as nothing
+                             else can have moved it before the commit; else the task cannot be split (UnsplittableError)
+
+Records are dealt out to shards by a hash of their key's bytes. Whatever has no key of its own (refused, keyless, of a key
+that has no bytes) goes to shard 0.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.replay import Limit, Replay, Source
+from tailrace.core.engine.settings import TaskSettings
+from tailrace.core.engine.task import Task
+from tailrace.core.engine.watermarks import NOTHING
+from tailrace.core.errors import BadRecordError, UnsplittableError
+from tailrace.core.records import Head, InputRecord, Refused
+
+CHUNK_STEPS: Final = 20_000
+"""About how many steps a chunk holds."""
+
+_SEED: Final = 0x7A11_24CE
+"""Keeps the choice of a shard apart from that of a partition, and from other uses of the same hash."""
+
+_KNOWN_KEYS: Final = 1_000_000
+
+_Row = tuple[int, int, int, int, InputRecord]
+"""Step, input, entry of the series that holds before it, that holds after it, record."""
+
+
+def shard_of(key: bytes, shards: int) -> int:
+    """The shard of a key, by its bytes: the same in every process."""
+    return zlib.crc32(key, _SEED) % shards
+
+
+def pack(kind: str, values: Iterable[int]) -> bytes:
+    """Numbers of an ``array`` type code as bytes, little-endian."""
+    packed = array(kind, values)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack(kind: str, data: bytes) -> list[int]:
+    """What ``pack`` has packed."""
+    packed: array[int] = array(kind)
+    packed.frombytes(data)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tolist()
+
+
+class Series(msgspec.Struct, array_like=True, frozen=True):
+    """At the end of which steps of a chunk the watermark or the clock moved, and to what; all three only grow.
+
+    The first entry is what holds when the chunk begins, and the step that brought it about. 64-bit columns, see ``pack``.
+    """
+
+    steps: bytes
+    watermarks: bytes
+    clocks: bytes
+
+    @classmethod
+    def of(cls, steps: Sequence[int], watermarks: Sequence[int], clocks: Sequence[int]) -> Series:
+        """The series of these columns."""
+        return cls(pack("q", steps), pack("q", watermarks), pack("q", clocks))
+
+    def columns(self) -> tuple[list[int], list[int], list[int]]:
+        """Steps, watermarks, clock readings."""
+        return unpack("q", self.steps), unpack("q", self.watermarks), unpack("q", self.clocks)
+
+
+class ShardRecords(msgspec.Struct, array_like=True, frozen=True):
+    """The records of one shard in one chunk, as columns.
+
+    ``steps`` count from ``first`` (32 bits), ``inputs`` are the numbers of inputs (16 bits), ``before`` and
+    ``after`` entries of the chunk's series (32 bits). ``skips`` are those of these records, in numbers of inputs.
+    """
+
+    first: int
+    steps: bytes
+    inputs: bytes
+    before: bytes
+    after: bytes
+    records: list[InputRecord]
+    skips: list[tape.Skip]
+
+
+class Chunk(msgspec.Struct, array_like=True, frozen=True):
+    """A stretch of steps, ``first`` to ``last``: what all shards have to know, and what each one has to do."""
+
+    number: int
+    first: int
+    last: int
+    series: Series
+    shards: list[ShardRecords]
+
+
+class TimerSkip(msgspec.Struct, array_like=True, frozen=True):
+    """The firing of a timer that failed: the how-manieth it was, and between which two steps it fell."""
+
+    number: int
+    first: int
+    last: int
+    headers: list[tuple[str, bytes]]
+
+
+class Course(msgspec.Struct, array_like=True):
+    """What a first pass has found out about the task as a whole: what its shards start from, and where they end.
+
+    ``totals`` are what the task has counted from ``base`` to ``cut``, None where that is not known before the shards
+    have run (the pass has stopped at a limit).
+    """
+
+    shards: int
+    lineage: bytes
+    base: bytes | None
+    cut: bytes
+    totals: tape.Totals | None
+    steps: int
+    timer_skips: list[TimerSkip]
+
+    def cut_with(self, gained: tape.Totals, *, left_last: bool = False) -> bytes:
+        """The cut, for a task whose shards have counted this much in sum.
+
+        ``left_last``: they have left the drain of the last step, which the task that starts here has to do and commit.
+        """
+        cut = tape.decode_cut(self.cut)
+        cut.tape -= left_last
+        start = tape.Totals() if self.base is None else tape.decode_cut(self.base).totals
+        cut.totals = summed(start, gained)
+        return tape.encode(cut)
+
+
+def summed(*parts: tape.Totals) -> tape.Totals:
+    """Totals added up."""
+    names = tape.Totals.__struct_fields__
+    return tape.Totals(*(sum(getattr(part, name) for part in parts) for name in names))
+
+
+def gained(before: tape.Totals, after: tape.Totals) -> tape.Totals:
+    """What has been counted since."""
+    names = tape.Totals.__struct_fields__
+    return tape.Totals(*(getattr(after, name) - getattr(before, name) for name in names))
+
+
+class Nothing:
+    """Holds no rows."""
+
+    def get(self, _row: bytes, /) -> None:
+        """Nothing."""
+
+    def get_many(self, rows: Sequence[bytes], /) -> list[bytes | None]:
+        """Nothing, as many times as asked for."""
+        return [None] * len(rows)
+
+    def scan(self, _start: bytes, _stop: bytes, /) -> Iterator[tuple[bytes, bytes]]:
+        """Nothing."""
+        return iter(())
+
+
+class Passing(Task):
+    """A task that calls no handler: causes go in, chunks come out. It has the cut and the tape of the real one.
+
+    ``totals`` count what does not depend on handlers: records, late and refused ones.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        partition: int,
+        shards: int,
+        cut: bytes | None = None,
+        *,
+        lineage: bytes = b"",
+        positions: Mapping[str, int] | None = None,
+        settings: TaskSettings | None = None,
+        replaying: bool = False,
+        chunk_steps: int = CHUNK_STEPS,
+    ) -> None:
+        super().__init__(
+            plan,
+            partition,
+            Nothing(),
+            cut,
+            lineage=lineage,
+            positions=positions,
+            settings=settings,
+            replaying=replaying,
+        )
+        self.shards = shards
+        self.step = 0
+        self.chunks: list[Chunk] = []
+        """Chunks that are done, for the driver to take."""
+        self._chunk_steps = chunk_steps
+        self._chunk = 0
+        self._first = 1
+        self._known: list[dict[Any, int]] = [{} for _ in plan.inputs]
+        self._series: tuple[list[int], list[int], list[int]] = ([0], [self.watermark], [self.now])
+        self._rows: list[list[_Row]] = [[] for _ in range(shards)]
+        self._skips: list[list[tape.Skip]] = [[] for _ in range(shards)]
+
+    def run(self, number: int, heads: Sequence[Head], start: int = 0) -> int:
+        """Take all records from ``heads[start]`` on, each with a step of its own. See ``Task.run``."""
+        if start >= len(heads):
+            return start
+        plan, marks = self.plan.inputs[number], self._watermarks
+        skips, now, known = self._units.skips, self.now, self._known[number]
+        judged, by_event = plan.watermark != "none", plan.watermark == "events"
+        lag = plan.out_of_order_ms + 1
+        marks.idle[number] = False
+        own, ceiling, watermark = marks.of_input[number], marks.ceiling(number), marks.task_ms
+        add: list[Callable[[_Row], None]] = [rows.append for rows in self._rows]
+        steps, series, clocks = self._series
+        step, at = self.step, len(steps) - 1
+        late = refused = 0
+        for offset, time_ms, key, event, record in islice(heads, start, None):
+            step += 1
+            assert record is not None
+            if time_ms is None:
+                if type(event) is Refused:
+                    if plan.on_error == "stop":
+                        self._units.refuse(number, event, record)
+                    refused += 1
+                    add[0]((step, number, at, at, record))
+                    continue
+                time_ms = now
+            shard = known.get(key)
+            if shard is None:
+                shard = self._shard(number, key, event)
+            if skips and (number, offset) in skips:
+                self._skips[shard].append(tape.Skip(number, offset, list(skips[number, offset])))
+                said = time_ms - lag if by_event else NOTHING
+            elif by_event or not judged:
+                said = time_ms - lag
+            else:
+                said = self._said(number, offset, time_ms, key, event, record)
+            if judged:
+                if time_ms <= watermark:
+                    late += 1
+                if said > own:
+                    own = said
+                    if own > watermark and ceiling > watermark:
+                        watermark = own if own < ceiling else ceiling  # noqa: FURB136  # faster
+                        steps.append(step)
+                        series.append(watermark)
+                        clocks.append(now)
+                        add[shard]((step, number, at, at + 1, record))
+                        at += 1
+                        continue
+            add[shard]((step, number, at, at, record))
+        marks.of_input[number], marks.task_ms = own, watermark
+        self._context.watermark = watermark
+        self.step = step
+        self.totals.records += len(heads) - start - refused
+        self.totals.late += late
+        self.totals.refused += refused
+        before = self.positions[plan.name]
+        self.positions[plan.name] = heads[-1][0] + 1
+        self._tape.run(number, self.positions[plan.name] - before)
+        if step - self._first >= self._chunk_steps:
+            self.close_chunk()
+        return len(heads)
+
+    def close_chunk(self) -> None:
+        """Add what has gathered to ``chunks``, if there is anything."""
+        if self.step < self._first and self._chunk:
+            return
+        steps, watermarks, clocks = self._series
+        dealt = [
+            _columns(rows, self._first, skips) for rows, skips in zip(self._rows, self._skips, strict=True)
+        ]
+        series = Series.of(steps, watermarks, clocks)
+        self.chunks.append(Chunk(self._chunk, self._first, self.step, series, dealt))
+        self._chunk += 1
+        self._first = self.step + 1
+        self._series = (steps[-1:], watermarks[-1:], clocks[-1:])
+        self._rows = [[] for _ in range(self.shards)]
+        self._skips = [[] for _ in range(self.shards)]
+
+    def _advance(self) -> None:
+        super()._advance()  # no timer is pending here, so this drains nothing
+        self.step += 1
+        steps, watermarks, clocks = self._series
+        if (self.watermark, self.now) != (watermarks[-1], clocks[-1]):
+            steps.append(self.step)
+            watermarks.append(self.watermark)
+            clocks.append(self.now)
+        if self.step - self._first >= self._chunk_steps:
+            self.close_chunk()
+
+    def _shard(self, number: int, key: Any, event: Any) -> int:
+        """The shard of a key that is not known yet."""
+        plan, known = self.plan.inputs[number], self._known[number]
+        codec = plan.key_codec if not plan.is_inbox else event.route.target.key_codec
+        try:
+            shard = 0 if key is None else shard_of(codec.encode(key), self.shards)
+        except BadRecordError:
+            shard = 0  # no instance can be its own: whoever takes it has no state, or fails
+        if not plan.is_inbox:  # where one dictionary would hold keys of several actors
+            if len(known) >= _KNOWN_KEYS:
+                known.clear()
+            known[key] = shard
+        return shard
+
+    def _said(
+        self, number: int, offset: int, time_ms: int, key: Any, event: Any, record: InputRecord | None
+    ) -> int:
+        """The watermark that an event states by itself."""
+        try:
+            return self._watermarks.said(self.plan.inputs[number], event, time_ms)
+        except Exception as error:
+            if not self._units.replaying:
+                raise UnsplittableError(
+                    f"the watermark of {self.plan.inputs[number].name} fails at offset {offset}, or its handlers do: "
+                    "only they can tell"
+                ) from error
+            self._context.key, self._context.event_time = key, time_ms
+            self._units.failed(error, 0, number, offset, record)
+            raise AssertionError("a failure that is not on the tape ends a replay") from error
+
+
+def _columns(rows: list[_Row], first: int, skips: list[tape.Skip]) -> ShardRecords:
+    """Rows as columns."""
+    if not rows:
+        return ShardRecords(first, b"", b"", b"", b"", [], skips)
+    steps, inputs, before, after, records = zip(*rows, strict=True)
+    return ShardRecords(
+        first,
+        pack("I", [step - first for step in steps]),
+        pack("H", inputs),
+        pack("I", before),
+        pack("I", after),
+        list(records),
+        skips,
+    )
+
+
+class FirstPass:
+    """The first pass along a tape: ``take`` its records in turn, then ``finish``.
+
+    It starts where ``cut`` says, or with nothing. The replay's checks are made as far as they do not depend on handlers.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        partition: int,
+        shards: int,
+        source: Source,
+        cut: bytes | None = None,
+        *,
+        lineage: bytes = b"",
+        settings: TaskSettings | None = None,
+        limit: Limit | None = None,
+        any_environment: bool = False,
+        chunk_steps: int = CHUNK_STEPS,
+    ) -> None:
+        self.task = Passing(
+            plan,
+            partition,
+            shards,
+            cut,
+            lineage=lineage,
+            settings=settings,
+            replaying=True,
+            chunk_steps=chunk_steps,
+        )
+        self._replay = Replay(self.task, source, limit=limit, some_keys=True, any_environment=any_environment)
+        self._base = cut
+        self._cut: bytes | None = None
+        self._names = [one.name for one in plan.inputs]
+        self._start = msgspec.structs.replace(self.task.totals)
+        self._known_totals = True
+        self._timer_skips: list[TimerSkip] = []
+
+    def take(self, record: tape.TapeRecord) -> tuple[list[Chunk], bool]:
+        """Go through what one commit was caused by. Gives the chunks that are done, and False if a limit was reached.
+
+        Raises what ``Replay.take`` raises, and UnsplittableError.
+        """
+        task, first = self.task, self.task.step
+        self._check_finish(record)
+        more = self._replay.take(record)
+        if more:
+            self._replay.settle()
+        else:
+            self._known_totals = False
+        # The drain of the last step before may have been left to this commit.
+        self._timer_skips += [
+            TimerSkip(skip.number, first, task.step, skip.headers) for skip in record.skips if skip.input < 0
+        ]
+        self._cut = task.commit_batch().cut
+        task.committed()
+        return self._done(), more
+
+    def finish(self) -> tuple[list[Chunk], Course]:
+        """The last chunk, and what is now known of the task as a whole."""
+        task = self.task
+        task.close_chunk()
+        cut = task.commit_batch().cut if self._cut is None else self._cut
+        totals = gained(self._start, task.totals) if self._known_totals else None
+        course = Course(task.shards, task.lineage, self._base, cut, totals, task.step, self._timer_skips)
+        return self._done(), course
+
+    def _check_finish(self, record: tape.TapeRecord) -> None:
+        """Whether the commit's watermark is the one that the end of input has led to."""
+        self._names = record.inputs or self._names
+        still = {one.name for one in self.task.plan.inputs if one.watermark == "none"}
+        finished = False
+        for code, *said in tape.causes_of(record.causes):
+            if finished and code != tape.CLOCK and not (code == tape.RUN and self._names[said[0]] in still):
+                raise UnsplittableError(
+                    f"commit {record.number} of app {self.task.plan.app!r} partition {self.task.partition} goes on "
+                    "after the end of all input: the tape does not say how far the watermark rose at that end"
+                )
+            finished = finished or code == tape.FINISH
+
+    def _done(self) -> list[Chunk]:
+        chunks, self.task.chunks = self.task.chunks, []
+        return chunks
