@@ -471,6 +471,11 @@ class Task:
         self._fired = self.totals.fired
         self._context.metrics.clear()
 
+    def put_off(self) -> None:
+        """For a replay: a tape record is done, and what it has changed is left to a later commit."""
+        self._tape.committed()
+        self._context.metrics.clear()
+
     # --- parts of a step ---
 
     def _late(self, plan: InputPlan, event: Any, to: Sequence[BoundRoute]) -> Sequence[BoundRoute]:
