@@ -45,7 +45,9 @@ class _OffsetType(click.ParamType):
         return topic, int(offset)
 
 
-class _TimeType(PlaceType):
+class TimeType(PlaceType):
+    """An instant: ``2013-01-01``, ``2013-01-01T05:17:00Z``, ``1357017420000ms``."""
+
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -95,10 +97,10 @@ class _TimeType(PlaceType):
     help="Stop before this record of an input; may be given for several.",
 )
 @click.option(
-    "--until", "until_ms", type=_TimeType(), help="Stop as soon as the watermark reaches this event time."
+    "--until", "until_ms", type=TimeType(), help="Stop as soon as the watermark reaches this event time."
 )
 @click.option(
-    "--until-clock", "clock_ms", type=_TimeType(), help="Stop before the service's clock went past this."
+    "--until-clock", "clock_ms", type=TimeType(), help="Stop before the service's clock went past this."
 )
 @click.option(
     "--partition",

@@ -12,7 +12,6 @@ import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.replay import _causes as causes_of
 from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError, UsageError
 from tailrace.runtime.named_keys import named_keys
 from tailrace.runtime.rebuilding.job import Request, Target
@@ -155,7 +154,7 @@ def began_at(past: Past, target: Target) -> dict[str, int]:
     if record is None or record.inputs is None:
         return {}
     taken = [0] * len(record.inputs)
-    for code, *said in causes_of(record.causes):
+    for code, *said in tape.causes_of(record.causes):
         if code == tape.RUN:
             taken[said[0]] += said[1]
     known = past.log.topics()

@@ -1,0 +1,231 @@
+"""``tailrace rebuild``: history run again into a snapshot that a service starts from."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import msgspec
+
+from tailrace.cli.arguments import json_option
+from tailrace.cli.replay import TimeType
+from tailrace.core.errors import MissingExtraError
+from tailrace.runtime.logs import CLEAR_LINE
+from tailrace.runtime.rebuilding.driver import rebuild as run_rebuild
+from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
+from tailrace.runtime.rebuilding.job import Request
+from tailrace.runtime.rebuilding.work import Progress
+
+_EVERY_S = 0.2
+_STAGES = {
+    "task": "replaying",
+    "first": "reading and dealing",
+    "shard": "handling",
+    "merge": "merging",
+    "canonical": "replaying",
+    "trace": "looking for the first difference",
+}
+
+
+class _OffsetType(click.ParamType):
+    name = "topic:partition:offset"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int, int]:
+        """The topic, the partition and the offset."""
+        topic, *numbers = str(value).rsplit(":", 2)
+        if not topic or len(numbers) != 2 or not all(one.isascii() and one.isdecimal() for one in numbers):
+            self.fail(f"{value!r} is no offset of a partition; write departures:0:1234.", param, ctx)
+        return topic, int(numbers[0]), int(numbers[1])
+
+
+@click.command
+@click.argument("app")
+@click.option(
+    "--log",
+    "--from",
+    "log",
+    type=click.Path(file_okay=False),
+    default="data/log",
+    show_default=True,
+    help="Folder of the event log.",
+)
+@click.option("--archive", metavar="URI", help="What the log has deleted is read from this archive of it.")
+@click.option(
+    "--to",
+    metavar="URI",
+    default="data/snapshots",
+    show_default=True,
+    help="Where the snapshot goes: a folder, or s3://bucket/prefix and the like.",
+)
+@click.option(
+    "--from-snapshot", "base", metavar="URI[#ID]", help="Go on from a snapshot; the latest without ID."
+)
+@click.option("--engine", type=click.Choice(["local", "spark"]), default="local", show_default=True)
+@click.option("--master", metavar="URL", help="With --engine spark: the cluster; local[*] without.")
+@click.option("--processes", type=click.IntRange(1), help="Of this machine; as many as it has cores.")
+@click.option(
+    "--split", type=click.IntRange(1), default=1, help="Deal the keys of each partition to so many tasks."
+)
+@click.option(
+    "--until-offset",
+    "offsets",
+    type=_OffsetType(),
+    multiple=True,
+    help="Stop before this record of an input; may be given for several.",
+)
+@click.option(
+    "--until-time", "until_ms", type=TimeType(), help="Stop as soon as a task's watermark gets there."
+)
+@click.option(
+    "--until-clock", "clock_ms", type=TimeType(), help="Stop before the service's clock went past this."
+)
+@click.option("--key", "keys", multiple=True, metavar="KEY", help="Only this key; may be repeated.")
+@click.option(
+    "--outputs",
+    metavar="none|parquet:URI|topic:SUFFIX",
+    default="none",
+    show_default=True,
+    help="Where to write what the handlers emit: nowhere, as Parquet files, or into topics of names with a suffix.",
+)
+@click.option(
+    "--order",
+    type=click.Choice(["auto", "tape", "canonical"]),
+    default="auto",
+    show_default=True,
+    help="Of the inputs: as the service had it, or by event time where there is no tape of it.",
+)
+@click.option(
+    "--on-error",
+    type=click.Choice(["stop", "dead-letter"]),
+    default="stop",
+    show_default=True,
+    help="What to do where a handler fails, or a record does not decode, and did not when it ran first.",
+)
+@click.option(
+    "--after-deleted", is_flag=True, help="Go on without what the log has deleted of its beginning."
+)
+@click.option(
+    "--any-environment", is_flag=True, help="Also under another Python, msgspec or time zone data than then."
+)
+@click.option("--name", metavar="NAME", help="Make it a savepoint of this name.")
+@click.option(
+    "--work",
+    type=click.Path(file_okay=False),
+    help="Folder for what is under way; beside the snapshots without.",
+)
+@click.option("--restart", is_flag=True, help="Begin anew what was interrupted, and do not go on with it.")
+@json_option
+def rebuild(
+    *,
+    app: str,
+    log: str,
+    archive: str | None,
+    to: str,
+    base: str | None,
+    engine: str,
+    master: str | None,
+    processes: int | None,
+    split: int,
+    offsets: tuple[tuple[str, int, int], ...],
+    until_ms: int | None,
+    clock_ms: int | None,
+    keys: tuple[str, ...],
+    outputs: str,
+    order: Any,
+    on_error: Any,
+    after_deleted: bool,
+    any_environment: bool,
+    name: str | None,
+    work: str | None,
+    restart: bool,
+    as_json: bool,
+) -> int:
+    """Make a snapshot of APP (package.module:app) from its history. Nothing of the service is changed or held up.
+
+    One that was interrupted is gone on with by the same command.
+    """
+    if master is not None and engine != "spark":
+        raise click.UsageError("--master goes with --engine spark.")
+    uri, _, base_id = (base or "").partition("#")
+    until: dict[str, dict[int, int]] = {}
+    for topic, partition, offset in offsets:
+        until.setdefault(topic, {})[partition] = offset
+    request = Request(
+        app=app,
+        log=log,
+        to=to,
+        archive=archive,
+        base=uri or None,
+        base_id=base_id or "latest",
+        until_offsets=until,
+        until_ms=until_ms,
+        until_clock_ms=clock_ms,
+        keys=keys,
+        outputs=outputs,
+        on_error=on_error,
+        any_environment=any_environment,
+        go_on_after_deleted=after_deleted,
+        order=order,
+        split=split,
+        work=work,
+        name=name,
+    )
+    progress = _Progress(shown=sys.stderr.isatty())
+    try:
+        with _engine(engine, master, processes) as chosen:
+            report = run_rebuild(request, chosen, tell=progress.tell, restart=restart)
+    finally:
+        progress.clear()
+    click.echo(msgspec.json.encode(report) if as_json else "\n".join(report.lines()))
+    return 0
+
+
+@contextmanager
+def _engine(name: str, master: str | None, processes: int | None) -> Generator[Engine]:
+    """The engine for the length of the command."""
+    if name == "local":
+        yield LocalEngine(processes)
+        return
+    try:
+        engines: Any = importlib.import_module("tailrace.spark.engine")
+        sessions: Any = importlib.import_module("tailrace.spark.session")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"the engine 'spark' needs {error.name}", mend="pip install 'tailrace[spark]'"
+        ) from error
+    with sessions.running(master or "local[*]") as spark:
+        yield engines.SparkEngine(spark)
+
+
+class _Progress:
+    """One line on a terminal, written over."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown
+        self._begun_s = self._told_s = time.monotonic()
+
+    def tell(self, stage: str, progress: Progress) -> None:
+        """Tell how far it has come, now and then."""
+        now_s = time.monotonic()
+        if not self._shown or now_s - self._told_s < _EVERY_S:
+            return
+        self._told_s = now_s
+        share = progress.records / progress.of if progress.of else 0.0
+        sys.stderr.write(
+            f"{CLEAR_LINE}{_STAGES[stage]}: {progress.records:,} of {progress.of:,} records ({share:.0%}), "
+            f"{now_s - self._begun_s:.0f} s"
+        )
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            sys.stderr.write(CLEAR_LINE)
+            sys.stderr.flush()
