@@ -94,7 +94,13 @@ def append(folder: Path, outputs: list[Output], topics: dict[str, int]) -> None:
 def live_on(folder: Path, app: str) -> None:
     """Run a service to the end of its input."""
     options = ServiceOptions(
-        app, folder / "log", folder / "state", until_end=True, create_topics=True, log_format="json"
+        app,
+        folder / "log",
+        folder / "state",
+        commit_interval_ms=20,
+        until_end=True,
+        create_topics=True,
+        log_format="json",
     )
     serve(options, find_app(app).plan())
 

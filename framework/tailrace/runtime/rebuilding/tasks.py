@@ -1,7 +1,7 @@
 """The unit that takes one partition along its tape, as it ran, and writes its part of the snapshot.
 
-Theory. The state of the task is kept in the work folder and written at every commit of the tape, with the task's cut and the
-length of its outputs, in one batch. Whoever finds it goes on from there: a killed attempt has lost what it did since that
+Theory. The state of the task is kept in the work folder and written at commits of the tape, about two a second, with the
+task's cut and the length of its outputs, in one batch. Whoever finds it goes on from there: a killed attempt has lost what it did since that
 commit, and nothing else. Two attempts at once do not share a folder: who finds it held takes one of its own, begins anew,
 and is as right as the other.
 """
@@ -33,6 +33,9 @@ from tailrace.state.snapshots import Snapshots, write_task
 
 RowStore: TypeAlias = RocksStore | MemoryStore
 
+_KEPT_EVERY_S = 0.5
+_KEPT_AT_MOST = 200_000
+"""Instances and collections touched; what is not kept yet is in memory."""
 _LOADING = 50_000
 """Rows of a base snapshot written at once."""
 
@@ -51,6 +54,7 @@ class TaskRun:
         self._own: Path | None = None
         self._failed = Failed()
         self._lenient = job.lenient
+        self._kept_s = time.perf_counter()
         keys = job.request.keys
         self._keys = named_keys(self._plan, keys).keys if keys else None
         self._result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
@@ -148,7 +152,7 @@ class TaskRun:
         begun_at = task.tape_number
         whole = True
         for record in self._tapes(replay, begun_at, end.tape):
-            whole = self._commit(replay, store, record)
+            whole = self._commit(replay, store, record, last=record.number + 1 == end.tape)
             result.commits += 1
             self._work.tell(self._unit.name, task.totals.records, of)
             if not whole:
@@ -232,8 +236,8 @@ class TaskRun:
 
         return timed
 
-    def _commit(self, replay: Replay, store: RowStore, record: tape.TapeRecord) -> bool:
-        """One commit of the tape, into the store; whether it was taken in full."""
+    def _commit(self, replay: Replay, store: RowStore, record: tape.TapeRecord, *, last: bool) -> bool:
+        """One commit of the tape; into the store now and then, and the last. Whether it was taken in full."""
         task, phases = replay.task, self._result.phases
         refused, first = task.totals.refused, task.totals.outputs
         self._failed.refused.clear()
@@ -251,12 +255,20 @@ class TaskRun:
             self._outputs.append(first, task.take_outputs())
         if whole and self._keys is None:
             replay.settle()
+        if whole and not last and begun_s - self._kept_s < _KEPT_EVERY_S and task.dirty_count < _KEPT_AT_MOST:
+            task.put_off()
+        else:
+            self._keep(task, store)
+        phases.write += time.perf_counter() - begun_s
+        return whole
+
+    def _keep(self, task: Task, store: RowStore) -> None:
+        """Write what has changed: from here on nothing before this has to be done again."""
         batch = task.commit_batch()
         length = 0 if self._outputs is None else self._outputs.length
         store.write(batch.rows | batch.index_rows, StoreCut(FORMAT, length, 0, batch.cut).encode())
         task.committed()
-        phases.write += time.perf_counter() - begun_s
-        return whole
+        self._kept_s = time.perf_counter()
 
     def _name_refused(
         self, before: int, record: tape.TapeRecord, task: Task, cause: Exception | None

@@ -1,0 +1,89 @@
+"""A driver that is killed at any moment is gone on with by the same command, and little is done twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tailrace.core.engine import tape
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.rebuilding.driver import rebuild
+from tailrace.runtime.rebuilding.engines import LocalEngine
+from tailrace.runtime.rebuilding.job import Job
+from tailrace.runtime.rebuilding.report import RebuildReport
+from tailrace.runtime.rebuilding.work import Progress
+from tailrace.state.snapshots import Snapshots
+from tests.runtime.processes import Running, wait_until
+from tests.runtime.rebuilding import lived
+from tests.runtime.rebuilding.lived import TALLY, live, rebuilt, request
+
+KEYS, ROUNDS = 200, 30
+EVENTS = 2 * KEYS * ROUNDS
+
+
+@pytest.fixture(scope="module")
+def tally(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tally")
+    for first in range(0, ROUNDS, 2):
+        lived.serve_tallies(folder, KEYS, 2, first_round=first)
+    return folder
+
+
+def progress(work: Path) -> int:
+    """Records that all tasks have gone through, as far as is told."""
+    found = 0
+    for place in work.glob("*/progress/*"):
+        try:
+            found += msgspec.msgpack.decode(place.read_bytes(), type=Progress).records
+        except (FileNotFoundError, msgspec.DecodeError):
+            continue
+    return found
+
+
+def killed(folder: Path, to: Path, share: float, *arguments: str) -> int:
+    """Start a rebuild in two processes, kill -9 its driver at a share of the work; how many records it had gone through."""
+    work = to / "tally" / "_work"
+    with Running(
+        *("rebuild", TALLY, "--log", folder / "log", "--to", to, "--processes", 2, *arguments),
+        environment={"TALLY_SLOW_MS": "1"},
+    ) as running:
+        wait_until(lambda: progress(work) >= share * EVENTS, f"{share:.0%} is done")
+        os.kill(running.process.pid, signal.SIGKILL)
+        wait_until(lambda: not running.members(), "its processes have ended by themselves")
+    return progress(work)
+
+
+def again(folder: Path, to: Path, **options: object) -> RebuildReport:
+    asked = msgspec.structs.replace(request(folder, **options), to=str(to))
+    return rebuild(asked, LocalEngine(1))
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_a_rebuild_that_was_killed_goes_on_where_it_was(tally: Path, tmp_path: Path, share: float) -> None:
+    had = killed(tally, tmp_path, share)
+    report = again(tally, tmp_path)
+    assert report.resumed
+    assert had + report.taken - EVENTS <= 0.15 * EVENTS
+    assert report.taken < (1 - share + 0.15) * EVENTS
+    snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
+    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
+    assert not (tmp_path / "tally" / "_work").exists()
+
+
+def test_it_ends_where_it_was_to_end_though_the_log_has_gone_on(tally: Path, tmp_path: Path) -> None:
+    killed(tally, tmp_path, 0.5)
+    (place,) = (tmp_path / "tally" / "_work").glob("*/job")
+    job = msgspec.msgpack.decode(place.read_bytes(), type=Job)
+    lived.serve_tallies(tally, KEYS, 2, first_round=ROUNDS)
+    report = again(tally, tmp_path)
+    assert report.snapshot == job.snapshot
+    snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
+    assert [one.cut for one in rebuilt(snapshot)] == [one.cut for one in job.targets]
+    assert report.events == EVENTS
+    assert [tape.decode_cut(one.cut or b"").tape for one in live(tally, find_app(TALLY).plan())] > [
+        tape.decode_cut(one.cut or b"").tape for one in job.targets
+    ]
