@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -57,7 +58,7 @@ def killed(folder: Path, to: Path, share: float, *arguments: str) -> int:
     return progress(work)
 
 
-def again(folder: Path, to: Path, **options: object) -> RebuildReport:
+def again(folder: Path, to: Path, **options: Any) -> RebuildReport:
     asked = msgspec.structs.replace(request(folder, **options), to=str(to))
     return rebuild(asked, LocalEngine(1))
 
