@@ -14,6 +14,12 @@ import tailrace as tr
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicSettings
+from tailrace.runtime.service import prepare_log
+from tailrace.runtime.slices import PartitionSettings
+from tailrace.runtime.snapshotting import TakingOptions, take_snapshot
+from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.state import MemoryStore
+from tailrace.state.snapshots import Manifest, Snapshot, Snapshots
 
 DAY = datetime(2013, 1, 1, tzinfo=UTC)
 PLANES = tuple(f"N{number}" for number in range(100, 120))
@@ -118,3 +124,29 @@ def filled(folder: Path, count: int, *, at_once: int = 50, more: tuple[Output, .
         writer.commit()
     writer.close()
     return log
+
+
+class Lived:
+    """The service has lived on a log of this folder; its states, and snapshots of it beside the log."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.folder = folder
+        self.uri = str(folder / "snapshots")
+        self.log = filled(folder / "log", count)
+        self.states = [MemoryStore() for _ in range(4)]
+        prepare_log(self.log, app.plan(), create_declared=True)
+
+    def run(self) -> None:
+        """Until there is nothing to read."""
+        often = WorkerSettings(slice_records=50, partition=PartitionSettings(commit_interval_ms=1))
+        worker = Worker(app.plan(), self.log, range(4), self.states.__getitem__, settings=often, bounded=True)
+        worker.start()
+        while worker.turn() or not worker.quiet:
+            pass
+        worker.leave()
+
+    def take(self, **options: Any) -> Manifest:
+        return take_snapshot(app.plan(), self.log, Snapshots(self.uri, "travel"), TakingOptions(**options))
+
+    def snapshot(self, which: str = "latest") -> Snapshot:
+        return Snapshots(self.uri, "travel").open(which)

@@ -10,13 +10,12 @@ import msgspec
 from tailrace.core.errors import BadRecordError, TailraceError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import TopicPartition
-from tailrace.spark.arrow import arrow_schema, batch, compute, pa
+from tailrace.spark.arrow import arrow_schema, batch, pa
 from tailrace.spark.columns import Column, plain, struct_type
 from tailrace.spark.events import TYPE, Events
 
 ERROR, VALUE = "_error", "_value"
 """The columns that say why a record could not be decoded, and what was in it, where such records are kept."""
-_INSTANT = pa.timestamp("us", "UTC")
 _NO_EVENT: dict[str, Any] = {}
 
 
@@ -75,10 +74,7 @@ class Batches:
             case "partition":
                 return [self._partition] * len(records)
             case "timestamp":
-                instants: Sequence[Any] = compute.cast(
-                    pa.array([record.timestamp_ms * 1000 for record in records], pa.int64()), _INSTANT
-                )
-                return instants
+                return [record.timestamp_ms * 1000 for record in records]  # microseconds, as Arrow takes them
             case "headers":
                 return [[{"key": header, "value": value} for header, value in one.headers] for one in records]
             case "key" if self._events is not None:

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from tailrace.core.errors import UsageError
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.spark.options import Options
+from tailrace.spark.states import StateReader, StateTable
 from tailrace.spark.topics import TopicReader, TopicTable
 
 
@@ -44,10 +45,13 @@ class TailraceSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads the columns of ``schema``."""
-        return TopicReader(self._table(), schema)
+        table = self._table()
+        return StateReader(table, schema) if isinstance(table, StateTable) else TopicReader(table, schema)
 
-    def _table(self) -> TopicTable:
+    def _table(self) -> TopicTable | StateTable:
         options = self._options
+        if "snapshot" in options:
+            return StateTable(options)
         if "log" not in options:
             raise UsageError(
                 "it is not said what to read",

@@ -1,0 +1,322 @@
+"""A snapshot as tables.
+
+============================  ===================================================================================
+``actor``                     a row for each key: ``key`` and the actor's plain fields
+``actor``, ``field``          a row for each entry: ``key``, ``entry`` (of a map) or ``position`` (of a list), ``value``,
+                              ``expires``
+``table=timers``              pending timers: ``actor``, ``key``, ``domain``, ``name``, ``time``, ``depth``; with an
+                              ``actor``, its own, and the key by its type
+``table=messages``            messages on their way: places, ``actor``, ``message``, ``value`` as it is stored
+``table=state``               every row of state as it is stored
+============================  ===================================================================================
+
+Of a full snapshot only the Parquet columns and row groups are read that can matter, and of a key only the task that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, get_origin
+
+import msgspec
+from pyspark.sql import datasource as ds
+from pyspark.sql import types
+
+from tailrace.core import rows
+from tailrace.core.errors import BadRecordError, UsageError
+from tailrace.core.values.keys import KeyCodec, key_codec_for
+from tailrace.core.values.partitioner import partition_of
+from tailrace.runtime.apps import find_app
+from tailrace.spark.arrow import arrow_schema, batch, compute, pa
+from tailrace.spark.bounds import Bounds, MetaColumns, Pushed
+from tailrace.spark.columns import Column, plain, struct_type
+from tailrace.spark.options import Options
+from tailrace.spark.stored import Entry, StoredActor, stored_actor
+from tailrace.spark.topics import chosen
+from tailrace.state.snapshots import Snapshot, Snapshots
+
+_BINARY, _STRING, _INSTANT = types.BinaryType(), types.StringType(), types.TimestampType()
+_RAW = {
+    "state": (
+        Column("partition", types.IntegerType()),
+        Column("actor", _STRING),
+        Column("key", _BINARY),
+        Column("kind", _STRING),
+        Column("field", _STRING),
+        Column("entry", _BINARY),
+        Column("value", _BINARY),
+        Column("expires", _INSTANT),
+    ),
+    "messages": (
+        Column("partition", types.IntegerType()),
+        Column("offset", types.LongType()),
+        Column("timestamp", _INSTANT),
+        Column("key", _BINARY),
+        Column("actor", _STRING),
+        Column("message", _STRING),
+        Column("value", _BINARY),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class TaskPart(ds.InputPartition):
+    """What one task of Spark reads: a task of the snapshot."""
+
+    partition: int
+
+
+class StateTable:
+    """One table of a snapshot, by the options.
+
+    Raises:
+        TailraceError: An option is wrong, or what it names is not there.
+    """
+
+    def __init__(self, options: Options, snapshot: Snapshot | None = None) -> None:
+        options.refuse(
+            *("topic", "log", "archive", "schema", "format", "startingOffsets", "endingOffsets"),
+            *("startingTime", "endingTime", "undecodable", "recordsPerTask"),
+            because="they belong to a log, this is a snapshot",
+        )
+        self.options = options
+        self.snapshot = opened(options) if snapshot is None else snapshot
+        self.kind = options.one_of("table", "actor", "timers", "messages", "state")
+        self.actor: StoredActor | None = None
+        if self.kind == "actor" or (self.kind == "timers" and "actor" in options):
+            self.actor = stored_actor(self.snapshot.manifest, options.required("actor"))
+        else:
+            options.refuse("actor", because=f"the table {self.kind} has all actors")
+            if self.kind == "messages":
+                options.refuse("key", "keys", because="messages are read as a whole")
+        self.field = None
+        if "field" in options:
+            if self.kind != "actor" or self.actor is None:
+                options.refuse("field", because="it goes with an actor's own table")
+            else:
+                self.field = self.actor.collection(options.required("field"))
+        self.all_columns = self._all_columns()
+        self.columns = chosen(self.all_columns, options.names("columns"), "columns")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StateTable, (self.options, self.snapshot)
+
+    @property
+    def key_name(self) -> str:
+        """The name of the key's column."""
+        return "key" if self.actor is None else self.actor.key_name if self.kind == "actor" else "key"
+
+    def schema(self) -> types.StructType:
+        """Of the columns that are asked for."""
+        return struct_type(self.columns)
+
+    def _all_columns(self) -> list[Column]:
+        if self.kind == "timers":
+            key = Column("key", _BINARY)
+            if self.actor is not None:
+                key = self.actor.key_column()._replace(name="key")
+            return [
+                Column("actor", _STRING),
+                key,
+                Column("domain", _STRING),
+                Column("name", _STRING),
+                Column("time", _INSTANT),
+                Column("depth", types.IntegerType()),
+            ]
+        if self.actor is None:
+            return list(_RAW[self.kind])
+        key = self.actor.key_column()
+        if self.field is not None:
+            return [key, *self.actor.entry_columns(self.field), Column("expires", _INSTANT)]
+        return [key, *self.actor.field_columns()]
+
+    def bounds(self) -> Bounds:
+        """The keys that the options leave."""
+        texts = self.options.keys()
+        return Bounds() if texts is None else Bounds().with_keys([self._key_of_text(one) for one in texts])
+
+    def _codec(self) -> KeyCodec:
+        return key_codec_for(bytes) if self.actor is None else self.actor.key_codec
+
+    def encode_key(self, shown: Any) -> bytes:
+        """The bytes of a key as a row shows it. Raises UsageError."""
+        codec = self._codec()
+        try:
+            return codec.encode(msgspec.convert(shown, codec.type, strict=False))
+        except (msgspec.ValidationError, BadRecordError):
+            raise UsageError(
+                f"{shown!r} is no key of {self.options.get('actor')!r}", mend="Look at the type of its keys."
+            ) from None
+
+    def _key_of_text(self, text: str) -> bytes:
+        codec = self._codec()
+        if codec.type is bytes:
+            return text.encode()
+        if get_origin(codec.type) is tuple:
+            try:
+                return self.encode_key(msgspec.json.decode(text))
+            except msgspec.DecodeError:
+                pass  # said by what follows
+        return self.encode_key(text)
+
+
+def opened(options: Options) -> Snapshot:
+    """The snapshot that the options name. ``app`` is the app's name, or where it is declared."""
+    name = options.required("app")
+    app = find_app(name).plan().app if ":" in name else name
+    return Snapshots(options.required("snapshot"), app).open(options.get("id") or "latest")
+
+
+class StateReader(ds.DataSourceReader):
+    """Reads a table of a snapshot."""
+
+    def __init__(self, table: StateTable, wanted: types.StructType, bounds: Bounds | None = None) -> None:
+        self.table = table
+        self.wanted = wanted
+        self.columns = chosen(table.all_columns, wanted.names, "the schema")
+        self.bounds = table.bounds() if bounds is None else bounds
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StateReader, (self.table, self.wanted, self.bounds)
+
+    def pushFilters(self, filters: list[ds.Filter]) -> list[ds.Filter]:  # noqa: N802 (PySpark's name)
+        """Narrow what is read. All filters are given back: Spark applies them to what is left."""
+        names = MetaColumns("partition" if self.table.actor is None else "", "", "", self.table.key_name)
+        pushed = Pushed(names, self.bounds, self.table.encode_key)
+        pushed.take(filters)
+        self.bounds = pushed.bounds
+        return filters
+
+    def partitions(self) -> list[ds.InputPartition]:
+        """The tasks that can have a row of the answer."""
+        count = self.table.snapshot.manifest.partitions
+        numbers = set(range(count))
+        if self.bounds.partitions is not None:
+            numbers &= self.bounds.partitions
+        if self.bounds.keys is not None and self.table.kind != "messages":
+            numbers &= {partition_of(key, count) for key in self.bounds.keys}
+        return [TaskPart(number) for number in sorted(numbers)]
+
+    def read(self, partition: ds.InputPartition) -> Iterator[Any]:
+        """The record batches of a task."""
+        if not isinstance(partition, TaskPart):
+            return  # nothing is left to read: Spark makes one partition of its own
+        schema = arrow_schema(struct_type(self.columns))
+        names = [one.name for one in self.columns]
+        for values, count in self._values(partition.partition, names):
+            if count:
+                yield batch(schema, self.columns, [values[name] for name in names])
+
+    # --- the tables
+
+    def _values(self, number: int, names: Sequence[str]) -> Iterator[tuple[dict[str, Any], int]]:
+        table = self.table
+        if table.kind == "timers":
+            return self._timers(number)
+        if table.kind == "messages":
+            return self._messages(number)
+        if table.actor is None:
+            return self._stored(number, names)
+        if table.field is None:
+            return self._instances(number, table.actor, names)
+        return self._entries(number, table.actor)
+
+    def _filter(self, actor: str | None, **equal: Sequence[str]) -> Any:
+        found: list[Any] = [] if actor is None else [compute.field("actor") == actor]
+        for name, values in equal.items():
+            found.append(compute.field(name).isin(list(values)))
+        if self.bounds.keys is not None:
+            found.append(compute.field("key").isin(pa.array(sorted(self.bounds.keys), pa.binary())))
+        whole = None
+        for one in found:
+            whole = one if whole is None else whole & one
+        return whole
+
+    def _instances(
+        self, number: int, actor: StoredActor, names: Sequence[str]
+    ) -> Iterator[tuple[dict[str, Any], int]]:
+        fields = [name for name in names if name != actor.key_name]
+        decode, key_of = actor.decoder(fields), actor.key_codec.decode
+        columns = ["key", "value"] if fields else ["key"]
+        filter_ = self._filter(actor.name, kind=("value",))
+        for found in self.table.snapshot.batches("state", number, columns, filter_):
+            keys: list[bytes] = found.column("key").to_pylist()
+            values: dict[str, Any] = {actor.key_name: plain([key_of(key) for key in keys])}
+            if fields:
+                stored: list[bytes] = found.column("value").to_pylist()
+                instances = decode(
+                    [Entry(key, "value", None, one) for key, one in zip(keys, stored, strict=True)]
+                )
+                for name in fields:
+                    values[name] = [instance.get(name) for instance in instances]
+            yield values, len(keys)
+
+    def _entries(self, number: int, actor: StoredActor) -> Iterator[tuple[dict[str, Any], int]]:
+        field = self.table.field
+        assert field is not None
+        place_of, value_of, key_of = (
+            actor.place_decoder(field),
+            actor.entry_decoder(field),
+            actor.key_codec.decode,
+        )
+        where = "entry" if field.kind == "map" else "position"
+        kinds = ("entry",) if field.kind == "map" else ("list", "item")
+        filter_ = self._filter(actor.name, kind=kinds, field=(field.name,))
+        columns = ["key", "kind", "entry", "value", "expiry_ms"]
+        for found in self.table.snapshot.batches("state", number, columns, filter_):
+            values: dict[str, Any] = {actor.key_name: [], where: [], "value": [], "expires": []}
+            for *entry, expiry_ms in zip(*(_plain(found, name) for name in columns), strict=True):
+                one = Entry(*entry)
+                place = place_of(one)
+                if one.kind == "list":
+                    continue
+                values[actor.key_name].append(plain(key_of(one.key)))
+                values[where].append(place)
+                values["value"].append(value_of(one))
+                values["expires"].append(_instant(expiry_ms))
+            yield values, len(values["value"])
+
+    def _timers(self, number: int) -> Iterator[tuple[dict[str, Any], int]]:
+        actor = self.table.actor
+        filter_ = self._filter(None if actor is None else actor.name)
+        for found in self.table.snapshot.batches("timers", number, None, filter_):
+            read = {
+                name: _plain(found, name) for name in ("actor", "key", "domain", "name", "time_ms", "depth")
+            }
+            kept = [at for at, name in enumerate(read["name"]) if name[:1] != rows.EXPIRY]
+            values = {name: [column[at] for at in kept] for name, column in read.items()}
+            values["name"] = [None if name[:1] == b"u" else name[1:].decode() for name in values["name"]]
+            values["time"] = [_instant(one) for one in values["time_ms"]]
+            if actor is not None:
+                decode = actor.key_codec.decode
+                values["key"] = plain([decode(key) for key in values["key"]])
+            yield values, len(kept)
+
+    def _messages(self, number: int) -> Iterator[tuple[dict[str, Any], int]]:
+        for found in self.table.snapshot.batches("messages", number):
+            values = {name: _plain(found, name) for name in ("offset", "timestamp_ms", "key", "value")}
+            envelopes = [rows.decode_envelope(value) for value in values["value"]]
+            count = len(envelopes)
+            named = zip(*envelopes, strict=True) if envelopes else ((), (), ())
+            values["actor"], values["message"], values["value"] = (list(one) for one in named)
+            values["timestamp"] = [_instant(one) for one in values["timestamp_ms"]]
+            yield {**values, "partition": [number] * count}, count
+
+    def _stored(self, number: int, names: Sequence[str]) -> Iterator[tuple[dict[str, Any], int]]:
+        columns = ["expiry_ms" if name == "expires" else name for name in names if name != "partition"]
+        for found in self.table.snapshot.batches("state", number, columns or ["key"], self._filter(None)):
+            values = {name: _plain(found, name) for name in columns}
+            if "expiry_ms" in values:
+                values["expires"] = [_instant(one) for one in values["expiry_ms"]]
+            yield {**values, "partition": [number] * found.num_rows}, found.num_rows
+
+
+def _plain(found: Any, name: str) -> list[Any]:
+    values: list[Any] = found.column(name).to_pylist()
+    return values
+
+
+def _instant(time_ms: int | None) -> int | None:
+    """As Arrow takes it for a timestamp: microseconds."""
+    return None if time_ms is None else time_ms * 1000

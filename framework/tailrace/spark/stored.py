@@ -1,0 +1,167 @@
+"""What is stored for an actor, as columns: its fields, the entries of its maps and lists, told by the stored schema.
+
+The schema lies in the snapshot, so that a table needs no code of the app. A field that old rows do not have is null there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import msgspec
+from pyspark.sql.types import LongType
+
+from tailrace.core import rows
+from tailrace.core.declare.schema import ActorSchema, decode_schemas
+from tailrace.core.errors import CorruptStateError, NewerFormatError, UsageError
+from tailrace.core.values.keys import KeyCodec, key_codec_for
+from tailrace.core.values.map_keys import map_key_codec_for
+from tailrace.core.values.type_schemas import FieldSchema
+from tailrace.spark.columns import Column, column, columns_of, plain
+from tailrace.spark.stored_types import stored_struct, stored_type
+from tailrace.state.snapshots import Manifest
+
+_HALF = 1 << 63
+
+
+class Entry(NamedTuple):
+    """A row of the state table of a snapshot, as far as it is needed: key, kind, entry, value."""
+
+    key: bytes
+    kind: str
+    entry: bytes | None
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredActor:
+    """An actor of a snapshot. ``fields`` are those that may be in its rows, those of the past included."""
+
+    name: str
+    schema: ActorSchema
+
+    @property
+    def key_codec(self) -> KeyCodec:
+        """For its keys."""
+        return key_codec_for(stored_type(self.schema.key))
+
+    @property
+    def key_name(self) -> str:
+        """The name of the key's column: one that is no field."""
+        return "_key" if any(one.name == "key" for one in self.schema.fields) else "key"
+
+    def key_column(self) -> Column:
+        """The column of its keys."""
+        return Column(self.key_name, *column("", self.schema.key)[1:])
+
+    def plain_fields(self) -> list[FieldSchema]:
+        """The fields that lie in one row together."""
+        return [one for one in (*self.schema.fields, *self.schema.past) if one.kind == "value"]
+
+    def collection(self, name: str) -> FieldSchema:
+        """A field whose entries are rows of their own. Raises UsageError."""
+        found = [
+            one
+            for one in (*self.schema.fields, *self.schema.past)
+            if one.name == name and one.kind != "value"
+        ]
+        if found:
+            return found[0]
+        known = [one.name for one in self.schema.fields if one.kind != "value"]
+        raise UsageError(
+            f"the actor {self.name!r} stores no MapState or ListState as {name!r}",
+            mend=f"There is {', '.join(known)}." if known else "Its fields are columns of its own table.",
+        )
+
+    # --- decoding
+
+    def field_columns(self) -> list[Column]:
+        """A column for each plain field."""
+        return columns_of(self.plain_fields())
+
+    def decoder(self, names: Sequence[str]) -> Callable[[Sequence[Entry]], list[Mapping[str, Any]]]:
+        """What makes plain values of value rows: the fields of these names. One that a row does not have is left out."""
+        fields = [one for one in self.plain_fields() if one.name in names]
+        decode = msgspec.msgpack.Decoder[Any](stored_struct(fields)).decode
+
+        def decoded(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
+            found: list[Any] = []
+            for one in entries:
+                if one.value[0] & 0xF0 > rows.FORMAT:
+                    raise NewerFormatError(
+                        f"the state of {self.name} {one.key!r} is of format {one.value[0] >> 4}",
+                        mend="Read it with the version of tailrace that wrote it.",
+                    )
+                try:
+                    found.append(decode(one.value[1:]))
+                except (msgspec.MsgspecError, ValueError) as error:
+                    raise self._corrupt(one, error) from error
+            shown: list[Mapping[str, Any]] = plain(found)
+            return shown
+
+        return decoded
+
+    def entry_columns(self, field: FieldSchema) -> list[Column]:
+        """The columns of a collection's entries: where it is, and what."""
+        if field.kind == "map" and field.key is not None:
+            return [column("entry", field.key), column("value", field.type)]
+        return [Column("position", LongType()), column("value", field.type)]
+
+    def entry_decoder(self, field: FieldSchema) -> Callable[[Entry], Any]:
+        """What makes a plain value of an entry's."""
+        decode = msgspec.msgpack.Decoder[Any](stored_type(field.type)).decode
+
+        def decoded(one: Entry) -> Any:
+            try:
+                return plain(decode(rows.unpack_entry(one.value)[0]))
+            except (msgspec.MsgspecError, ValueError) as error:
+                raise self._corrupt(one, error) from error
+
+        return decoded
+
+    def place_decoder(self, field: FieldSchema) -> Callable[[Entry], Any]:
+        """What tells where in its collection an entry is. Of a list, the row with its bounds comes before its items."""
+        if field.kind == "map" and field.key is not None:
+            codec = map_key_codec_for(stored_type(field.key))
+            return lambda one: plain(codec.decode(one.entry or b""))
+        bounds = msgspec.msgpack.Decoder(tuple[int, int]).decode
+        first: dict[bytes, int] = {}
+
+        def position(one: Entry) -> int:
+            if one.kind == "list":
+                first.clear()
+                first[one.key] = bounds(rows.unpack_entry(one.value)[0])[0]
+                return -1
+            return int.from_bytes(one.entry or b"", "big") - _HALF - first[one.key]
+
+        return position
+
+    def _corrupt(self, one: Entry, error: Exception) -> CorruptStateError:
+        return CorruptStateError(
+            f"what is stored of {self.name} {one.key!r} cannot be read: {error}",
+            mend="Verify the snapshot; read another one.",
+        )
+
+
+def stored_actors(manifest: Manifest) -> dict[str, StoredActor]:
+    """The actors of a snapshot by name, from all its tasks: one that has seen nothing yet knows none."""
+    found: dict[str, StoredActor] = {}
+    for task in manifest.tasks:
+        if task.schema:
+            for name, schema in decode_schemas(task.schema).items():
+                found.setdefault(name, StoredActor(name, schema))
+    return found
+
+
+def stored_actor(manifest: Manifest, name: str) -> StoredActor:
+    """One actor of a snapshot. Raises UsageError."""
+    known = stored_actors(manifest)
+    if name in known:
+        return known[name]
+    near = get_close_matches(name, known, n=1)
+    raise UsageError(
+        f"the snapshot {manifest.id!r} of app {manifest.app!r} has no actor {name!r}",
+        mend=f"Is {near[0]!r} meant?" if near else f"There is {', '.join(sorted(known)) or 'none'}.",
+    )
