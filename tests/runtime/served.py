@@ -33,7 +33,10 @@ class Told(msgspec.Struct):
     amount: int
 
 
-def make_app(partitions: int = 4, *, slow_s: float = 0.0, extra_input: bool = False) -> tr.App:
+def make_app(
+    partitions: int = 4, *, slow_s: float = 0.0, extra_input: bool = False, twice_from: int | None = None
+) -> tr.App:
+    """``twice_from``: another version of the code, which counts events from that time on as two."""
     app = tr.App("tally", partitions=partitions)
     ticks = app.topic("ticks", Tick, key="who", event_time="at")
     counts = app.topic("counts", Count, key="who")
@@ -60,7 +63,7 @@ def make_app(partitions: int = 4, *, slow_s: float = 0.0, extra_input: bool = Fa
                 raise ValueError("a negative amount")
             if slow_s:
                 time.sleep(slow_s)
-            self.count += 1
+            self.count += 1 if twice_from is None or event.at < twice_from else 2
             ctx.emit(counts, Count(event.who, self.count))
             ctx.send(Auditor, f"auditor-{self.count % AUDITORS}", Told(1))
             ctx.set_timer(event.at + TIMER_MS, "final")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pytest
 
 from tailrace.core import rows
@@ -16,94 +14,18 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError, SnapshotUnavailableError
-from tailrace.core.storage import Store
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.history import History
-from tailrace.runtime.progress import Phase
 from tailrace.runtime.restore import FORMAT, StoreCut, decode_store_cut
 from tailrace.runtime.service import prepare_log
-from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.snapshotting import TakingOptions, take_snapshot
-from tailrace.runtime.starting import Start, start_from
-from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.runtime.snapshotting import take_snapshot
+from tailrace.runtime.starting import start_from
 from tailrace.state import MemoryStore
-from tailrace.state.snapshots import Manifest, Snapshots, write_task
+from tailrace.state.snapshots import Manifest
 from tests.runtime.served import make_app
+from tests.runtime.state_world import KEYS, ROUNDS, World, edited, of_snapshot
 from tests.runtime.tallies import ticks
-
-KEYS, ROUNDS = 40, 6
-OFTEN = WorkerSettings(slice_records=20, partition=PartitionSettings(commit_interval_ms=1))
-
-
-class World:
-    """A log, the states of an app by its name, and snapshots."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.log = EmbeddedLog(folder / "log")
-        self.app = make_app()
-        self.plan = self.app.plan()
-        self.stores: dict[tuple[str, int], MemoryStore] = {}
-        prepare_log(self.log, self.plan, create_declared=True)
-
-    def state(self, app: str, number: int) -> MemoryStore:
-        return self.stores.setdefault((app, number), MemoryStore())
-
-    def run(
-        self,
-        plan: Plan | None = None,
-        *,
-        numbers: range | None = None,
-        start: Start | None = None,
-        to_the_end: bool = False,
-    ) -> None:
-        """Until there is nothing to read; ``to_the_end`` fires the last timers too."""
-        plan = plan or self.plan
-        prepare_log(self.log, plan, create_declared=True)
-
-        def begin(number: int, store: Store) -> None:
-            assert start is not None
-            start_from(plan, number, self.log, store, start, 1)
-
-        worker = Worker(
-            plan,
-            self.log,
-            numbers or range(plan.partitions),
-            lambda number: self.state(plan.app, number),
-            settings=OFTEN,
-            bounded=True,
-            begin=None if start is None else begin,
-        )
-        worker.start()
-        while True:
-            if worker.turn() or not worker.quiet:
-                continue
-            if not to_the_end or worker.phase is Phase.FINISHED:
-                break
-            worker.advance()
-        worker.leave()
-
-    def snapshots(self, app: str = "tally") -> Snapshots:
-        return Snapshots(str(self.folder / "snapshots"), app)
-
-    def take(self, plan: Plan | None = None, **options: Any) -> Manifest:
-        plan = plan or self.plan
-        return take_snapshot(plan, self.log, self.snapshots(plan.app), TakingOptions(**options))
-
-    def start(self, which: str = "latest", *, replace: bool = False) -> Start:
-        return Start(self.snapshots().open(which), "there", replace=replace)
-
-    def rows(self, app: str = "tally") -> list[dict[bytes, bytes]]:
-        found = (self.state(app, number) for number in range(self.plan.partitions))
-        return [dict(store.scan(rows.STATE, rows.prefix_end(rows.STATE))) for store in found]
-
-    def cut(self, number: int, app: str = "tally") -> tape.Cut:
-        data = self.state(app, number).cut
-        assert data is not None
-        core = decode_store_cut(data).core
-        assert core is not None
-        return tape.decode_cut(core)
 
 
 @pytest.fixture
@@ -111,11 +33,6 @@ def world(tmp_path) -> Iterator[World]:
     made = World(tmp_path)
     yield made
     made.log.close()
-
-
-def of_snapshot(world: World, which: str = "latest", app: str = "tally") -> list[dict[bytes, bytes]]:
-    found = world.snapshots(app).open(which)
-    return [dict(found.rows(number)) for number in range(world.plan.partitions)]
 
 
 # --- taking one
@@ -339,31 +256,6 @@ def test_a_state_that_was_half_filled_is_emptied_first(world) -> None:
 
 
 # --- instead of the state there is
-
-
-def edited(world: World, change: Callable[[bytes, bytes], bytes | None], **said: Any) -> Manifest:
-    """A copy of the latest snapshot with other values."""
-    snapshots = world.snapshots()
-    found = snapshots.open()
-    draft = snapshots.begin()
-    tasks = []
-    for task in found.manifest.tasks:
-        changed = ((row, change(row, value)) for row, value in found.rows(task.partition))
-        kept = ((row, value) for row, value in changed if value is not None)
-        files = write_task(
-            draft.folder_uri, task.partition, "a", kept, messages=found.messages(task.partition)
-        )
-        tasks.append(msgspec.structs.replace(task, files=files))
-    made = msgspec.structs.replace(
-        found.manifest,
-        id=draft.id,
-        created_ms=draft.created_ms,
-        source="edited",
-        tasks=tuple(tasks),
-        checksum="",
-        **said,
-    )
-    return snapshots.publish(made)
 
 
 def without_auditors(row: bytes, value: bytes) -> bytes | None:

@@ -15,11 +15,14 @@ from collections.abc import Sequence
 
 import click
 
+from tailrace.cli.compare import compare
 from tailrace.cli.dead_letters import dead_letters
 from tailrace.cli.graph import graph
 from tailrace.cli.log import log
+from tailrace.cli.rebuild import rebuild
 from tailrace.cli.replay import replay
 from tailrace.cli.run import run
+from tailrace.cli.snapshot import snapshot
 from tailrace.core.errors import TailraceError, UnknownAppError
 
 WRONG_ARGUMENTS = 2
@@ -35,6 +38,9 @@ def tailrace() -> None:
 
 tailrace.add_command(run)
 tailrace.add_command(replay)
+tailrace.add_command(compare)
+tailrace.add_command(rebuild)
+tailrace.add_command(snapshot)
 tailrace.add_command(log)
 tailrace.add_command(dead_letters)
 tailrace.add_command(graph)

@@ -131,16 +131,17 @@ def show(*, app: str, which: str, uri: str, as_json: bool) -> None:
 @_app
 @_which
 @_at
-def verify(*, app: str, which: str, uri: str) -> None:
+def verify(*, app: str, which: str, uri: str) -> int:
     """Read every file of a snapshot and hold it against the manifest; exit 1 if anything is wrong."""
     found = Snapshots(uri, _name_of(app)).open(which)
     problems = found.verify()
     for each in problems:
         click.echo(f"{each.snapshot} {each.file}: {each.what}", err=True)
     if problems:
-        sys.exit(_DIFFERENT)
+        return _DIFFERENT
     files = sum(len(task.files) for one in found.chain for task in one.tasks)
     click.echo(f"snapshot {found.manifest.id}: {files} files, all as they were written")
+    return 0
 
 
 @snapshot.command

@@ -65,23 +65,23 @@ class Call:
 class Observer(Protocol):
     """Who watches a task."""
 
-    def begins(self, call: Call) -> None:
+    def begins(self, call: Call, /) -> None:
         """A handler is about to be called; nothing of its key has been touched yet."""
         ...
 
-    def call(self, call: Call, handler: Callable[..., None], *arguments: Any) -> None:
+    def call(self, call: Call, handler: Callable[..., None], /, *arguments: Any) -> None:
         """Call the handler, in whatever way. What it raises has to be passed on."""
         ...
 
-    def returned(self, call: Call, outputs: Sequence[RawOutput]) -> None:
+    def returned(self, call: Call, outputs: Sequence[RawOutput], /) -> None:
         """The handler has returned, and what it touched is sealed."""
         ...
 
-    def passed_over(self, moment: Moment, why: str) -> None:
+    def passed_over(self, moment: Moment, why: str, /) -> None:
         """No handler is called, or nothing of it remains: a late record that is dropped, or a failure on the tape."""
         ...
 
-    def expired(self, moment: Moment, actor: ActorPlan, what: bytes) -> None:
+    def expired(self, moment: Moment, actor: ActorPlan, what: bytes, /) -> None:
         """A field or an entry has reached the end of its time to live; ``what`` is its row's ``rest``."""
         ...
 

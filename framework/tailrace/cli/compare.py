@@ -1,0 +1,164 @@
+"""``tailrace compare``: two states of an app, whatever they are kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+import msgspec
+
+from tailrace.cli.arguments import json_option, piped
+from tailrace.cli.showing import printable
+from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import CorruptStateError
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded.folder import LABEL as LOG_LABEL
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.comparing_states import Code, Comparison, Side, compare_states, explain
+from tailrace.runtime.history import History
+from tailrace.runtime.restore import decode_store_cut
+from tailrace.state import RocksStore, StateIdentity
+from tailrace.state.folder import LABEL as STATE_LABEL
+from tailrace.state.snapshots import Snapshots
+
+DIFFERENT = 1
+_EVERYTHING = (b"\x01", b"\xff")
+
+
+@click.command
+@click.argument("app")
+@click.argument("one")
+@click.argument("other")
+@click.option(
+    "--with",
+    "other_app",
+    metavar="APP",
+    help="The app whose state OTHER is, if it is not APP: another version of the code, or the same under another name.",
+)
+@click.option(
+    "--log",
+    "log_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Find in this event log from which event on keys differ, by a replay of those keys under the code of each side.",
+)
+@json_option
+def compare(
+    *, app: str, one: str, other: str, other_app: str | None, log_folder: Path | None, as_json: bool
+) -> int:
+    """Compare two states of APP byte by byte, and say key by key in which fields they differ. Exit 1 if they do.
+
+    ONE and OTHER are each a folder of state (of a service that is not running), an event log (then it is what the
+    changelog in it leaves), or a place of snapshots: URI for the latest, URI#ID for another.
+    """
+    plans = [find_app(reference).plan() for reference in (app, other_app or app)]
+    if plans[0].partitions != plans[1].partitions:
+        raise click.BadParameter(
+            f"{plans[0].app!r} has {plans[0].partitions} partitions, {plans[1].app!r} has {plans[1].partitions}",
+            param_hint="--with",
+        )
+    with ExitStack() as closing, piped():
+        sides = [_side(text, plan, closing) for text, plan in zip((one, other), plans, strict=True)]
+        found = compare_states(plans[0], sides[0], sides[1])
+        if log_folder is not None and found.count:
+            log = EmbeddedLog(log_folder, create=False)
+            closing.callback(log.close)
+            codes = [Code(plan, side.cut) for plan, side in zip(plans, sides, strict=True)]
+            explain(log, codes[0], codes[1], found, (one, other))
+        (_say_json if as_json else _say)(found, one, other)
+    return DIFFERENT if found.count else 0
+
+
+# --- where a state is kept
+
+
+def _side(text: str, plan: Plan, closing: ExitStack) -> Side:
+    folder = Path(text)
+    if (folder / LOG_LABEL).is_file():
+        return _of_changelog(text, folder, plan, closing)
+    if (folder / plan.app / "0" / STATE_LABEL).is_file():
+        return _of_folder(text, folder / plan.app, plan, closing)
+    uri, _, which = text.partition("#")
+    found = Snapshots(uri, plan.app).open(which or "latest")
+    return Side(text, found.rows, lambda number: found.manifest.task(number).cut or None)
+
+
+def _of_changelog(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
+    log = EmbeddedLog(folder, create=False)
+    closing.callback(log.close)
+    history = History(plan, log)
+
+    def rows(number: int) -> Iterator[tuple[bytes, bytes]]:
+        kept = history.committed(number, with_rows=True).rows
+        assert kept is not None
+        return kept.rows()
+
+    return Side(text, rows, lambda number: history.committed(number).cut)
+
+
+def _of_folder(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
+    stores: dict[int, RocksStore] = {}
+
+    def store(number: int) -> RocksStore:
+        if number not in stores:
+            stores[number] = RocksStore(folder / str(number), StateIdentity(plan.app, number))
+            closing.callback(stores[number].close)
+        return stores[number]
+
+    def cut(number: int) -> bytes | None:
+        data = store(number).cut
+        held = None if data is None else decode_store_cut(data)
+        if held is not None and held.core is not None and held.changelog_position < 0:
+            raise CorruptStateError(
+                "the state is of no commit: it was being filled",
+                path=str(folder / str(number)),
+                mend="Start the service on it once.",
+            )
+        return None if held is None else held.core
+
+    def rows(number: int) -> Iterator[tuple[bytes, bytes]]:
+        return store(number).scan(*_EVERYTHING)
+
+    return Side(text, rows, cut)
+
+
+# --- what is said
+
+
+def _say(found: Comparison, one: str, other: str) -> None:
+    click.echo(f"compared {found.rows[0]:,} rows with {found.rows[1]:,}, of {found.keys:,} keys")
+    for said in found.cuts:
+        click.echo(f"note: {said}")
+    if not found.count:
+        click.echo(click.style("differences: none, the bytes are equal", fg="green"))
+        return
+    click.echo(click.style(f"differences: {found.count:,} keys", fg="red"))
+    for each in found.shown:
+        click.echo(click.style(f"{each.actor} {printable(each.key)} (partition {each.partition})", bold=True))
+        for label, was, now in each.changes:
+            click.echo(f"    {printable(label)}: {printable(was)} in {one}, {printable(now)} in {other}")
+        if each.since:
+            click.echo(f"    {printable(each.since)}")
+    if found.count > len(found.shown):
+        click.echo(f"and {found.count - len(found.shown):,} more")
+
+
+def _say_json(found: Comparison, one: str, other: str) -> None:
+    shown = [
+        {
+            **{name: value for name, value in msgspec.structs.asdict(each).items() if name != "key_bytes"},
+            "changes": [{"label": label, "one": was, "other": now} for label, was, now in each.changes],
+        }
+        for each in found.shown
+    ]
+    said = {
+        "one": one,
+        "other": other,
+        "rows": found.rows,
+        "keys": found.keys,
+        "differences": found.count,
+        "notes": found.cuts,
+        "first": shown,
+    }
+    click.echo(msgspec.json.encode(said))
