@@ -147,6 +147,9 @@ class Run:
                 self._note("state is lost")
                 shutil.rmtree(self._state, ignore_errors=True)
                 self.faults += 1
+        elif chance < 0.34:
+            self._note("is cleaned")
+            self.log.clean(least_gain=0)
         else:
             self._work()
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
@@ -28,6 +29,7 @@ from tailrace.core.storage import Store
 from tailrace.log.embedded import EmbeddedLog, LogOptions, end_stopped
 from tailrace.log.interface import Log
 from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.housekeeping import LOOK_S, Housekeeping
 from tailrace.runtime.logs import LogFormat
 from tailrace.runtime.ownership import LEASE_S, Ownership
 from tailrace.runtime.progress import Phase, Progress
@@ -64,6 +66,8 @@ class ServiceOptions:
     log_options: LogOptions = field(default_factory=LogOptions)
     log_format: LogFormat = "auto"
     lease_s: float = LEASE_S
+    look_s: float = LOOK_S
+    """How often it is looked whether the log is to be cleaned."""
 
 
 def serve(options: ServiceOptions, plan: Plan) -> None:
@@ -75,14 +79,23 @@ def serve(options: ServiceOptions, plan: Plan) -> None:
     tune_collector()
     prepare(options, plan)
     terminal = sys.stderr if sys.stderr.isatty() and options.log_format != "json" else None
+    told = False
+
+    def stop() -> None:
+        nonlocal told
+        told = True
+        worker.stop()
+
     with ExitStack() as closing:
-        worker, ownership = open_worker(options, plan, range(plan.partitions), closing)
+        worker, ownership, housekeeping = open_worker(options, plan, range(plan.partitions), closing)
+        assert housekeeping is not None
         progress = Progress(plan.app, terminal)
         begun_s = told_s = time.monotonic()
 
         def steer() -> None:
             nonlocal told_s
             ownership.check()
+            housekeeping.look()
             if worker.quiet and options.until_end:
                 if worker.phase is Phase.FINISHED:
                     worker.stop()
@@ -93,9 +106,11 @@ def serve(options: ServiceOptions, plan: Plan) -> None:
                 told_s = now_s
                 progress.tell(worker.status(), now_s - begun_s, system_clock())
 
-        with stop_signals(worker.stop):
+        with stop_signals(stop):
             run_worker(worker, steer)
             progress.clear()
+            if options.until_end:
+                housekeeping.finish(lambda: told)
     _log.info("left", extra={"app": plan.app})
 
 
@@ -127,7 +142,7 @@ def run_worker(worker: Worker, steer: Callable[[], None]) -> None:
 
 def open_worker(
     options: ServiceOptions, plan: Plan, numbers: Collection[int], closing: ExitStack
-) -> tuple[Worker, Ownership]:
+) -> Opened:
     """A worker for some of an app's tasks, which are then owned; ``closing`` lets go of what it rests on."""
     log = EmbeddedLog(options.log, options.log_options, create=False)
     closing.callback(log.close)
@@ -154,7 +169,11 @@ def open_worker(
         change_inputs=options.change_inputs,
         check_owned=ownership.check,
     )
-    return worker, ownership
+    if 0 not in numbers:
+        return Opened(worker, ownership, None)
+    housekeeping = Housekeeping(log, options.log_options, options.log_format, options.look_s)
+    closing.callback(housekeeping.close)
+    return Opened(worker, ownership, housekeeping)
 
 
 def prepare(options: ServiceOptions, plan: Plan) -> None:
@@ -192,6 +211,15 @@ def prepare_log(log: Log, plan: Plan, *, create_declared: bool) -> None:
             mend="Correct the names, start what writes them first, or let them be created with --create-topics.",
         )
     prepare_topics(log, plan, create_declared=create_declared)
+
+
+class Opened(NamedTuple):
+    """A worker, and what goes with it."""
+
+    worker: Worker
+    ownership: Ownership
+    housekeeping: Housekeeping | None
+    """Of the app's processes only the one that owns partition 0 has it."""
 
 
 class _States:

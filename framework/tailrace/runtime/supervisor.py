@@ -21,7 +21,7 @@ import os
 import signal
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -31,8 +31,10 @@ from typing import Literal, TypeAlias, cast
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TailraceError, WorkerLostError
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime import logs
 from tailrace.runtime.apps import find_app
+from tailrace.runtime.housekeeping import Housekeeping
 from tailrace.runtime.ownership import Ownership
 from tailrace.runtime.progress import Phase, Progress, Status, total
 from tailrace.runtime.service import ServiceOptions, open_worker, prepare, run_worker, tune_collector
@@ -62,7 +64,10 @@ _Childs: TypeAlias = "Connection[_Answer, _Order]"
 class _Link:
     """The child's side: answers, and passes orders on to the worker."""
 
-    def __init__(self, pipe: _Childs, worker: Worker, ownership: Ownership) -> None:
+    def __init__(
+        self, pipe: _Childs, worker: Worker, ownership: Ownership, housekeeping: Housekeeping | None = None
+    ) -> None:
+        self._housekeeping = housekeeping
         self._pipe = pipe
         self._worker = worker
         self._ownership = ownership
@@ -75,6 +80,8 @@ class _Link:
     def steer(self) -> None:
         """After each turn. What is asked now is answered after the next: from a turn begun after the question."""
         self._ownership.check()
+        if self._housekeeping is not None:
+            self._housekeeping.look()
         worker = self._worker
         try:
             if self._asked:
@@ -103,12 +110,12 @@ def work(options: ServiceOptions, index: int, phase: Phase, pipe: _Childs) -> No
     try:
         plan = find_app(options.app).plan()
         numbers = range(index, plan.partitions, options.workers)
-        with ExitStack() as closing:
-            worker, ownership = open_worker(options, plan, numbers, closing)
-            worker.phase = phase
-            link = _Link(pipe, worker, ownership)
+        with ExitStack() as leaving:
+            opened = open_worker(options, plan, numbers, leaving)
+            opened.worker.phase = phase
+            link = _Link(pipe, *opened)
             signal.signal(signal.SIGTERM, link.terminated)
-            run_worker(worker, link.steer)
+            run_worker(opened.worker, link.steer)
     except TailraceError as error:
         _log.debug("this worker ends", exc_info=True)
         _say(pipe, error)
@@ -199,7 +206,11 @@ class Supervisor:
                     known = [one.status for one in self._children if one.status is not None]
                     if len(known) == len(self._children):
                         self._progress.tell(total(known), now_s - begun_s, system_clock())
-        self._progress.clear()
+            self._progress.clear()
+            if self._options.until_end and self._failure is None:
+                with closing(EmbeddedLog(self._options.log, self._options.log_options)) as log:
+                    keeping = Housekeeping(log, self._options.log_options, self._options.log_format)
+                    keeping.finish(lambda: stop_asked)
         if self._failure is not None:
             raise self._failure
         _log.info("left", extra={"app": self._plan.app, "workers": len(self._children)})

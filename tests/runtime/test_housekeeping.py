@@ -1,0 +1,170 @@
+"""A log that a service works on is cleaned beside it, and nothing of it is missed: by real processes, with small segments."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.runtime.housekeeping import Housekeeping
+from tailrace.runtime.service import prepare_log
+from tests.log.embedded.processes import Process, running
+from tests.runtime.processes import is_alive, wait_until
+from tests.runtime.served import make_app
+from tests.runtime.tallies import check_all, ticks
+from tests.soak import checks
+
+KEYS = 40
+SMALL = LogOptions(segment_bytes=100_000)
+
+_SERVICE = """
+from tailrace.runtime import logs
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.service import ServiceOptions, serve
+from tailrace.runtime.supervisor import Supervisor
+
+state, workers, until_end = arguments
+
+def main():
+    options = ServiceOptions(
+        "tests.runtime.served:app", folder, Path(state), workers=int(workers), commit_interval_ms=20,
+        until_end=until_end == "True", log_options=LogOptions(segment_bytes=100_000), log_format="json", look_s=0.05,
+    )
+    plan = find_app(options.app).plan()
+    logs.configure("json")
+    if options.workers == 1:
+        serve(options, plan)
+    else:
+        Supervisor(options, plan).run()
+
+main()
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
+    log = EmbeddedLog(tmp_path / "log", SMALL)
+    prepare_log(log, make_app().plan(), create_declared=True)
+    yield log
+    log.close()
+
+
+@contextmanager
+def service(
+    log: EmbeddedLog, *, state: str = "state", workers: int = 1, until_end: bool = False
+) -> Generator[Process]:
+    with running(_SERVICE, log.path, log.path.parent / state, workers, until_end) as process:
+        yield process
+
+
+def cleaned(log: EmbeddedLog) -> int:
+    """How many segments are not as they were written."""
+    log.topics()
+    return sum(one.name.generation > 0 for one in log._view.indexes.values())
+
+
+class Feeder:
+    """Feeds one round after the other."""
+
+    def __init__(self, log: EmbeddedLog) -> None:
+        self.log = log
+        self.rounds = 0
+
+    def feed(self, rounds: int = 2) -> None:
+        """Few at a time, so that every commit changes most keys: half of the log is their changes then."""
+        self.log.append_all(ticks(KEYS, rounds, self.rounds))
+        self.rounds += rounds
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        def fed() -> bool:
+            self.feed()
+            return condition()
+
+        wait_until(fed, what)
+
+    def check(self) -> None:
+        """Nothing is missed: not by who has no state yet, and not by a replay of all there ever was."""
+        plan = make_app().plan()
+        with service(self.log, state="nothing-yet", until_end=True) as process:
+            assert process.ended() == 0
+        check_all(self.log, KEYS, self.rounds)
+        self.log.verify()
+        checks.check_replay(self.log, plan, self.log.path.parent / "nothing-yet")
+        changes = sum(map(len, checks.read(self.log, plan.changelog_topic)))
+        made = sum(self.log.end_offset(plan.changelog_topic, one) for one in range(plan.partitions))
+        assert changes < made / 2
+
+
+def test_a_service_has_its_log_cleaned_while_it_works(log: EmbeddedLog) -> None:
+    feeder = Feeder(log)
+    with service(log) as process:
+        feeder.until(lambda: cleaned(log) >= 3, "the log is cleaned")
+        process.signal(signal.SIGTERM)
+        assert process.ended() == 0
+    feeder.check()
+
+
+def test_who_owns_partition_0_has_it_cleaned_for_all_workers(log: EmbeddedLog) -> None:
+    feeder = Feeder(log)
+    with service(log, workers=2) as process:
+        feeder.until(lambda: cleaned(log) >= 2, "the log is cleaned")
+        process.signal(signal.SIGTERM)
+        assert process.ended() == 0
+    feeder.check()
+
+
+def test_killed_at_any_moment_of_a_cleaning_it_loses_nothing(log: EmbeddedLog) -> None:
+    feeder = Feeder(log)
+    for number in range(5):
+        with service(log) as process:
+            before = cleaned(log)
+            # Killed with what it has begun: before the file is there, before it is named, before the old one is gone.
+            making = "*.making" if number % 2 else "*-000[1-9].segment"
+            feeder.until(
+                lambda: cleaned(log) > before or any(log.path.glob(making)),  # noqa: B023
+                "the log is being cleaned",
+            )
+            process.signal(signal.SIGKILL)
+            process.ended()
+    feeder.check()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bounded_run_cleans_before_it_leaves(log: EmbeddedLog, workers: int) -> None:
+    feeder = Feeder(log)
+    feeder.feed(200)
+    with service(log, workers=workers, until_end=True) as process:
+        assert process.ended() == 0
+    log.set_retention("ticks", retention_ms=None, retention_bytes=10_000)
+    feeder.feed()
+    with service(log, workers=workers, until_end=True) as process:
+        assert process.ended() == 0
+    assert cleaned(log)
+    assert log.start_offset("ticks", 0) > 0
+    assert not log.cleaning_is_due()
+    check_all(log, KEYS, feeder.rounds)
+
+
+def test_a_cleaning_ends_with_who_began_it(log: EmbeddedLog) -> None:
+    log.append_all(ticks(KEYS, 2_000))
+    log.set_retention("ticks", retention_ms=None, retention_bytes=1)
+    log.roll()
+    with log.uncleaned():  # it would wait, if it waited for others
+        keeping = Housekeeping(log, SMALL, "json", look_s=0)
+        keeping.look()
+        begun = keeping._process
+        assert begun is not None
+        pid = begun.pid
+        assert pid is not None
+        assert is_alive(pid)
+        keeping.look()
+        assert keeping._process in (begun, None)
+        keeping.close()
+        assert not is_alive(pid)
+    keeping.finish(lambda: False)
+    assert log.start_offset("ticks", 0) > 0
+    assert not log.cleaning_is_due()
