@@ -25,6 +25,7 @@ from tailrace.cli.arguments import (
     topic_of_app,
     written,
 )
+from tailrace.cli.keeping import clean, retain
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import Log, TopicPartition, TopicSettings
 from tailrace.runtime.apps import find_app
@@ -40,10 +41,12 @@ app_option = click.option(
 
 @click.group
 def log() -> None:
-    """Topics of an event log: create, list, append, tail, dump."""
+    """Topics of an event log: create, list, append, tail, dump; how long they are kept."""
 
 
 log.add_command(append)
+log.add_command(retain)
+log.add_command(clean)
 
 
 @log.command

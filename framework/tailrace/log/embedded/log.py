@@ -284,6 +284,6 @@ class EmbeddedLog:
             raise TopicMismatchError(
                 f"the topic exists as {known}, asked for was {settings}",
                 topic=topic,
-                mend="Use the settings it has, or another name.",
+                mend="Use the settings it has, or another name. `tailrace log retain` changes for how long it is kept.",
             )
         return known is not None

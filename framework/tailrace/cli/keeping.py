@@ -1,0 +1,60 @@
+"""``tailrace log retain`` and ``clean``: for how long records are kept, and giving their room back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tailrace.cli.arguments import DurationType, log_option, opened
+from tailrace.core.errors import LogUnavailableError
+
+_OWN = ("changelog", "tape", "inbox", "dead-letters", "redriven")
+
+
+@click.command
+@click.argument("topic")
+@click.option("--retention", type=DurationType(), help="Delete records that are older, by their timestamps.")
+@click.option(
+    "--retention-bytes",
+    type=click.IntRange(1),
+    help="Delete the oldest records of a partition that is larger.",
+)
+@click.option("--for-ever", is_flag=True, help="Delete none from now on.")
+@log_option
+def retain(
+    *, topic: str, retention: int | None, retention_bytes: int | None, for_ever: bool, folder: Path
+) -> None:
+    """Change for how long the records of TOPIC are kept. Services may go on; a limit that is not given is taken away.
+
+    What is past it goes with the next cleaning. A replay, a rebuild and a service that has yet to begin can then only go
+    back as far as the inputs do.
+    """
+    if for_ever == (retention is not None or retention_bytes is not None):
+        raise click.UsageError("Give --retention, --retention-bytes or both; or --for-ever alone.")
+    with opened(folder) as log:
+        app, _, own = topic.rpartition(".")
+        if own in _OWN and f"{app}.tape" in log.topics():
+            raise click.BadParameter(
+                f"{topic!r} belongs to the app {app!r}, which could not be restored or replayed without it.",
+                param_hint="TOPIC",
+            )
+        log.set_retention(topic, retention_ms=retention, retention_bytes=retention_bytes)
+
+
+@click.command
+@log_option
+def clean(*, folder: Path) -> None:
+    """Give room back: what retention says, and all but the last record of each key in compacted topics.
+
+    Services do so by themselves. This does it now, the segment that is being written included.
+    """
+    with opened(folder) as log:
+        log.roll()
+        done = log.clean(least_gain=0)
+    if done.busy:
+        raise LogUnavailableError(
+            "the log is being cleaned by another process, or read by one that must not miss anything",
+            mend="Wait until that has ended.",
+        )
+    click.echo(f"{done.bytes_before:,} bytes before, {done.bytes_after:,} after.")
