@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from random import Random
+from typing import NamedTuple
 
 import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.passing import Chunk, Course, FirstPass
+from tailrace.core.engine.course import Chunk, Course, summed
+from tailrace.core.engine.passing import FirstPass
+from tailrace.core.engine.replay import Limit, Replay
 from tailrace.core.engine.split import (
     Ordered,
     ShardResult,
     ShardTask,
     check,
+    finish_last,
     in_order,
     is_of_shard,
     numbered,
 )
+from tailrace.core.engine.task import Task
 from tailrace.core.errors import UnsplittableError
 from tailrace.core.storage import Store
 from tailrace.state import MemoryStore
 from tests.proof.apps import build
 from tests.proof.runs import ALL, LINEAGE, Committed
-from tests.proof.seeds import Records, pick, settings_of, told, variant_of
+from tests.proof.seeds import START_MS, Records, pick, settings_of, told, variant_of
 from tests.proof.test_replay import first_run
 
 
@@ -36,6 +41,7 @@ def passed(
     shards: int,
     random: Random,
     base: bytes | None,
+    limit: Limit | None = None,
 ) -> tuple[list[Chunk], Course]:
     """The first pass; what it gives goes through bytes, as between processes."""
     first = FirstPass(
@@ -45,13 +51,16 @@ def passed(
         lambda name, start, stop: pick(log.get((name, partition), []), start, stop),
         base,
         lineage=LINEAGE,
+        limit=limit,
         chunk_steps=random.choice((1, 5, 30, 1_000)),
     )
     chunks: list[Chunk] = []
     for data in tapes:
         done, more = first.take(tape.decode_tape(data))
-        assert more
         chunks += done
+        if not more:
+            assert limit is not None
+            break
     done, course = first.finish()
     chunks += done
     return (
@@ -111,14 +120,19 @@ def split(
     shards: int,
     random: Random,
     base: Store | None = None,
+    *,
+    draining: bool = False,
+    limit: Limit | None = None,
 ) -> Committed:
     """The task rebuilt in shards, from nothing or from the state in a store."""
-    chunks, course = passed(plan, partition, tapes, log, shards, random, None if base is None else base.cut)
+    cut = None if base is None else base.cut
+    chunks, course = passed(plan, partition, tapes, log, shards, random, cut, limit)
     parts = [Shard(plan, partition, shard, course, base, random) for shard in range(shards)]
     try:
         counted = check(course, [part.run(chunks) for part in parts])
     except UnsplittableError:
-        assert course.timer_skips, "there is nothing that could not be told apart"
+        # Else there is nothing that could not be told apart.
+        assert course.timer_skips or draining
         raise
     state: dict[bytes, bytes | None] = {}
     for part in parts:
@@ -128,7 +142,7 @@ def split(
     whole = Committed()
     whole.outputs = list(numbered(in_order(part.outputs for part in parts), plan, partition, course))
     whole.store.write(state, course.cut_with(counted))
-    assert course.cut_with(counted) == course.cut
+    assert course.totals is None or course.cut_with(counted) == course.cut
     return whole
 
 
@@ -142,7 +156,7 @@ def assert_same(first: Committed, again: Committed, what: str) -> None:
     assert first.store.cut == again.store.cut, f"{what}: stands elsewhere"
 
 
-def check_seed(seed: int, trace: list[str]) -> None:
+def check_whole(seed: int, trace: list[str]) -> None:
     random = Random(seed)
     variant = variant_of(random)
     trace.append(str(variant))
@@ -163,4 +177,139 @@ def test_a_task_split_by_key_comes_to_the_same_bytes_as_the_whole(seeds: range) 
     for seed in seeds:
         trace: list[str] = []
         with told(seed, trace):
-            check_seed(seed, trace)
+            check_whole(seed, trace)
+
+
+def rest(
+    plan: Plan, partition: int, tapes: list[bytes], log: Records, shards: int, random: Random, base: Store
+) -> Committed:
+    """The same where the last commit fell in the middle of a drain: an unsplit task does the rest."""
+    chunks, course = passed(plan, partition, tapes, log, shards, random, base.cut)
+    parts = [Shard(plan, partition, n, course, base, random, leave_last=True) for n in range(shards)]
+    counted = summed(*(part.run(chunks).totals for part in parts))
+    whole = Committed()
+    whole.outputs = list(numbered(in_order(part.outputs for part in parts), plan, partition, course))
+    state = {row: value for part in parts for row, value in part.store.scan(*ALL)}
+    whole.store.write(state, course.cut_with(counted, left_last=True))
+    task = finish_last(plan, partition, course, counted, whole.store, tape.decode_tape(tapes[-1]))
+    whole.outputs += task.take_outputs()
+    batch = task.commit_batch()
+    whole.store.write(batch.rows | batch.index_rows, batch.cut)
+    return whole
+
+
+class Between(NamedTuple):
+    """A whole replay of a part of a tape: what it started from, what it added, whether it ended within a drain."""
+
+    base: Store
+    added: Committed
+    draining: bool
+
+
+def between(
+    plan: Plan,
+    partition: int,
+    tapes: list[bytes],
+    first: int,
+    last: int,
+    log: Records,
+    limit: Limit | None = None,
+) -> Between:
+    store, base = Committed(), MemoryStore()
+    task = Task(plan, partition, store.store, lineage=LINEAGE, replaying=True)
+    whole = Replay(task, lambda name, start, stop: pick(log.get((name, partition), []), start, stop))
+    limited = Replay(
+        task, lambda name, start, stop: pick(log.get((name, partition), []), start, stop), limit=limit
+    )
+    for number, data in enumerate(tapes[:last]):
+        replay = whole if number < first else limited
+        more = replay.take(tape.decode_tape(data))
+        outputs = task.take_outputs()
+        batch = task.commit_batch()
+        store.store.write(batch.rows | batch.index_rows, batch.cut)
+        task.committed()
+        if number < first:
+            base.write(batch.rows | batch.index_rows, batch.cut)
+        else:
+            store.outputs += outputs
+        if not more:
+            break
+    return Between(base, store, task.draining)
+
+
+def limit_of(random: Random, plan: Plan, tapes: list[bytes], log: Records, partition: int) -> Limit:
+    """Somewhere on the way."""
+    last = tape.decode_tape(tapes[-1])
+    kind = random.randrange(3)
+    if kind == 0:
+        name = random.choice(plan.inputs).name
+        offsets = [record.offset for record in log.get((name, partition), [])]
+        return Limit(offsets={name: random.choice(offsets)} if offsets else {})
+    if kind == 1:
+        return Limit(watermark_ms=random.randint(min(START_MS, last.watermark), last.watermark))
+    return Limit(clock_ms=random.randint(0, 60_000))
+
+
+def check_limit(seed: int, trace: list[str]) -> None:
+    """Up to an offset, a watermark or a clock reading."""
+    random = Random(seed)
+    variant = variant_of(random)
+    trace.append(str(variant))
+    model = build(variant)
+    log: Records = {}
+    for run in first_run(model, variant, random, log, trace).runs:
+        plan, number, tapes = run.plan, run.partition, run.committed.tapes
+        limit = limit_of(random, plan, tapes, log, number)
+        trace.append(str(limit))
+        base, then, draining = between(plan, number, tapes, 0, len(tapes), log, limit)
+        try:
+            again = split(plan, number, tapes, log, 3, random, base, draining=draining, limit=limit)
+        except UnsplittableError:
+            continue
+        if not draining:
+            assert_same(then, again, str(limit))
+
+
+def check_part(seed: int, trace: list[str]) -> tuple[int, int]:
+    """From somewhere on the tape to somewhere else; how often in shards, and how often only with the last drain unsplit."""
+    random = Random(seed)
+    variant = variant_of(random)
+    trace.append(str(variant))
+    model = build(variant)
+    log: Records = {}
+    done = rests = 0
+    for run in first_run(model, variant, random, log, trace).runs:
+        plan, number, tapes = run.plan, run.partition, run.committed.tapes
+        first, last = sorted(random.choices(range(len(tapes) + 1), k=2))
+        if first == last:
+            continue
+        trace.append(f"commits {first} to {last} of {len(tapes)}")
+        base, then, draining = between(plan, number, tapes, first, last, log)
+        part, shards = tapes[first:last], random.choice((1, 2, 5))
+        try:
+            assert_same(
+                then, split(plan, number, part, log, shards, random, base, draining=draining), "in shards"
+            )
+            done += 1
+        except UnsplittableError as error:
+            trace.append(f"unsplittable: {error}")
+            if draining:
+                assert_same(
+                    then, rest(plan, number, part, log, shards, random, base), "the last drain unsplit"
+                )
+                rests += 1
+    return done, rests
+
+
+def test_any_part_of_a_tape_can_be_split_the_end_in_the_middle_of_a_drain_included(seeds: range) -> None:
+    for seed in seeds:
+        trace: list[str] = []
+        with told(seed, trace):
+            check_part(seed, trace)
+
+
+def test_a_split_stops_where_a_replay_stops(seeds: range) -> None:
+    for seed in seeds:
+        trace: list[str] = []
+        with told(seed, trace):
+            check_limit(seed, trace)

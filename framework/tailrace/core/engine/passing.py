@@ -27,10 +27,7 @@ that has no bytes) goes to shard 0.
 
 from __future__ import annotations
 
-import sys
-import zlib
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -38,6 +35,16 @@ import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.engine.course import (
+    Chunk,
+    Course,
+    Series,
+    ShardRecords,
+    TimerSkip,
+    gained,
+    pack,
+    shard_of,
+)
 from tailrace.core.engine.replay import Limit, Replay, Source
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import Task
@@ -48,129 +55,10 @@ from tailrace.core.records import Head, InputRecord, Refused
 CHUNK_STEPS: Final = 20_000
 """About how many steps a chunk holds."""
 
-_SEED: Final = 0x7A11_24CE
-"""Keeps the choice of a shard apart from that of a partition, and from other uses of the same hash."""
-
 _KNOWN_KEYS: Final = 1_000_000
 
 _Row = tuple[int, int, int, int, InputRecord]
 """Step, input, entry of the series that holds before it, that holds after it, record."""
-
-
-def shard_of(key: bytes, shards: int) -> int:
-    """The shard of a key, by its bytes: the same in every process."""
-    return zlib.crc32(key, _SEED) % shards
-
-
-def pack(kind: str, values: Iterable[int]) -> bytes:
-    """Numbers of an ``array`` type code as bytes, little-endian."""
-    packed = array(kind, values)
-    if sys.byteorder == "big":
-        packed.byteswap()
-    return packed.tobytes()
-
-
-def unpack(kind: str, data: bytes) -> list[int]:
-    """What ``pack`` has packed."""
-    packed: array[int] = array(kind)
-    packed.frombytes(data)
-    if sys.byteorder == "big":
-        packed.byteswap()
-    return packed.tolist()
-
-
-class Series(msgspec.Struct, array_like=True, frozen=True):
-    """At the end of which steps of a chunk the watermark or the clock moved, and to what; all three only grow.
-
-    The first entry is what holds when the chunk begins, and the step that brought it about. 64-bit columns, see ``pack``.
-    """
-
-    steps: bytes
-    watermarks: bytes
-    clocks: bytes
-
-    @classmethod
-    def of(cls, steps: Sequence[int], watermarks: Sequence[int], clocks: Sequence[int]) -> Series:
-        """The series of these columns."""
-        return cls(pack("q", steps), pack("q", watermarks), pack("q", clocks))
-
-    def columns(self) -> tuple[list[int], list[int], list[int]]:
-        """Steps, watermarks, clock readings."""
-        return unpack("q", self.steps), unpack("q", self.watermarks), unpack("q", self.clocks)
-
-
-class ShardRecords(msgspec.Struct, array_like=True, frozen=True):
-    """The records of one shard in one chunk, as columns.
-
-    ``steps`` count from ``first`` (32 bits), ``inputs`` are the numbers of inputs (16 bits), ``before`` and
-    ``after`` entries of the chunk's series (32 bits). ``skips`` are those of these records, in numbers of inputs.
-    """
-
-    first: int
-    steps: bytes
-    inputs: bytes
-    before: bytes
-    after: bytes
-    records: list[InputRecord]
-    skips: list[tape.Skip]
-
-
-class Chunk(msgspec.Struct, array_like=True, frozen=True):
-    """A stretch of steps, ``first`` to ``last``: what all shards have to know, and what each one has to do."""
-
-    number: int
-    first: int
-    last: int
-    series: Series
-    shards: list[ShardRecords]
-
-
-class TimerSkip(msgspec.Struct, array_like=True, frozen=True):
-    """The firing of a timer that failed: the how-manieth it was, and between which two steps it fell."""
-
-    number: int
-    first: int
-    last: int
-    headers: list[tuple[str, bytes]]
-
-
-class Course(msgspec.Struct, array_like=True):
-    """What a first pass has found out about the task as a whole: what its shards start from, and where they end.
-
-    ``totals`` are what the task has counted from ``base`` to ``cut``, None where that is not known before the shards
-    have run (the pass has stopped at a limit).
-    """
-
-    shards: int
-    lineage: bytes
-    base: bytes | None
-    cut: bytes
-    totals: tape.Totals | None
-    steps: int
-    timer_skips: list[TimerSkip]
-
-    def cut_with(self, gained: tape.Totals, *, left_last: bool = False) -> bytes:
-        """The cut, for a task whose shards have counted this much in sum.
-
-        ``left_last``: they have left the drain of the last step, which the task that starts here has to do and commit.
-        """
-        cut = tape.decode_cut(self.cut)
-        cut.tape -= left_last
-        start = tape.Totals() if self.base is None else tape.decode_cut(self.base).totals
-        cut.totals = summed(start, gained)
-        return tape.encode(cut)
-
-
-def summed(*parts: tape.Totals) -> tape.Totals:
-    """Totals added up."""
-    names = tape.Totals.__struct_fields__
-    return tape.Totals(*(sum(getattr(part, name) for part in parts) for name in names))
-
-
-def gained(before: tape.Totals, after: tape.Totals) -> tape.Totals:
-    """What has been counted since."""
-    names = tape.Totals.__struct_fields__
-    return tape.Totals(*(getattr(after, name) - getattr(before, name) for name in names))
 
 
 class Nothing:
@@ -291,6 +179,11 @@ class Passing(Task):
             self.close_chunk()
         return len(heads)
 
+    @property
+    def causes(self) -> Sequence[int]:
+        """The causes since the last commit, as the tape has them."""
+        return self._tape.causes
+
     def close_chunk(self) -> None:
         """Add what has gathered to ``chunks``, if there is anything."""
         if self.step < self._first and self._chunk:
@@ -396,6 +289,7 @@ class FirstPass:
             chunk_steps=chunk_steps,
         )
         self._replay = Replay(self.task, source, limit=limit, some_keys=True, any_environment=any_environment)
+        self._source = source
         self._base = cut
         self._cut: bytes | None = None
         self._names = [one.name for one in plan.inputs]
@@ -411,7 +305,7 @@ class FirstPass:
         task, first = self.task, self.task.step
         self._check_finish(record)
         more = self._replay.take(record)
-        if more:
+        if more or self._is_last_step(record):
             self._replay.settle()
         else:
             self._known_totals = False
@@ -444,6 +338,23 @@ class FirstPass:
                     "after the end of all input: the tape does not say how far the watermark rose at that end"
                 )
             finished = finished or code == tape.FINISH
+
+    def _is_last_step(self, record: tape.TapeRecord) -> bool:
+        """Whether a limit was reached with the very last step of a commit, which may have left its drain unfinished."""
+        numbers = {one.name: one.index for one in self.task.plan.inputs}
+        causes = [
+            (code, numbers[self._names[said[0]]], *said[1:]) if said and code != tape.CLOCK else (code, *said)
+            for code, *said in tape.causes_of(record.causes)
+        ]
+        taken = [tuple(cause) for cause in tape.causes_of(self.task.causes)]
+        if not taken or len(taken) != len(causes) or taken[:-1] != causes[:-1]:
+            return False
+        last, here = causes[-1], taken[-1]
+        if last[0] != tape.RUN or here[:2] != last[:2]:
+            return last == here
+        name = self.task.plan.inputs[last[1]].name
+        at = self.task.positions[name]
+        return not self._source(name, at, at + last[2] - here[2])
 
     def _done(self) -> list[Chunk]:
         chunks, self.task.chunks = self.task.chunks, []

@@ -38,10 +38,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.cells import Cells
-from tailrace.core.engine.failure import is_of_timer
-from tailrace.core.engine.firing import Firing
-from tailrace.core.engine.heads import BoundRoute
-from tailrace.core.engine.passing import (
+from tailrace.core.engine.course import (
     Course,
     Series,
     ShardRecords,
@@ -51,6 +48,9 @@ from tailrace.core.engine.passing import (
     summed,
     unpack,
 )
+from tailrace.core.engine.failure import is_of_timer
+from tailrace.core.engine.firing import Firing
+from tailrace.core.engine.heads import BoundRoute
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.tables import Table
 from tailrace.core.engine.task import ORIGIN_HEADER, Task
@@ -133,7 +133,7 @@ class ShardTask(Task):
         )
         self.shard = shard
         self._course = course
-        self._leave_last = leave_last
+        self._leave_last, self._left = leave_last, False
         self._start = msgspec.structs.replace(self.totals)
         if shard:
             self._own_rows, self._own_index = {}, {}  # they are those of the whole, once
@@ -151,7 +151,8 @@ class ShardTask(Task):
 
         Raises:
             ReplayDivergedError: A handler fails that did not fail in the first run.
-            UnsplittableError: The same, and it may be because timers that failed then cannot be told apart here.
+            UnsplittableError: The same, and it may be that timers that failed then cannot be told apart here, or that this
+                one fired after the last commit.
             HandlerError, BadRecordError: The same, where this is not a replay and the app is to stop on failure.
         """
         columns = series.columns()
@@ -169,11 +170,10 @@ class ShardTask(Task):
                 self._records(number, places, columns)
             self._catch_up(columns, len(columns[0]) - 1)
         except ReplayDivergedError as error:
-            if not self._firing.skipped:
-                raise
-            raise UnsplittableError(
-                f"perhaps another timer was skipped than the one that failed: {error}"
-            ) from error
+            # Perhaps another timer was skipped than the one that failed; or the last commit knew nothing of this one yet.
+            if self._firing.skipped or self._firing.step == self._course.steps:
+                raise UnsplittableError(f"a shard came to another end: {error}") from error
+            raise
         return self.take_ordered()
 
     def take_ordered(self) -> list[Ordered]:
@@ -257,6 +257,8 @@ class ShardTask(Task):
     def _drain(self, step: int, watermark: int, now: int) -> bool:
         """Fire what is due at the end of a step; False if that is left to others."""
         if self._leave_last and step == self._course.steps:
+            self._left = True
+        if self._left:
             return False
         firing, context = self._firing, self._context
         context.watermark, context.now = watermark, now
@@ -401,6 +403,36 @@ def check(course: Course, results: Sequence[ShardResult]) -> tape.Totals:
     if course.timer_skips:
         _check_skips(course, results)
     return counted
+
+
+def finish_last(
+    plan: Plan,
+    partition: int,
+    course: Course,
+    counted: tape.Totals,
+    state: StateReader,
+    last: tape.TapeRecord,
+    settings: TaskSettings | None = None,
+) -> Task:
+    """The whole task, past as many firings of the last step's drain as the last commit had.
+
+    ``state`` holds the rows of all shards, which were told to ``leave_last``, index rows included; ``counted`` is what they
+    have counted. The caller takes the outputs, which follow those of the shards, and commits.
+
+    Raises:
+        UnsplittableError: It does not come to what the tape says.
+    """
+    cut = course.cut_with(counted, left_last=True)
+    task = Task(plan, partition, state, cut, settings=settings, replaying=True)
+    skips = {(TIMER, skip.number): tuple(skip.headers) for skip in last.skips if skip.input < 0}
+    task.follow(skips, last.totals.fired)
+    while task.draining and task.totals.fired < last.totals.fired:
+        task.drain()
+    then, now = last.totals, msgspec.structs.replace(task.totals)
+    now.outputs += task.waiting_outputs
+    if then != now:
+        raise UnsplittableError(f"the shards and the last drain do not add up to the whole ({then}, {now})")
+    return task
 
 
 def _check_skips(course: Course, results: Sequence[ShardResult]) -> None:
