@@ -13,6 +13,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.storage import Store
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.beginnings import base_name
 from tailrace.runtime.progress import Phase
 from tailrace.runtime.restore import decode_store_cut
 from tailrace.runtime.service import prepare_log
@@ -84,7 +85,8 @@ class World:
         return take_snapshot(plan, self.log, self.snapshots(plan.app), TakingOptions(**options))
 
     def start(self, which: str = "latest", *, replace: bool = False) -> Start:
-        return Start(self.snapshots().open(which), "there", replace=replace)
+        found = self.snapshots().open(which)
+        return Start(found, base_name(found, str(self.folder / "snapshots")), replace=replace)
 
     def rows(self, app: str = "tally") -> list[dict[bytes, bytes]]:
         found = (self.state(app, number) for number in range(self.plan.partitions))

@@ -36,6 +36,7 @@ from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, TopicPartition, Writer
+from tailrace.runtime.beginnings import base_name, begun_cut, here, rows_of
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.history import History
 from tailrace.runtime.restore import FORMAT, StoreCut, decode_store_cut
@@ -52,10 +53,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What an app is started from. ``place`` is what the tape names it by: enough to open it again."""
+    """What an app is started from. ``name`` is what the tape calls it; see ``base_name``."""
 
     snapshot: Snapshot
-    place: str
+    name: str
     replace: bool = False
     """Put it in place of a state with another history."""
     timezones: str = ""
@@ -70,7 +71,7 @@ def open_start(reference: str, app: str, *, replace: bool = False) -> Start:
     """
     uri, _, which = reference.partition("#")
     found = Snapshots(uri, app).open(which or "latest")
-    return Start(found, uri, replace=replace, timezones=timezones_version())
+    return Start(found, base_name(found, uri), replace=replace, timezones=timezones_version())
 
 
 def start_from(plan: Plan, number: int, log: Log, store: Store, start: Start, now_ms: int) -> str:
@@ -182,19 +183,9 @@ class _Task:
         writer = log.writer(f"{plan.app}-{partition}")
         try:
             positions = self._positions(writer)
-            outputs = msgspec.structs.replace(totals, outputs=max(totals.outputs, self._cut.totals.outputs))
-            cut = msgspec.structs.replace(
-                self._cut,
-                app=plan.app,
-                positions=positions,
-                watermarks=self._renamed(self._cut.watermarks),
-                idle=[self._here(name) for name in self._cut.idle],
-                ended=[self._here(name) for name in self._cut.ended],
-                generators=self._renamed(self._cut.generators),
-                totals=outputs,
-                tape=number + 1,
-                base=self._id,
-            )
+            counted = msgspec.structs.replace(totals, outputs=max(totals.outputs, self._cut.totals.outputs))
+            record = self._tape_record(number, positions, counted)
+            cut = begun_cut(plan.app, self._cut, record, self._id)
             gone = dict(stale)
             for batch in _batches(self._snapshot_rows()):
                 self._append(writer, ((row, value) for row, value in batch))
@@ -203,8 +194,7 @@ class _Task:
             self._append(writer, ((row, None) for row in gone))
             encoded = tape.encode(cut)
             self._append(writer, [(rows.CUT_ROW, encoded)])
-            record = tape.encode(self._tape_record(cut, number))
-            writer.append([Output(plan.tape_topic, None, record, self._now_ms)], partition)
+            writer.append([Output(plan.tape_topic, None, tape.encode(record), self._now_ms)], partition)
             ends = writer.commit(
                 {TopicPartition(name, partition): at for name, at in positions.items()}, plan.app
             )
@@ -213,20 +203,20 @@ class _Task:
         position = ends[TopicPartition(plan.changelog_topic, partition)]
         self._fill(self._snapshot_rows(), StoreCut(FORMAT, position, self._now_ms, encoded))
 
-    def _tape_record(self, cut: tape.Cut, number: int) -> tape.TapeRecord:
+    def _tape_record(self, number: int, positions: Mapping[str, int], totals: tape.Totals) -> tape.TapeRecord:
         return tape.TapeRecord(
             tape.FORMAT,
             number,
             [],
             [],
-            cut.totals,
-            cut.watermark,
-            list(cut.positions),
-            list(cut.positions.values()),
-            cut.now,
+            totals,
+            self._cut.watermark,
+            list(positions),
+            list(positions.values()),
+            self._cut.now,
             self._plan.version,
             tape.environment(self._start.timezones),
-            f"{self._start.place}#{self._id}",
+            self._start.name,
         )
 
     def _append(
@@ -283,19 +273,12 @@ class _Task:
         return before
 
     def _here(self, name: str) -> str:
-        """The name of an input here: the app's own topics carry the app's name."""
-        before = f"{self._cut.app}."
-        return f"{self._plan.app}.{name.removeprefix(before)}" if name.startswith(before) else name
-
-    def _renamed(self, named: Mapping[str, T]) -> dict[str, T]:
-        return {self._here(name): value for name, value in named.items()}
+        return here(name, self._cut.app, self._plan.app)
 
     # --- rows
 
     def _snapshot_rows(self) -> Iterator[tuple[bytes, bytes]]:
-        if self._entry.schema:
-            yield rows.SCHEMA_ROW, self._entry.schema
-        yield from self._snapshot.rows(self._number)
+        return rows_of(self._snapshot, self._number)
 
     def _fill(self, found: Iterator[tuple[bytes, bytes]], cut: StoreCut) -> None:
         """Make a store hold exactly these rows and their index; one that is killed on the way is emptied when it is found."""

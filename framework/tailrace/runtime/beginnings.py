@@ -1,0 +1,113 @@
+"""Where a task's history begins: with nothing, or with the snapshot that its tape names as its base.
+
+A task that was started from a snapshot has a tape record without causes that names it (see ``starting``). What came
+before that record does not lead to what came after it. So whoever runs the task again, a replay or a rebuild, begins
+behind the last such record, with the rows of that snapshot and the cut that the task was started with, which is made of
+the snapshot's own and of what the record says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.errors import CorruptStateError, SnapshotError, SnapshotMismatchError
+from tailrace.state.snapshots import Place, Snapshot, Snapshots
+
+T = TypeVar("T")
+
+
+class Beginning(NamedTuple):
+    """The base of a task: what its tape goes on from."""
+
+    number: int
+    """Of the first tape record that is to be taken."""
+    cut: tape.Cut
+    rows: Iterable[tuple[bytes, bytes]]
+    """Those of the snapshot, ascending, the schema first; without an index. To be gone through once."""
+
+
+def beginning_of(
+    plan: Plan, partition: int, records: Iterable[tape.TapeRecord], cut: tape.Cut
+) -> Beginning | None:
+    """Where the history of a task that stands at ``cut`` begins; None for one that began with nothing.
+
+    ``records`` is its tape, from whatever record up to the cut.
+
+    Raises:
+        SnapshotMismatchError: The snapshot that it was started from is not there any more, or damaged.
+        CorruptStateError: The tape names none.
+    """
+    if not cut.base:
+        return None
+    last: tape.TapeRecord | None = None
+    for record in records:
+        if record.base is not None:
+            last = record
+    if last is None or last.base is None:
+        raise CorruptStateError(
+            f"the app {plan.app!r} partition {partition} was started from snapshot {cut.base}, and its tape does not say so",
+            mend="A part of the tape is missing: what is to be replayed needs all of it.",
+        )
+    try:
+        snapshot = open_base(last.base)
+        entry = snapshot.manifest.task(partition)
+        begun = begun_cut(plan.app, tape.decode_cut(entry.cut), last, cut.base)
+    except SnapshotError as error:
+        raise SnapshotMismatchError(
+            f"the history of the app {plan.app!r} partition {partition} begins with the snapshot {cut.base}, which "
+            f"cannot be used: {error.what}",
+            mend="Bring it back to where it was; without it there is only what came after.",
+        ) from error
+    return Beginning(last.number + 1, begun, rows_of(snapshot, partition))
+
+
+def base_name(snapshot: Snapshot, uri: str) -> str:
+    """What a tape record calls a snapshot: enough to open it again, from any folder."""
+    return f"{Place.at(uri).uri}#{snapshot.manifest.app}/{snapshot.manifest.id}"
+
+
+def open_base(name: str) -> Snapshot:
+    """The snapshot that ``base_name`` named. Raises SnapshotError."""
+    uri, _, which = name.rpartition("#")
+    app, _, found = which.partition("/")
+    return Snapshots(uri, app).open(found)
+
+
+def begun_cut(app: str, of_snapshot: tape.Cut, record: tape.TapeRecord, base: str) -> tape.Cut:
+    """The cut that a task was started with: that of the snapshot, at the positions and counts that the record notes."""
+    before = of_snapshot.app
+    return msgspec.structs.replace(
+        of_snapshot,
+        app=app,
+        positions=dict(zip(record.inputs or (), record.positions or (), strict=True)),
+        watermarks=_renamed(of_snapshot.watermarks, before, app),
+        idle=[here(name, before, app) for name in of_snapshot.idle],
+        ended=[here(name, before, app) for name in of_snapshot.ended],
+        generators=_renamed(of_snapshot.generators, before, app),
+        totals=msgspec.structs.replace(record.totals),
+        tape=record.number + 1,
+        base=base,
+    )
+
+
+def here(name: str, before: str, app: str) -> str:
+    """The name of an input under another name of the app: the app's own topics carry the app's name."""
+    return f"{app}.{name.removeprefix(f'{before}.')}" if name.startswith(f"{before}.") else name
+
+
+def rows_of(snapshot: Snapshot, partition: int) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of a task as a store keeps them, without the index: the schema, then the state, ascending."""
+    schema = snapshot.manifest.task(partition).schema
+    if schema:
+        yield rows.SCHEMA_ROW, schema
+    yield from snapshot.rows(partition)
+
+
+def _renamed(named: Mapping[str, T], before: str, app: str) -> dict[str, T]:
+    return {here(name, before, app): value for name, value in named.items()}
