@@ -25,6 +25,7 @@ from tailrace.runtime.rebuilding.job import Job, Request, Unit, UnitKind, UnitRe
 from tailrace.runtime.rebuilding.outputs import PARQUET, TOPIC, publish_outputs
 from tailrace.runtime.rebuilding.past import opened_past
 from tailrace.runtime.rebuilding.report import RebuildReport, report_of
+from tailrace.runtime.rebuilding.splitting import UNSPLIT
 from tailrace.runtime.rebuilding.targets import settle
 from tailrace.runtime.rebuilding.work import Progress, WorkFolder
 from tailrace.state.snapshots import Manifest, Place, Snapshots, TaskEntry
@@ -75,7 +76,7 @@ class _Rebuild:
             report = report_of(job, self._engine.name)
             report.resumed = resumed
             report.environment = environment()
-            results = self._units(job, "task", report)
+            results = self._results(job, report)
             self._publish(job, results, report)
             work.clear()
         report.seconds = time.perf_counter() - begun_s
@@ -118,6 +119,35 @@ class _Rebuild:
         return job
 
     # --- the units
+
+    def _results(self, job: Job, report: RebuildReport) -> list[UnitResult]:
+        """The last result of each partition."""
+        request = job.request
+        if request.split == 1 or not self._may_be_split(job, report):
+            return self._units(job, "task", report)
+        self._units(job, "first", report)
+        shards = [(number, shard) for number in range(job.partitions) for shard in range(request.split)]
+        self._units(job, "shard", report, shards)
+        merged = self._units(job, "merge", report)
+        whole = [one.partition for one in merged if UNSPLIT in one.made]
+        for number in whole:
+            report.note(f"partition {number} was not split: {merged[number].made[UNSPLIT]}")
+        for one in self._units(job, "task", report, [(number, 0) for number in whole]) if whole else ():
+            merged[one.partition] = one
+        return merged
+
+    def _may_be_split(self, job: Job, report: RebuildReport) -> bool:
+        """Where it is known at once that it cannot, it is said."""
+        request = job.request
+        for wanted, what in (
+            (request.keys, "of some keys"),
+            (request.on_error == "dead-letter", "that may write dead letters"),
+            (request.go_on_after_deleted, "that goes on without what is deleted"),
+        ):
+            if wanted:
+                report.note(f"it was not split: a rebuild {what} is done in one piece for each partition")
+                return False
+        return True
 
     def _units(
         self,

@@ -23,21 +23,21 @@ from tailrace.core.records import InputRecord
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.named_keys import named_keys
 from tailrace.runtime.rebuilding.failing import Failed, RebuildWatch
-from tailrace.runtime.rebuilding.job import Unit, UnitResult
+from tailrace.runtime.rebuilding.job import Job, Unit, UnitResult
+from tailrace.runtime.rebuilding.origins import load, origin_of_task
 from tailrace.runtime.rebuilding.outputs import OutputFrames, frames, is_whole, outputs_folder, write_outputs
 from tailrace.runtime.rebuilding.past import Past
 from tailrace.runtime.rebuilding.work import WorkFolder
 from tailrace.runtime.restore import FORMAT, StoreCut, decode_store_cut
 from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
-from tailrace.state.snapshots import Snapshots, write_task
+from tailrace.state.snapshots import write_task
 
 RowStore: TypeAlias = RocksStore | MemoryStore
 
+_AT_ONCE = 10_000
 _KEPT_EVERY_S = 0.5
 _KEPT_AT_MOST = 200_000
 """Instances and collections touched; what is not kept yet is in memory."""
-_LOADING = 50_000
-"""Rows of a base snapshot written at once."""
 
 
 class TaskRun:
@@ -106,28 +106,12 @@ class TaskRun:
         return folder, store
 
     def _begin(self, store: RowStore) -> StoreCut:
-        """The cut to go on from: that of the store, or of the base."""
+        """The cut to go on from: that of the store, or of what the task starts from."""
         stands = _stands(store)
-        if stands is not None and (stands.core is not None or self._job.base is None):
+        if stands is not None and stands.core is not None:
             return stands
-        if self._job.base is None:
-            return StoreCut(FORMAT, 0, 0, None)
-        assert self._job.request.base is not None
-        snapshot = Snapshots(self._job.request.base, self._plan.app).open(self._job.base)
-        held: dict[bytes, bytes | None] = {}
-        loading = StoreCut(FORMAT, -1, 0, None).encode()
-        for row, value in snapshot.rows(self._number):
-            held[row] = value
-            held |= rows.derived_index_rows(row, None, value)
-            if len(held) >= _LOADING:
-                store.write(held, loading)
-                held = {}
-        entry = snapshot.manifest.task(self._number)
-        if entry.schema:
-            held[rows.SCHEMA_ROW] = entry.schema
-        cut = StoreCut(FORMAT, 0, 0, entry.cut)
-        store.write(held, cut.encode())
-        return cut
+        origin = origin_of_task(self._job, self._past, self._number)
+        return StoreCut(FORMAT, 0, 0, None) if origin is None else load(origin, self._number, store)
 
     # --- along the tape
 
@@ -296,10 +280,14 @@ class TaskRun:
         result, job = self._result, self._job
         if result.cut is None:
             return
-        counted = _Counted(store.rows())
+        counted = Counted(store.rows())
         result.schema = store.get(rows.SCHEMA_ROW) or b""
         result.files = write_task(
-            job.folder, self._number, result.attempt, iter(counted), messages=self._messages()
+            job.folder,
+            self._number,
+            result.attempt,
+            iter(counted),
+            messages=messages_of(job, self._past, self._number, result.cut),
         )
         result.rows, result.keys = counted.rows, counted.keys
         if self._outputs is not None:
@@ -307,19 +295,20 @@ class TaskRun:
             made = frames(folder / "outputs")
             result.outputs = (write_outputs(outputs_folder(job), self._number, result.attempt, made),)
 
-    def _messages(self) -> Iterator[InputRecord]:
-        """What other tasks had sent at their cuts, and this one had not read at its own."""
-        inbox, job = self._plan.inbox_topic, self._job
-        if inbox is None or job.request.limited or self._keys is not None or self._result.cut is None:
-            return
-        start = tape.decode_cut(self._result.cut).positions[inbox]
-        stop = max(job.ends[inbox][self._number], start)
-        read = self._past.source(self._number)
-        for at in range(start, stop, 10_000):
-            yield from read(inbox, at, min(at + 10_000, stop))
+
+def messages_of(job: Job, past: Past, number: int, cut: bytes) -> Iterator[InputRecord]:
+    """What had been sent to a task by the commit that a rebuild ends at, and it had not read at its own cut."""
+    inbox = past.plan.inbox_topic
+    if inbox is None or job.request.limited or job.request.keys:
+        return
+    start = tape.decode_cut(cut).positions[inbox]
+    stop = max(job.ends[inbox][number], start)
+    read = past.source(number)
+    for at in range(start, stop, _AT_ONCE):
+        yield from read(inbox, at, min(at + _AT_ONCE, stop))
 
 
-class _Counted:
+class Counted:
     """Rows on their way, counted: how many, and of how many keys of actors."""
 
     def __init__(self, source: Iterator[tuple[bytes, bytes]]) -> None:

@@ -11,6 +11,7 @@ from tailrace.core.errors import ReplayDivergedError, TailraceError
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.rebuilding.job import Failure, Job, Unit, UnitKind, UnitResult
 from tailrace.runtime.rebuilding.past import Past, opened_past
+from tailrace.runtime.rebuilding.splitting import run_first, run_merge, run_shard
 from tailrace.runtime.rebuilding.tasks import TaskRun
 from tailrace.runtime.rebuilding.work import WorkFolder
 from tailrace.runtime.replaying import seldom_collected
@@ -54,4 +55,9 @@ def _task(unit: Unit, past: Past, work: WorkFolder, attempt: str) -> UnitResult:
     return TaskRun(unit, past, work, attempt).run()
 
 
-_RUNS: dict[UnitKind, Callable[[Unit, Past, WorkFolder, str], UnitResult]] = {"task": _task}
+_RUNS: dict[UnitKind, Callable[[Unit, Past, WorkFolder, str], UnitResult]] = {
+    "task": _task,
+    "first": run_first,
+    "shard": run_shard,
+    "merge": run_merge,
+}

@@ -1,0 +1,146 @@
+"""What a task starts from: nothing, a snapshot that was asked for, or the one that its tape says it was started from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.tape import Cut, TapeRecord
+from tailrace.core.errors import SnapshotMismatchError
+from tailrace.core.storage import Store
+from tailrace.runtime.rebuilding.job import Job
+from tailrace.runtime.rebuilding.past import Past
+from tailrace.runtime.restore import FORMAT, StoreCut
+from tailrace.state.snapshots import Place, Snapshot, Snapshots
+from tailrace.state.snapshots.manifest import MANIFEST
+
+_BATCH = 50_000
+_UNFINISHED = -1
+"""Stands in a store that is being filled: who finds it begins anew."""
+
+T = TypeVar("T")
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """A snapshot, and the cut with which a task goes on from it. What comes before ``cut.tape`` on the tape is done."""
+
+    uri: str
+    app: str
+    id: str
+    cut: bytes
+
+    def open(self) -> Snapshot:
+        """The snapshot. Raises what ``Snapshots.open`` raises."""
+        return Snapshots(self.uri, self.app).open(self.id)
+
+
+def origin_of_task(job: Job, past: Past, number: int) -> Origin | None:
+    """What the task of a partition starts from; None: nothing.
+
+    Raises:
+        SnapshotMismatchError: What was asked for is not of the task's history.
+        SnapshotError: It is not there, or damaged.
+    """
+    target = job.targets[number].cut
+    if target is None:
+        return None
+    seeded = _seeded(past, number, tape.decode_cut(target))
+    request = job.request
+    if job.base is None:
+        return seeded
+    assert request.base is not None
+    entry = Snapshots(request.base, job.app).open(job.base).manifest.task(number)
+    if not entry.cut:
+        return seeded
+    cut, end = tape.decode_cut(entry.cut), tape.decode_cut(target)
+    known = "" if seeded is None else seeded.id
+    if (cut.lineage, cut.base) != (end.lineage, known) or cut.tape > end.tape:
+        raise SnapshotMismatchError(
+            f"the snapshot {job.base} is not of the history of app {job.app!r} partition {number} in this log, or from "
+            "after its last commit",
+            mend="Take one that was made of this log, or rebuild from the beginning.",
+        )
+    return Origin(request.base, job.app, job.base, entry.cut)
+
+
+def _seeded(past: Past, number: int, end: Cut) -> Origin | None:
+    """The snapshot that the task was last started from, by its tape."""
+    if not end.base:
+        return None
+    found: TapeRecord | None = None
+    for record in past.tapes(number, end.tape):
+        if record.base is not None:
+            found = record
+    if found is None or found.base is None:
+        raise SnapshotMismatchError(
+            f"partition {number} was started from the snapshot {end.base}, and its tape does not say where that is",
+            mend="A part of the tape is missing: rebuild from a snapshot (--from-snapshot).",
+        )
+    uri, _, name = found.base.rpartition("#")
+    app = _whose(uri, past.plan.app, name)
+    entry = Snapshots(uri, app).open(name).manifest.task(number)
+    return Origin(uri, app, name, _seed(past.plan, tape.decode_cut(entry.cut), found, name))
+
+
+def _whose(uri: str, app: str, name: str) -> str:
+    """The app that a snapshot was made of: an app may have been started from another's."""
+    known = [app, *(one.name for one in Place.at(uri).entries() if one.is_folder)]
+    return next((one for one in known if (Place.at(uri) / one / name / MANIFEST).exists()), app)
+
+
+def _seed(plan: Plan, cut: Cut, record: TapeRecord, name: str) -> bytes:
+    """The cut that a start from a snapshot has committed: as ``starting`` makes it."""
+
+    def here(name: str) -> str:
+        before = f"{cut.app}."
+        return f"{plan.app}.{name.removeprefix(before)}" if name.startswith(before) else name
+
+    def renamed(named: dict[str, T]) -> dict[str, T]:
+        return {here(name): value for name, value in named.items()}
+
+    return tape.encode(
+        msgspec.structs.replace(
+            cut,
+            app=plan.app,
+            positions=dict(zip(record.inputs or (), record.positions or (), strict=True)),
+            watermarks=renamed(cut.watermarks),
+            idle=[here(name) for name in cut.idle],
+            ended=[here(name) for name in cut.ended],
+            generators=renamed(cut.generators),
+            totals=record.totals,
+            tape=record.number + 1,
+            base=name,
+        )
+    )
+
+
+def load(
+    origin: Origin, number: int, store: Store, wanted: Callable[[bytes], bool] = lambda _: True
+) -> StoreCut:
+    """Fill an empty store with the rows of a snapshot that are wanted. One that is killed on the way is known by its cut."""
+    snapshot = origin.open()
+    unfinished = StoreCut(FORMAT, _UNFINISHED, 0, None).encode()
+    changed: dict[bytes, bytes | None] = {}
+    schema = snapshot.manifest.task(number).schema
+    for row, value in _with(schema, snapshot.rows(number)):
+        if not wanted(row):
+            continue
+        changed[row] = value
+        changed |= rows.derived_index_rows(row, None, value)
+        if len(changed) >= _BATCH:
+            store.write(changed, unfinished)
+            changed = {}
+    cut = StoreCut(FORMAT, 0, 0, origin.cut)
+    store.write(changed, cut.encode())
+    return cut
+
+
+def _with(schema: bytes, found: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    if schema:
+        yield rows.SCHEMA_ROW, schema
+    yield from found

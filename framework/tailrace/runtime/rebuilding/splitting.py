@@ -1,0 +1,303 @@
+"""The units that take one partition along its tape in parts, by key. The theory of it is in ``core.engine.passing``.
+
+    first   reads the partition once, calls no handler, and deals its records to shards: a file of blocks for each
+    shard   runs the handlers of one shard's keys: a file of rows, ascending, and one of outputs, in their order
+    merge   merges both, holds the sums against the tape, and writes the partition's part of the snapshot
+
+What cannot be split is found by the first pass or by the sums. The result says so (``made["unsplit"]``), and the driver has
+the partition replayed as a whole.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from heapq import merge
+from itertools import chain, islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.engine import tape
+from tailrace.core.engine.course import Course, Series, ShardRecords
+from tailrace.core.engine.passing import FirstPass
+from tailrace.core.engine.settings import TaskSettings
+from tailrace.core.engine.split import Ordered, ShardResult, ShardTask, check, in_order, is_of_shard, numbered
+from tailrace.core.errors import ReplayDivergedError, UnsplittableError
+from tailrace.core.records import InputRecord
+from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.rebuilding.blocks import BlockReader, BlockWriter
+from tailrace.runtime.rebuilding.job import Unit, UnitKind, UnitResult
+from tailrace.runtime.rebuilding.origins import Origin, load, origin_of_task
+from tailrace.runtime.rebuilding.outputs import Frame, outputs_folder, write_outputs
+from tailrace.runtime.rebuilding.past import Past
+from tailrace.runtime.rebuilding.tasks import Counted, messages_of
+from tailrace.runtime.rebuilding.work import WorkFolder
+from tailrace.state import MemoryStore, RocksStore, StateIdentity
+from tailrace.state.snapshots import write_task
+
+_AT_ONCE = 10_000
+_KEPT_AT_MOST = 200_000
+UNSPLIT = "unsplit"
+
+_Block: TypeAlias = tuple[Series, ShardRecords]
+_Rows: TypeAlias = list[tuple[bytes, bytes]]
+
+
+class _Part:
+    """What the three kinds of units share."""
+
+    def __init__(self, unit: Unit, past: Past, work: WorkFolder, attempt: str) -> None:
+        self.unit, self.job, self.past, self.work = unit, unit.job, past, work
+        self.plan, self.number, self.attempt = past.plan, unit.partition, attempt
+        self.target = unit.job.targets[unit.partition].cut
+        self.result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
+        variant = self.job.request.variant
+        self.settings = TaskSettings(
+            cache_bytes=variant.cache_bytes,
+            timers_in_memory=variant.timers_in_memory,
+            timezones=timezones_version(),
+            reload=variant.reload,
+        )
+
+    def path(self, what: str, shard: int) -> Path:
+        """A file that is this attempt's own."""
+        return self.work.blocks / f"{self.number}-{shard}-{what}-{self.attempt}"
+
+    def origin(self) -> Origin | None:
+        """What the task starts from."""
+        return origin_of_task(self.job, self.past, self.number)
+
+    def done(self, kind: UnitKind, shard: int = 0) -> UnitResult:
+        """The result of an earlier unit of the same partition."""
+        name = Unit(job=self.job, kind=kind, partition=self.number, shard=shard).name
+        found = self.work.result(name)
+        if found is None:
+            raise ReplayDivergedError(f"the unit {name} has not been run", mend="Run the rebuild again.")
+        return found
+
+
+# --- the first pass ---
+
+
+def run_first(unit: Unit, past: Past, work: WorkFolder, attempt: str) -> UnitResult:
+    """Read a partition and deal its records to shards."""
+    part = _Part(unit, past, work, attempt)
+    if part.target is None:
+        return part.result
+    begun_s = time.perf_counter()
+    try:
+        _first(part)
+    except UnsplittableError as error:
+        part.result.made = {UNSPLIT: error.what}
+    phases = part.result.phases
+    phases.shuffle = time.perf_counter() - begun_s - phases.read
+    return part.result
+
+
+def _first(part: _Part) -> None:
+    assert part.target is not None
+    job, result, request = part.job, part.result, part.job.request
+    end, origin = tape.decode_cut(part.target), part.origin()
+    cut = None if origin is None else origin.cut
+    begin = 0 if cut is None else tape.decode_cut(cut).tape
+    first = FirstPass(
+        part.plan,
+        part.number,
+        request.split,
+        _timed(part),
+        cut,
+        lineage=end.lineage,
+        settings=part.settings,
+        limit=request.limit(part.number),
+        any_environment=request.any_environment,
+    )
+    files = [part.path("records", shard) for shard in range(request.split)]
+    writers = [BlockWriter(file) for file in files]
+    counts = [0] * request.split
+    try:
+        more = True
+        for record in part.past.tapes(part.number, end.tape):
+            if record.version is not None and record.version != part.plan.version:
+                raise UnsplittableError(f"some of it was run by version {record.version!r}")
+            if record.number < begin:
+                if record.inputs is not None:
+                    first._replay._names = first._names = record.inputs
+                continue
+            chunks, more = first.take(record)
+            for one in chunks:
+                for shard, (writer, dealt) in enumerate(zip(writers, one.shards, strict=True)):
+                    writer.write((one.series, dealt))
+                    counts[shard] += len(dealt.records)
+            result.commits += 1
+            part.work.tell(part.unit.name, first.task.totals.records, end.totals.records)
+            if not more:
+                result.notes += (f"partition {part.number} ends within commit {record.number}",)
+                break
+        if more and first.task.tape_number != end.tape:
+            raise ReplayDivergedError(
+                f"the tape of app {part.plan.app!r} partition {part.number} ends at record {first.task.tape_number}, "
+                f"its last commit was number {end.tape - 1}",
+                mend="A part of the tape is missing: a rebuild along the tape needs all of it.",
+            )
+        chunks, course = first.finish()
+        for one in chunks:
+            for shard, (writer, dealt) in enumerate(zip(writers, one.shards, strict=True)):
+                writer.write((one.series, dealt))
+                counts[shard] += len(dealt.records)
+    finally:
+        for writer in writers:
+            writer.__exit__(None, None, None)
+    part.work.tell(part.unit.name, first.task.totals.records, end.totals.records, now=True)
+    result.made = {
+        "files": [file.name for file in files],
+        "records": counts,
+        "course": msgspec.msgpack.encode(course),
+        "whole": more,
+    }
+    assert job.order == "tape"
+
+
+def _timed(part: _Part) -> Callable[[str, int, int], Sequence[InputRecord]]:
+    read, phases = part.past.source(part.number), part.result.phases
+
+    def timed(name: str, start: int, stop: int) -> Sequence[InputRecord]:
+        begun_s = time.perf_counter()
+        found = read(name, start, stop)
+        phases.read += time.perf_counter() - begun_s
+        return found
+
+    return timed
+
+
+# --- a shard ---
+
+
+def run_shard(unit: Unit, past: Past, work: WorkFolder, attempt: str) -> UnitResult:
+    """Run the handlers of the keys of one shard."""
+    part = _Part(unit, past, work, attempt)
+    made = part.done("first").made
+    if "course" not in made:
+        return part.result
+    folder = part.work.tasks / f"{part.number}-{unit.shard}-{attempt}"
+    store: RocksStore | MemoryStore = MemoryStore()
+    if part.job.request.store == "rocks":
+        store = RocksStore(folder, StateIdentity(part.plan.app, part.number))
+    try:
+        _shard(part, store, made)
+    except UnsplittableError as error:
+        part.result.made = {UNSPLIT: error.what}
+    finally:
+        store.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    return part.result
+
+
+def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -> None:
+    shard, job, result = part.unit.shard, part.job, part.result
+    begun_s = time.perf_counter()
+    course = msgspec.msgpack.decode(made["course"], type=Course)
+    origin = part.origin()
+    if origin is not None:
+        load(origin, part.number, store, lambda row: is_of_shard(row, shard, course.shards))
+    task = ShardTask(part.plan, part.number, shard, course, store, settings=part.settings)
+    wanted = job.request.outputs != "none"
+    phases, of = result.phases, made["records"][shard]
+    files = (part.path("rows", shard), part.path("outputs", shard))
+    with BlockWriter(files[0]) as kept, BlockWriter(files[1]) as outputs:
+
+        def commit() -> None:
+            emitted = task.take_ordered()
+            if emitted and wanted:
+                outputs.write(emitted)
+            batch = task.commit_batch()
+            store.write(batch.rows | batch.index_rows, batch.cut)
+            task.committed()
+
+        task.pause = commit
+        blocks = iter(BlockReader[_Block](part.work.blocks / made["files"][shard], _Block))
+        while True:
+            read_s = time.perf_counter()
+            block = next(blocks, None)
+            phases.shuffle += time.perf_counter() - read_s
+            if block is None:
+                break
+            emitted = task.take(*block)
+            if emitted and wanted:
+                outputs.write(emitted)
+            if task.dirty_count >= _KEPT_AT_MOST:
+                commit()
+            result.taken += len(block[1].records)
+            part.work.tell(part.unit.name, result.taken, of)
+        commit()
+        handled_s = time.perf_counter()
+        phases.handle = handled_s - begun_s - phases.shuffle
+        state = ((row, value) for row, value in store.rows() if row[:1] == rows.STATE)
+        while batch := list(islice(state, _AT_ONCE)):
+            kept.write(batch)
+        phases.shuffle += time.perf_counter() - handled_s
+    result.schema = store.get(rows.SCHEMA_ROW) or b""
+    counted = task.result()
+    result.totals = counted.totals
+    result.made = {"files": [file.name for file in files], "counted": msgspec.msgpack.encode(counted)}
+    part.work.tell(part.unit.name, of, of, now=True)
+
+
+# --- together ---
+
+
+def run_merge(unit: Unit, past: Past, work: WorkFolder, attempt: str) -> UnitResult:
+    """Put the shards of a partition together."""
+    part = _Part(unit, past, work, attempt)
+    made = part.done("first").made
+    if "course" not in made:
+        part.result.made = made
+        return part.result
+    shards = [part.done("shard", shard) for shard in range(part.job.request.split)]
+    unsplit = next((one.made[UNSPLIT] for one in shards if UNSPLIT in one.made), None)
+    try:
+        if unsplit is not None:
+            raise UnsplittableError(unsplit)
+        _merge(part, shards, msgspec.msgpack.decode(made["course"], type=Course), whole=made["whole"])
+    except UnsplittableError as error:
+        part.result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
+        part.result.made = {UNSPLIT: error.what}
+    return part.result
+
+
+def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: bool) -> None:
+    begun_s = time.perf_counter()
+    job, result, number = part.job, part.result, part.number
+    counts = [msgspec.msgpack.decode(one.made["counted"], type=ShardResult) for one in shards]
+    cut = course.cut_with(check(course, counts))
+    if whole and not job.request.limited and cut != part.target:
+        raise UnsplittableError("the shards do not come to the cut of the service")
+    result.cut, result.schema = cut, shards[0].schema
+    result.totals = tape.decode_cut(cut).totals
+    if whole:
+        result.changelog_position = job.targets[number].changelog_position
+    state = merge(*(_flat(part, one.made["files"][0], _Rows) for one in shards), key=itemgetter(0))
+    counted = Counted(state)
+    messages = messages_of(job, part.past, number, cut)
+    result.files = write_task(job.folder, number, part.attempt, iter(counted), messages=messages)
+    result.rows, result.keys = counted.rows, counted.keys
+    if job.request.outputs != "none":
+        emitted = in_order(_flat(part, one.made["files"][1], list[Ordered]) for one in shards)
+        first = 0 if course.base is None else tape.decode_cut(course.base).totals.outputs
+        frames = _framed(numbered(emitted, part.plan, number, course), first)
+        result.outputs = (write_outputs(outputs_folder(job), number, part.attempt, frames),)
+    result.phases.write = time.perf_counter() - begun_s
+
+
+def _flat(part: _Part, name: str, type: Any) -> Iterator[Any]:
+    return chain.from_iterable(BlockReader[list[Any]](part.work.blocks / name, type))
+
+
+def _framed(outputs: Iterator[Any], first: int) -> Iterator[Frame]:
+    while batch := list(islice(outputs, _AT_ONCE)):
+        yield Frame(first, batch)
+        first += len(batch)
