@@ -124,7 +124,7 @@ class Snapshots:
         A single manifest that cannot be read is an error, as nobody could say which snapshot is the latest.
         """
         found = (self._read(name) for name in self._folders())
-        return sorted((each for each in found if each is not None), key=_age)
+        return _by_age([each for each in found if each is not None])
 
     def open(self, which: str = LATEST) -> Snapshot:
         """A snapshot by its id, a part of it that begins no other's, a savepoint's name, or "latest".
@@ -325,8 +325,20 @@ class Snapshots:
         )
 
 
-def _age(manifest: Manifest) -> tuple[int, str]:
-    return manifest.created_ms, manifest.id
+def _by_age(found: list[Manifest]) -> list[Manifest]:
+    """Oldest first; an incremental one is newer than its parent, whatever the clocks of their makers said."""
+    by_id = {each.id: each for each in found}
+
+    def age(manifest: Manifest) -> tuple[int, int, str]:
+        created_ms, depth, parent = manifest.created_ms, 0, manifest.parent
+        while parent in by_id and depth < len(
+            found
+        ):  # a ring, which nobody publishes, must not hang the look
+            created_ms, depth = max(created_ms, by_id[parent].created_ms), depth + 1
+            parent = by_id[parent].parent
+        return created_ms, depth, manifest.id
+
+    return sorted(found, key=age)
 
 
 def _must_be_a_name(text: str, what: str) -> None:
