@@ -136,6 +136,12 @@ def test_a_trace_for_machines_is_a_line_of_json_for_each_call(lived, capsys) -> 
     assert report["app"] == "tally"
 
 
+def test_a_key_to_which_nothing_happened_is_told(lived, capsys) -> None:
+    assert run(lived, "--trace", "k7", "--trace", "k700") == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note:")]
+    assert notes == ["note: nothing that was replayed has called a handler for the key 'k700'"]
+
+
 def test_a_replay_can_stop_at_an_offset_and_at_a_time(lived, capsys) -> None:
     assert run(lived, "--trace", "k7", "--until", "1970-01-01T00:00:00.030Z") == 0
     assert "at=27" in (out := capsys.readouterr().out)
@@ -179,7 +185,7 @@ def test_the_state_can_be_kept_and_is_that_of_the_service(lived, tmp_path, capsy
         (["--partition", "4"], "has the partitions 0 to 3"),
         (["--until-offset", "tick=3"], "does not read 'tick'"),
         (["--until-offset", "ticks"], "is no offset of a topic"),
-        (["--until", "soon"], "'soon' is no offset and no instant"),
+        (["--until", "soon"], "'soon' is no instant"),
         (["--until", "17"], "'17' is no instant"),
         (["--faster"], "No such option"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,18 @@ def quiet_logs():
         if handler not in root.handlers:
             root.addHandler(handler)
     root.setLevel(level)
+
+
+def test_the_version_is_told_installed_or_not(capsys, monkeypatch) -> None:
+    assert execute(["--version"]) == 0
+    assert capsys.readouterr().out == f"tailrace, version {version('tailrace')}\n"
+
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("tailrace.cli.main.version", missing)
+    assert execute(["--version"]) == 0
+    assert capsys.readouterr().out == "tailrace, run from its source\n"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ from tailrace.cli.arguments import (
     written,
 )
 from tailrace.cli.keeping import clean, retain
+from tailrace.core.declare.topic_declaration import legal_name
+from tailrace.core.errors import DefinitionError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import Log, TopicPartition, TopicSettings
 from tailrace.runtime.apps import find_app
@@ -78,8 +80,10 @@ def create(
     if (topic is None) == (app is None):
         raise click.UsageError("Give either a topic or --app.")
     if topic is not None:
-        if not topic.strip() or not topic.isprintable():
-            raise click.BadParameter(f"{topic!r} is no name for a topic.", param_hint="TOPIC")
+        try:
+            legal_name(topic, "a topic")
+        except DefinitionError as error:
+            raise click.BadParameter(str(error), param_hint="TOPIC") from None
         settings = TopicSettings(partitions or 4, compacted, retention, retention_bytes)
         with opened(folder, create=True) as log:
             log.create_topic(topic, settings)

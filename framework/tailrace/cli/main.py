@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 
 import click
 
@@ -30,8 +31,25 @@ FAILED = 1
 INTERRUPTED = 130
 
 
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        try:
+            said = f"version {version('tailrace')}"
+        except PackageNotFoundError:  # not installed, as in a container
+            said = "run from its source"
+        click.echo(f"tailrace, {said}")
+        context.exit()
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="tailrace")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def tailrace() -> None:
     """Event-driven services: exactly once on an event log, replayed bit for bit."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 import msgspec
 
-from tailrace.cli.arguments import PlaceType, json_option, log_option, opened, piped
+from tailrace.cli.arguments import Place, PlaceType, json_option, log_option, opened, piped
 from tailrace.cli.showing import printable
 from tailrace.cli.tracing import DebuggerLeft, Tracer
 from tailrace.core.declare.plan import Plan
@@ -54,7 +54,10 @@ class TimeType(PlaceType):
         """Milliseconds."""
         if isinstance(value, int):
             return value
-        place = super().convert(value, param, ctx)
+        try:
+            place = super().convert(value, param, ctx)
+        except click.BadParameter:
+            place = Place()
         if place.time_ms is None:
             self.fail(
                 f"{value!r} is no instant; write 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
@@ -171,6 +174,9 @@ def replay(
                 progress.clear()
             for note in live.notes if compare and not limited else ():
                 report.note(note)
+            for text in dict.fromkeys((*traced, *broken)):
+                if tracer is not None and tracer.met.isdisjoint(named_keys(plan, (text,)).keys):
+                    report.note(f"nothing that was replayed has called a handler for the key {text!r}")
             _say_json(plan, report) if as_json else _say(plan, report, compared=compare)
     except DebuggerLeft:
         return 0

@@ -69,6 +69,8 @@ class Tracer:
         self._before: Picture = {}
         self._shown: Moment | None = None
         self._debugger: _Debugger | None = None
+        self.met: set[Any] = set()
+        """The keys of all that was called or passed over."""
 
     # --- Observer
 
@@ -80,6 +82,8 @@ class Tracer:
     def call(self, call: Call, handler: Callable[..., None], *arguments: Any) -> None:
         """See ``Observer.call``."""
         moment = call.moment
+        if self._is_chosen(call.actor):
+            self.met.add(moment.key)
         if moment.key in self._stopped_at and self._is_chosen(call.actor):
             click.echo(click.style(f"before {call.handler}: {self._headline(moment)}", fg="yellow"), err=True)
             self._debug(handler, *arguments)
@@ -109,6 +113,7 @@ class Tracer:
     def passed_over(self, moment: Moment, why: str) -> None:
         """See ``Observer.passed_over``."""
         if moment.key in self._traced:
+            self.met.add(moment.key)
             if self._as_json:
                 self._echo_json(moment, None, [], [], why)
                 return
