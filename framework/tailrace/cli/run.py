@@ -69,6 +69,21 @@ _LEAST_LEASE_MS = 500
     help="Drop the state of an actor, or of a collection (Actor.field), that is declared no longer.",
 )
 @click.option(
+    "--from-snapshot",
+    metavar="URI[#ID]",
+    default="",
+    help="Begin with the state of a snapshot, the latest if no id or name is given. An app that has begun goes on.",
+)
+@click.option(
+    "--replace-state", is_flag=True, help="With --from-snapshot: in place of the state that the app has."
+)
+@click.option(
+    "--as",
+    "other_name",
+    metavar="NAME",
+    help="Run APP under another name, beside itself, with a state and a position of its own.",
+)
+@click.option(
     "--fsync",
     type=click.Choice(["never", "commit", "interval"]),
     default="never",
@@ -94,6 +109,9 @@ def run(
     create_topics: bool,
     change_inputs: bool,
     drop_state: tuple[str, ...],
+    from_snapshot: str,
+    replace_state: bool,
+    other_name: str | None,
     fsync: Any,
     log_format: Any,
 ) -> None:
@@ -102,7 +120,12 @@ def run(
     SIGTERM or Ctrl-C: it commits and leaves. Ctrl-C twice: it leaves at once, and nothing is lost. Killed at any
     moment, it goes on from its last commit when it is started again.
     """
+    app = app if other_name is None else f"{app}@{other_name}"
     plan = find_app(app).plan()
+    if replace_state and not from_snapshot:
+        raise click.BadParameter(
+            "it says what to do with the snapshot of --from-snapshot.", param_hint="--replace-state"
+        )
     if workers > plan.partitions:
         raise click.BadParameter(
             f"{plan.app!r} has {plan.partitions} partitions, so at most {plan.partitions} workers have something to do",
@@ -120,6 +143,8 @@ def run(
         until_end=until_end,
         drop_state=frozenset(drop_state),
         change_inputs=change_inputs,
+        from_snapshot=from_snapshot,
+        replace_state=replace_state,
         create_topics=create_topics,
         # Who waits for a stopped process must not lose its patience before the other's lease ends.
         log_options=LogOptions(fsync=fsync, lease_s=lease_s, patience_s=max(60.0, 3 * lease_s)),

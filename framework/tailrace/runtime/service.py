@@ -28,6 +28,7 @@ from tailrace.core.errors import (
 from tailrace.core.storage import Store
 from tailrace.log.embedded import EmbeddedLog, LogOptions, end_stopped
 from tailrace.log.interface import Log
+from tailrace.runtime.apps import find_app
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.housekeeping import LOOK_S, Housekeeping
 from tailrace.runtime.logs import LogFormat
@@ -61,6 +62,10 @@ class ServiceOptions:
     drop_state: frozenset[str] = frozenset()
     """Actors and collections that are declared no longer, and whose state goes."""
     change_inputs: bool = False
+    from_snapshot: str = ""
+    """``URI`` or ``URI#snapshot``: where an app that has no state yet begins; see ``starting``."""
+    replace_state: bool = False
+    """The snapshot takes the place of the state that the app has."""
     create_topics: bool = False
     """Create the log and the declared topics, where there are none."""
     log_options: LogOptions = field(default_factory=LogOptions)
@@ -140,9 +145,7 @@ def run_worker(worker: Worker, steer: Callable[[], None]) -> None:
     worker.leave()
 
 
-def open_worker(
-    options: ServiceOptions, plan: Plan, numbers: Collection[int], closing: ExitStack
-) -> Opened:
+def open_worker(options: ServiceOptions, plan: Plan, numbers: Collection[int], closing: ExitStack) -> Opened:
     """A worker for some of an app's tasks, which are then owned; ``closing`` lets go of what it rests on."""
     log = EmbeddedLog(options.log, options.log_options, create=False)
     closing.callback(log.close)
@@ -168,12 +171,31 @@ def open_worker(
         bounded=options.until_end,
         change_inputs=options.change_inputs,
         check_owned=ownership.check,
+        begin=_beginning(options, plan, log),
     )
     if 0 not in numbers:
         return Opened(worker, ownership, None)
     housekeeping = Housekeeping(log, options.log_options, options.log_format, options.look_s)
     closing.callback(housekeeping.close)
     return Opened(worker, ownership, housekeeping)
+
+
+def _beginning(options: ServiceOptions, plan: Plan, log: Log) -> Callable[[int, Store], None] | None:
+    """What brings a task to the snapshot that the app is to be started from, if it is."""
+    if not options.from_snapshot:
+        return None
+    from tailrace.runtime.starting import open_start, start_from  # noqa: PLC0415  # snapshots need an extra
+
+    # Under another name it begins with the state of the app that it is another name of.
+    original = find_app(options.app.partition("@")[0]).name
+    start = open_start(options.from_snapshot, original, replace=options.replace_state)
+
+    def begin(number: int, store: Store) -> None:
+        done = start_from(plan, number, log, store, start, system_clock())
+        extra = {"app": plan.app, "partition": number, "snapshot": start.snapshot.manifest.id}
+        _log.info("start from a snapshot: %s", done, extra=extra)
+
+    return begin
 
 
 def prepare(options: ServiceOptions, plan: Plan) -> None:

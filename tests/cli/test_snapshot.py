@@ -1,0 +1,171 @@
+"""``tailrace snapshot`` and ``tailrace compare``: a service's real log and state; and wrong arguments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.cli.main import execute
+from tailrace.core import rows
+from tailrace.log import TopicSettings
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.service import ServiceOptions, serve
+from tailrace.state import RocksStore, StateIdentity
+from tests.runtime import served
+from tests.runtime.tallies import ticks
+
+APP = "tests.runtime.served:app"
+
+
+@pytest.fixture
+def lived(tmp_path: Path, capsys) -> Path:
+    """A folder with the log and the state of a service that has run to its end, and a snapshot of it."""
+    log = EmbeddedLog(tmp_path / "log")
+    log.create_topic("ticks", TopicSettings(4))
+    log.append_all(ticks(20, 3))
+    log.close()
+    run_service(tmp_path)
+    assert create(tmp_path) == 0
+    capsys.readouterr()
+    return tmp_path
+
+
+def run_service(folder: Path, app: str = APP, state: str = "state", **options: Any) -> None:
+    given = ServiceOptions(
+        app, folder / "log", folder / state, until_end=True, create_topics=True, log_format="json", **options
+    )
+    name = app.partition("@")[2]
+    serve(given, (served.app.renamed(name) if name else served.app).plan())
+
+
+def create(folder: Path, *arguments: str) -> int:
+    at = ("--log", str(folder / "log"), "--at", str(folder / "snaps"))
+    return execute(["snapshot", "create", APP, *at, *arguments])
+
+
+def snapshot(folder: Path, command: str, *arguments: str) -> int:
+    return execute(["snapshot", command, *arguments, "--at", str(folder / "snaps")])
+
+
+def compare(folder: Path, one: str, other: str, *arguments: str) -> int:
+    return execute(["compare", APP, str(folder / one), str(folder / other), *arguments])
+
+
+class TestSnapshots:
+    def test_it_is_created_listed_shown_verified_and_deleted(self, lived, capsys) -> None:
+        assert create(lived, "--name", "before-release", "--json") == 0
+        made = json.loads(capsys.readouterr().out)
+        assert (made["kind"], made["source"], made["name"]) == ("full", "live", "before-release")
+        assert made["rows"] >= 20
+        assert snapshot(lived, "list", "tally", "--json") == 0
+        listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [one["id"] for one in listed][-1] == made["id"]
+        assert len(listed) == 2
+        assert snapshot(lived, "list", APP) == 0
+        assert "before-release" in capsys.readouterr().out
+        assert snapshot(lived, "show", APP, "before-release") == 0
+        shown = capsys.readouterr().out
+        assert made["id"] in shown
+        assert "goes on at ticks" in shown
+        assert snapshot(lived, "show", APP, "before-release", "--json") == 0
+        assert len(json.loads(capsys.readouterr().out)["tasks"]) == 4
+        assert snapshot(lived, "verify", APP) == 0
+        assert "all as they were written" in capsys.readouterr().out
+        assert snapshot(lived, "delete", APP, "before-release") == 0
+        assert f"deleted {made['id']}" in capsys.readouterr().out
+        assert snapshot(lived, "list", "tally", "--json") == 0
+        assert len(capsys.readouterr().out.splitlines()) == 1
+
+    def test_automatic_ones_go_and_savepoints_stay(self, lived, capsys) -> None:
+        assert create(lived, "--name", "kept") == 0
+        for _ in range(3):
+            assert create(lived, "--automatic", "--keep", "2") == 0
+        assert "deleted" in capsys.readouterr().out
+        assert snapshot(lived, "list", "tally", "--json") == 0
+        found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [one["automatic"] for one in found] == [False, False, True, True]
+
+    def test_an_altered_file_is_named(self, lived, capsys) -> None:
+        file = next((lived / "snaps").rglob("*-state-*.parquet"))
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+        assert snapshot(lived, "verify", APP) == 1
+        assert file.name in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["snapshot", "create", APP, "--log", "{}/log"], "Missing option '--at'"),
+            (["snapshot", "create", APP, "--log", "{}/nowhere", "--at", "{}/snaps"], "nowhere"),
+            (["snapshot", "create", "no.such:app", "--log", "{}/log", "--at", "{}/snaps"], "no module"),
+            (["snapshot", "create", f"{APP}@new", "--log", "{}/log", "--at", "{}/snaps"], "has never run"),
+            (["snapshot", "show", APP, "other", "--at", "{}/snaps"], "no snapshot 'other'"),
+            (["snapshot", "show", "someone", "--at", "{}/snaps"], "no snapshot yet"),
+            (["snapshot", "show", APP, "--at", "{}/snaps#1"], "no snapshot yet"),
+            (["snapshot", "delete", APP, "--at", "{}/snaps"], "Say what to delete"),
+            (["snapshot", "delete", APP, "nope", "--at", "{}/snaps"], "no snapshot 'nope'"),
+            (["run", APP, "--log", "{}/log", "--state", "{}/new", "--replace-state"], "--replace-state"),
+            (
+                ["run", APP, "--log", "{}/log", "--state", "{}/new", "--from-snapshot", "{}/none"],
+                "no snapshot yet",
+            ),
+            (["run", APP, "--log", "{}/log", "--state", "{}/new", "--as", "a b"], "a b"),
+            (["compare", APP, "{}/log", "{}/nothing"], "no snapshot yet"),
+            (["compare", APP, "{}/log"], "Missing argument"),
+        ],
+    )
+    def test_wrong_arguments(self, lived, capsys, arguments, said) -> None:
+        assert execute([one.replace("{}", str(lived)) for one in arguments]) in (1, 2)
+        err = capsys.readouterr().err
+        assert said in err
+        assert "Traceback" not in err
+        assert not (lived / "new").exists() or not any((lived / "new").rglob("CURRENT"))
+
+
+class TestStart:
+    def test_beside_under_another_name(self, lived, capsys) -> None:
+        at = ["--log", str(lived / "log"), "--state", str(lived / "state2"), "--until-end"]
+        code = execute(
+            ["run", APP, "--as", "b", "--from-snapshot", f"{lived / 'snaps'}", "--create-topics", *at]
+        )
+        assert code == 0
+        capsys.readouterr()
+        assert (
+            execute(["compare", APP, str(lived / "state"), str(lived / "state2"), "--with", f"{APP}@b"]) == 0
+        )
+        assert "differences: none, the bytes are equal" in capsys.readouterr().out
+
+    def test_in_place_with_the_state_folder_lost(self, lived, capsys) -> None:
+        run_service(lived, state="anew", from_snapshot=str(lived / "snaps"))
+        assert compare(lived, "state", "anew") == 0
+
+
+class TestCompare:
+    def test_a_folder_a_log_and_a_snapshot_are_equal(self, lived, capsys) -> None:
+        for one, other in (("state", "log"), ("snaps", "state"), ("log", "snaps#latest")):
+            assert compare(lived, one, other) == 0
+            assert "differences: none" in capsys.readouterr().out
+
+    def test_what_differs_is_told_with_the_event(self, lived, capsys) -> None:
+        store = RocksStore(lived / "state" / "tally" / "0", StateIdentity("tally", 0))
+        prefix = rows.actor_prefix("Counter")
+        row, value = next(iter(store.scan(prefix, rows.prefix_end(prefix))))
+        assert store.cut is not None
+        store.write({row: value[:-1] + b"\x7f"}, store.cut)
+        store.close()
+        assert compare(lived, "state", "snaps", "--log", str(lived / "log")) == 1
+        out = capsys.readouterr().out
+        assert "count: 127 in" in out
+        assert "no event explains it" in out
+        assert compare(lived, "snaps", "state", "--json") == 1
+        said = json.loads(capsys.readouterr().out)
+        assert said["differences"] == 1
+        assert said["first"][0]["changes"][0]["label"] == "count"
+
+    def test_an_app_of_other_partitions(self, lived, capsys) -> None:
+        assert compare(lived, "state", "log", "--with", "tests.cli.shop:app") == 2
+        assert "partitions" in capsys.readouterr().err
