@@ -74,9 +74,15 @@ def base_name(snapshot: Snapshot, uri: str) -> str:
 
 def open_base(name: str) -> Snapshot:
     """The snapshot that ``base_name`` named. Raises SnapshotError."""
+    uri, app, found = base_parts(name)
+    return Snapshots(uri, app).open(found)
+
+
+def base_parts(name: str) -> tuple[str, str, str]:
+    """The URI, the app and the id in what ``base_name`` gave."""
     uri, _, which = name.rpartition("#")
     app, _, found = which.partition("/")
-    return Snapshots(uri, app).open(found)
+    return uri, app, found
 
 
 def begun_cut(app: str, of_snapshot: tape.Cut, record: tape.TapeRecord, base: str) -> tape.Cut:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.tape import Cut, TapeRecord
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.storage import Store
+from tailrace.runtime.beginnings import base_parts, begun_cut, rows_of
 from tailrace.runtime.rebuilding.job import Job
 from tailrace.runtime.rebuilding.past import Past
 from tailrace.runtime.restore import FORMAT, StoreCut
-from tailrace.state.snapshots import Place, Snapshot, Snapshots
-from tailrace.state.snapshots.manifest import MANIFEST
+from tailrace.state.snapshots import Snapshot, Snapshots
 
 _BATCH = 50_000
 _UNFINISHED = -1
@@ -81,42 +80,10 @@ def _seeded(past: Past, number: int, end: Cut) -> Origin | None:
             f"partition {number} was started from the snapshot {end.base}, and its tape does not say where that is",
             mend="A part of the tape is missing: rebuild from a snapshot (--from-snapshot).",
         )
-    uri, _, name = found.base.rpartition("#")
-    app = _whose(uri, past.plan.app, name)
+    uri, app, name = base_parts(found.base)
     entry = Snapshots(uri, app).open(name).manifest.task(number)
-    return Origin(uri, app, name, _seed(past.plan, tape.decode_cut(entry.cut), found, name))
-
-
-def _whose(uri: str, app: str, name: str) -> str:
-    """The app that a snapshot was made of: an app may have been started from another's."""
-    known = [app, *(one.name for one in Place.at(uri).entries() if one.is_folder)]
-    return next((one for one in known if (Place.at(uri) / one / name / MANIFEST).exists()), app)
-
-
-def _seed(plan: Plan, cut: Cut, record: TapeRecord, name: str) -> bytes:
-    """The cut that a start from a snapshot has committed: as ``starting`` makes it."""
-
-    def here(name: str) -> str:
-        before = f"{cut.app}."
-        return f"{plan.app}.{name.removeprefix(before)}" if name.startswith(before) else name
-
-    def renamed(named: dict[str, T]) -> dict[str, T]:
-        return {here(name): value for name, value in named.items()}
-
-    return tape.encode(
-        msgspec.structs.replace(
-            cut,
-            app=plan.app,
-            positions=dict(zip(record.inputs or (), record.positions or (), strict=True)),
-            watermarks=renamed(cut.watermarks),
-            idle=[here(name) for name in cut.idle],
-            ended=[here(name) for name in cut.ended],
-            generators=renamed(cut.generators),
-            totals=record.totals,
-            tape=record.number + 1,
-            base=name,
-        )
-    )
+    begun = begun_cut(past.plan.app, tape.decode_cut(entry.cut), found, end.base)
+    return Origin(uri, app, name, tape.encode(begun))
 
 
 def load(
@@ -126,8 +93,7 @@ def load(
     snapshot = origin.open()
     unfinished = StoreCut(FORMAT, _UNFINISHED, 0, None).encode()
     changed: dict[bytes, bytes | None] = {}
-    schema = snapshot.manifest.task(number).schema
-    for row, value in _with(schema, snapshot.rows(number)):
+    for row, value in rows_of(snapshot, number):
         if not wanted(row):
             continue
         changed[row] = value
@@ -138,9 +104,3 @@ def load(
     cut = StoreCut(FORMAT, 0, 0, origin.cut)
     store.write(changed, cut.encode())
     return cut
-
-
-def _with(schema: bytes, found: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    if schema:
-        yield rows.SCHEMA_ROW, schema
-    yield from found
