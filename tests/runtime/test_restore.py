@@ -19,10 +19,11 @@ from tailrace.core.errors import (
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.runtime.lifecycle import State
+from tailrace.runtime.partition import Partition
 from tailrace.runtime.restore import FORMAT, Restore, StoreCut, decode_store_cut
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import RocksStore, StateIdentity
-from tests.runtime.world import Kill, World, run_dry
+from tests.runtime.world import LINEAGE, Kill, World, run_dry
 
 DAY_MS = 86_400_000
 
@@ -336,6 +337,49 @@ class TestOrder:
         world.new_store()
         restore = Restore(world.plan, 0, world.log, world.log.reader({}), world.store, lambda: world.now_ms)
         found = restore.run()
+        assert found is not None
         assert found.records_applied == len(world.log.read("shop.changelog"))
         assert found.changelog_position == world.log.end_offset("shop.changelog", 0)
         assert found.positions == {}
+
+
+class TestStopped:
+    @pytest.mark.parametrize("emptied", [False, True])
+    @pytest.mark.parametrize("batches", [0, 1, 3, 6])
+    def test_a_restore_that_is_not_to_go_on_ends_after_the_batch_and_the_next_goes_on(
+        self, batches: int, emptied: bool
+    ) -> None:
+        world = made()
+        expected = world.rows()
+        lagging = world.store
+        world.new_store()
+        if emptied:  # the store was away for too long: what it holds goes first
+            worked(world, 20, 40)
+            expected = world.rows()
+            world.store = lagging
+            world.now_ms += 10 * DAY_MS
+        left = batches
+
+        def may_go_on() -> bool:
+            nonlocal left
+            left -= 1
+            return left >= 0
+
+        partition = Partition(
+            world.plan,
+            0,
+            world.log,
+            world.store,
+            lambda: world.now_ms,
+            lineage=LINEAGE,
+            settings=PartitionSettings(restore_batch=5),
+            may_go_on=may_go_on,
+        )
+        writes = world.operations.count("store")
+        partition.restore()
+        assert partition.state is State.REVOKED
+        assert world.operations.count("store") - writes <= batches
+        assert world.rows() != expected
+        partition.close()
+        world.running()
+        assert world.rows() == expected

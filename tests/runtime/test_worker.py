@@ -22,7 +22,7 @@ from tailrace.core.errors import (
 )
 from tailrace.log import TopicSettings
 from tailrace.runtime.progress import Phase
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.service import prepare_log, run_worker
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.testing.memory_log import MemoryLog, Operation
@@ -219,6 +219,30 @@ def test_who_wakes_with_partitions_to_restore_does_not_take_them_from_their_new_
         second.turn()
     second.leave()
     check_counts(machine.log, KEYS, 1)
+
+
+def test_it_can_be_stopped_in_the_middle_of_a_restore_and_the_next_goes_on() -> None:
+    machine = Machine()
+    machine.log.append_all(ticks(KEYS, ROUNDS))
+    run_to_the_end(machine.worker(bounded=True))
+    machine.stores = [CountingStore(machine.operation) for _ in machine.stores]
+    worker = machine.worker(settings=WorkerSettings(partition=PartitionSettings(restore_batch=2)))
+    asked = 0
+
+    def steer() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            worker.stop()
+
+    run_worker(worker, steer)
+    assert asked == 3
+    assert machine.stores[0].closed
+    assert machine.stores[0].cut is not None
+    assert all(store.cut is None for store in machine.stores[1:])
+    assert worker.status().running == 0
+    run_to_the_end(machine.worker(bounded=True))
+    check_all(machine.log, KEYS, ROUNDS)
 
 
 def test_a_slow_handler_is_fed_in_small_slices() -> None:

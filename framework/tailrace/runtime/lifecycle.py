@@ -64,6 +64,7 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = MappingProxyType(
         },
         State.RESTORING: {
             Event.RESTORED: State.RUNNING,
+            Event.LEFT: State.REVOKED,
             **_ENDINGS,
         },
         State.RUNNING: {

@@ -40,6 +40,7 @@ class Partition:
     ``store`` is the partition's own from here on, and closed with it. ``reader`` may be shared among the partitions of
     a worker, which then can wait for all at once; without one, the partition has its own. ``lineage`` seeds the
     randomness of a task that was never committed. ``on_committed`` is called with each batch once it is durable.
+    ``may_go_on`` is asked now and then during a restore, which may take long; where it says no, the partition is given back.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Partition:
         reader: Reader | None = None,
         settings: PartitionSettings | None = None,
         on_committed: Callable[[CommitBatch], None] | None = None,
+        may_go_on: Callable[[], bool] = lambda: True,
     ) -> None:
         self.plan = plan
         self.partition = partition
@@ -68,6 +70,7 @@ class Partition:
         self._own_reader = reader is None
         self._reader = log.reader({}) if reader is None else reader
         self._on_committed = on_committed
+        self._may_go_on = may_go_on
         self._writer: Writer | None = None
         self._slices: Slices | None = None
         self._closed = False
@@ -85,6 +88,8 @@ class Partition:
     def restore(self) -> None:
         """Take the task over and bring it to its last commit. Also the way out of an unknown outcome.
 
+        It then runs; or it was given back, if it was not to go on.
+
         Raises:
             LifecycleError: It is at work already, or has ended.
             TailraceError: See ``Restore.run``; the partition has then ended.
@@ -101,7 +106,11 @@ class Partition:
                 self.settings.deletions_kept_ms,
                 self.settings.restore_patience_s,
                 self.settings.restore_batch,
+                self._may_go_on,
             ).run()
+            if found is None:
+                self.lifecycle.on(Event.LEFT)
+                return
             self._writer = found.writer
             task = Task(
                 self.plan,

@@ -16,7 +16,7 @@ changelog's end. The last matters because compaction drops deletions after a whi
 would keep what has been deleted since, so it is emptied and filled anew.
 
 While rows are being applied, the store is between two commits. That is no harm: it is not run on before step 5, and who
-is killed here goes on from the position written with the last batch.
+is killed here, or told to stop, goes on from the position written with the last batch.
 """
 
 from __future__ import annotations
@@ -95,6 +95,10 @@ def decode_store_cut(data: bytes) -> StoreCut:
         ) from error
 
 
+class _StoppedError(Exception):
+    """It is not to go on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Restored:
     """Where a task may start: as holder of its transactional id, on a store that equals the changelog."""
@@ -114,7 +118,7 @@ class Restore:
 
     ``deletions_kept_ms`` is how long the log's compaction keeps deletions (Kafka: ``delete.retention.ms``). Half of
     it is trusted. ``patience_s``: for how long the changelog may give nothing before that is an error. ``batch``: records
-    of the changelog read and applied at once.
+    of the changelog read and applied at once; between two batches ``may_go_on`` is asked.
     """
 
     plan: Plan
@@ -126,6 +130,7 @@ class Restore:
     deletions_kept_ms: int = 86_400_000
     patience_s: float = 60.0
     batch: int = 20_000
+    may_go_on: Callable[[], bool] = lambda: True
 
     @property
     def transactional_id(self) -> str:
@@ -137,8 +142,8 @@ class Restore:
         """The task's partition of the changelog."""
         return TopicPartition(self.plan.changelog_topic, self.partition)
 
-    def run(self) -> Restored:
-        """Restore, in the order given at the head of this file.
+    def run(self) -> Restored | None:
+        """Restore, in the order given at the head of this file; None if it was not to go on.
 
         Raises:
             FencedError: Another worker took the task over meanwhile.
@@ -151,8 +156,12 @@ class Restore:
         writer = self.log.writer(self.transactional_id)
         begun_ms = self.clock()
         end = self.log.end_offset(*self.changelog)
-        before = self._held(end, begun_ms)
-        after, applied = self._catch_up(before, end, begun_ms)
+        try:
+            before = self._held(end, begun_ms)
+            after, applied = self._catch_up(before, end, begun_ms)
+        except _StoppedError:
+            writer.close()
+            return None
         try:
             positions = self._check_offsets(after.core)
         except OffsetsDisagreeError:
@@ -198,6 +207,7 @@ class Restore:
         position, core, complete_ms = held.changelog_position, held.core, held.at_end_ms
         try:
             while position < end:
+                self._stop_if_asked()
                 records, next_offset, _, _ = reader.fetch(topic, partition, self.batch)
                 if not records and next_offset == position:
                     waited_s = self._wait(waited_s, position, end)
@@ -258,10 +268,15 @@ class Restore:
         emptying = StoreCut(FORMAT, _EMPTYING, now_ms, None).encode()
         start, stop = _EVERYTHING
         while batch := [row for row, _ in islice(self.store.scan(start, stop), self.batch)]:
+            self._stop_if_asked()
             self.store.write(dict.fromkeys(batch), emptying)
         empty = StoreCut(FORMAT, self.log.start_offset(*self.changelog), now_ms, None)
         self.store.write({}, empty.encode())
         return empty
+
+    def _stop_if_asked(self) -> None:
+        if not self.may_go_on():
+            raise _StoppedError
 
     # --- step 5: the inputs
 

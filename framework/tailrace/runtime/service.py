@@ -131,7 +131,7 @@ def tune_collector() -> None:
 def run_worker(worker: Worker, steer: Callable[[], None]) -> None:
     """Start, run and leave, whatever happens on the way; what happened first is what is raised."""
     try:
-        worker.start()
+        worker.start(steer)
         worker.run(steer)
     except Exception as failure:
         if isinstance(failure, HandlerError):

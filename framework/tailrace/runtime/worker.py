@@ -79,9 +79,9 @@ class Worker:
     """See the head of this file. It is for one thread, but for ``stop``.
 
     ``open_state`` gives the store of a partition. ``check_owned`` raises ``FencedError`` if one of the partitions has
-    another owner by now; without it nobody else is expected to take one over. With ``bounded`` it commits as soon as there is nothing to read.
-    With ``change_inputs`` an app may begin or cease to read a topic. ``begin`` is called with each task that is owned, and
-    its store, before it is restored: it may bring both to where the task is to start.
+    another owner by now; without it nobody else is expected to take one over. With ``bounded`` it commits as soon as there
+    is nothing to read. With ``change_inputs`` an app may begin or cease to read a topic. ``begin`` is called with each task
+    that is owned, and its store, before it is restored: it may bring both to where the task is to start.
     """
 
     def __init__(
@@ -111,18 +111,22 @@ class Worker:
         self._open_state = open_state
         self._check_owned = check_owned or (lambda: None)
         self._begin = begin
+        self._steer: Callable[[], None] = lambda: None
         self._reader = WatchedReader(log.reader({}))
         self._slots = [_Slot(number, _FEWEST) for number in sorted(numbers)]
         self._records = self._turns = self._vain = 0
 
     # --- the life of a worker
 
-    def start(self) -> None:
-        """Take the partitions over and restore them, one after the other.
+    def start(self, steer: Callable[[], None] | None = None) -> None:
+        """Take the partitions over and restore them, one after the other, until ``stop``.
+
+        ``steer`` is called now and then, here and in whatever is restored later.
 
         Raises:
             TailraceError: One could not be started; ``leave`` is still to be called.
         """
+        self._steer = steer or self._steer
         for slot in self._slots:
             if self.stopping:
                 return
@@ -230,7 +234,7 @@ class Worker:
         slot.committed = False
         begun = time.monotonic()
         worked = partition.poll(slot.records)
-        if in_doubt:
+        if in_doubt and partition.state is State.RUNNING:
             _tell(partition, self.phase)
         elif partition.state is State.RUNNING:
             taken = _taken(partition) - before
@@ -257,11 +261,15 @@ class Worker:
             reader=self._reader,
             settings=self.settings.partition,
             on_committed=slot.on_committed,
+            may_go_on=self._may_go_on,
         )
         try:
             if self._begin is not None:
                 self._begin(slot.number, store)
             partition.restore()
+            if partition.state is not State.RUNNING:
+                partition.close()  # it was told to stop
+                return
             if not self._change_inputs:
                 check_inputs(self.plan, slot.number, store)
         except BaseException:
@@ -272,6 +280,11 @@ class Worker:
         _log.info(
             "a partition runs", extra={**self._of(slot), "watermark_ms": _known(partition.task.watermark)}
         )
+
+    def _may_go_on(self) -> bool:
+        """Asked in the middle of a restore."""
+        self._steer()
+        return not self.stopping
 
     def _put_off(self, slot: _Slot, error: TailraceError) -> None:
         """Try a partition again later: as it is if it still stands, else restored anew."""
