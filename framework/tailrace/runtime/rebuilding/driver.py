@@ -22,8 +22,9 @@ from tailrace.runtime.apps import find_app
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
 from tailrace.runtime.rebuilding.job import Job, Request, Unit, UnitKind, UnitResult
-from tailrace.runtime.rebuilding.outputs import PARQUET, TOPIC, publish_outputs
+from tailrace.runtime.rebuilding.outputs import PARQUET, TOPIC
 from tailrace.runtime.rebuilding.past import opened_past
+from tailrace.runtime.rebuilding.publishing import check_topics, publish_outputs
 from tailrace.runtime.rebuilding.report import RebuildReport, report_of
 from tailrace.runtime.rebuilding.splitting import UNSPLIT
 from tailrace.runtime.rebuilding.targets import settle
@@ -95,6 +96,7 @@ class _Rebuild:
             base = Snapshots(request.base, plan.app).open(request.base_id).manifest.id
         with opened_past(request, plan) as past:
             settled = settle(request, past)
+            check_topics(request, past)
         draft = Snapshots(request.to, plan.app).begin()
         job = Job(
             id=self._id,
@@ -198,8 +200,7 @@ class _Rebuild:
             report.note(f"it holds the keys {', '.join(request.keys)} only")
         if request.limited and self._plan.inbox_topic is not None:
             report.note("messages that were under way where it stops are not in it")
-        if request.outputs.startswith((PARQUET, TOPIC)):
-            publish_outputs(job, self._plan, results)
+        publish_outputs(job, self._plan, results)
         manifest = Manifest(
             id=job.snapshot,
             app=job.app,

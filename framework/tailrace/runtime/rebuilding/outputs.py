@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tailrace.core.declare.plan import Plan
 from tailrace.core.records import Output
-from tailrace.runtime.rebuilding.job import Job, OutputFile, UnitResult
+from tailrace.runtime.rebuilding.job import Job, OutputFile
 from tailrace.state.failures import as_state_error
 from tailrace.state.snapshots import Place
 from tailrace.state.snapshots.arrow import pa, parquet
@@ -98,10 +97,6 @@ def outputs_folder(job: Job) -> str:
     if not asked.startswith(PARQUET):
         return str(Path(job.work) / "outputs")
     return (Place.at(asked.removeprefix(PARQUET)) / job.app / job.snapshot).uri
-
-
-def publish_outputs(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
-    """Say which files of outputs count; or append them to topics."""
 
 
 def outputs_schema() -> Any:
