@@ -125,11 +125,10 @@ def two_workers(scale: Scale) -> list[Row]:
     one: list[_Shared] = []
     two: list[_Shared] = []
     with House(doubling) as house:
-        events, lump = endless(scale.keys), 2 * scale.served_events
-        _with_workers(1, house, islice(events, scale.keys), scale.commit_ms)
+        events = endless(scale.keys)
         for _ in range(scale.repeats):
-            one.append(_with_workers(1, house, islice(events, lump), scale.commit_ms))
-            two.append(_with_workers(2, house, islice(events, lump), scale.commit_ms))
+            one.append(_with_workers(1, house, events, scale))
+            two.append(_with_workers(2, house, events, scale))
     ratio = median(b.taken.wall_rate / a.taken.wall_rate for a, b in zip(one, two, strict=True))
     cost = median(b.taken.processor_s / a.taken.processor_s for a, b in zip(one, two, strict=True))
     free = median(each.free_cores for each in two)
@@ -149,9 +148,10 @@ def two_workers(scale: Scale) -> list[Row]:
     ]
 
 
-def _with_workers(count: int, house: House, records: Iterator[Output], commit_ms: int) -> _Shared:
-    with house.start("benchmarks.served.apps:doubling", commit_ms, "--workers", count) as service:
+def _with_workers(count: int, house: House, events: Iterator[Output], scale: Scale) -> _Shared:
+    with house.start("benchmarks.served.apps:doubling", scale.commit_ms, "--workers", count) as service:
         service.wait_for_partitions(doubling.plan().partitions)
+        house.take(service, islice(events, scale.keys), "totals")
         cores = Cores()
-        taken = house.take(service, records, "totals")
+        taken = house.take(service, islice(events, 2 * scale.served_events), "totals")
         return _Shared(taken, cores.free(taken.processor_s))
