@@ -156,13 +156,13 @@ def test_a_cleaning_ends_with_who_began_it(log: EmbeddedLog) -> None:
     with log.uncleaned():  # it would wait, if it waited for others
         keeping = Housekeeping(log, SMALL, "json", look_s=0)
         keeping.look()
-        begun = keeping._process
+        begun = keeping._cleaning._process
         assert begun is not None
         pid = begun.pid
         assert pid is not None
         assert is_alive(pid)
         keeping.look()
-        assert keeping._process in (begun, None)
+        assert keeping._cleaning._process in (begun, None)
         keeping.close()
         assert not is_alive(pid)
     keeping.finish(lambda: False)

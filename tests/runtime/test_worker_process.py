@@ -14,6 +14,7 @@ from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.lock import _LAYOUT, LOCK
 from tailrace.runtime.service import prepare_log
+from tailrace.state.snapshots import Snapshots
 from tests.runtime.processes import Running, is_alive, is_stopped, wait_until
 from tests.runtime.served import make_app
 from tests.runtime.tallies import check_all, check_counts, poison, read, ticks
@@ -346,3 +347,47 @@ def test_memory_stays_flat_while_a_slow_handler_is_fed_a_burst(house) -> None:
         assert most - before < size / 2
         service.signal(signal.SIGTERM)
         assert service.ended() == 0
+
+
+def test_a_service_takes_snapshots_of_itself_and_another_starts_from_the_latest(house: House) -> None:
+    place = house.folder / "snapshots"
+    snapshots = Snapshots(str(place), "tally")
+    own = ("--snapshots", place, "--snapshot-every", "100ms", "--snapshot-keep", 2)
+    with house.run(*own, "--workers", 2) as service:
+        for number in range(8):
+            house.feed(ticks(KEYS, 1, number))
+            service.wait_for("a snapshot was taken", number + 1)
+        wait_until(lambda: house.counted() == 8 * KEYS, "all is counted")
+        service.signal(signal.SIGKILL)
+        service.ended()
+    known = snapshots.list()
+    newest = sum(one.automatic for one in known)
+    assert newest <= 2 + 10  # and what they build upon
+    assert snapshots.open().verify() == []
+    assert snapshots.open().manifest.kind == "incremental"
+    house.feed(ticks(KEYS, 2, 8))
+    house.run_to_the_end("--from-snapshot", place, state="anew")
+    check_all(house.log, KEYS, 10)
+
+
+def test_a_service_that_is_started_again_keeps_to_the_time_of_its_snapshots(house: House) -> None:
+    place = house.folder / "snapshots"
+    house.feed(ticks(KEYS, 1))
+    with house.run("--snapshots", place, "--snapshot-every", "100ms") as service:
+        service.wait_for("a snapshot was taken")
+        service.signal(signal.SIGTERM)
+        assert service.ended() == 0
+    count = len(Snapshots(str(place), "tally").list())
+    with house.run("--snapshots", place, "--snapshot-every", "1h") as service:
+        house.feed(ticks(KEYS, 1, 1))
+        wait_until(lambda: house.counted() == 2 * KEYS, "all is counted")
+    assert len(Snapshots(str(place), "tally").list()) == count
+
+
+def test_snapshots_that_fail_do_not_stop_the_service(house: House) -> None:
+    (house.folder / "snapshots").write_text("a file")
+    house.feed(ticks(KEYS, 1))
+    with house.run("--snapshots", house.folder / "snapshots", "--snapshot-every", "100ms") as service:
+        service.wait_for("no snapshot was taken", 2)
+        house.feed(ticks(KEYS, 1, 1))
+        wait_until(lambda: house.counted() == 2 * KEYS, "all is counted")

@@ -13,6 +13,7 @@ from tailrace.cli.arguments import DurationType
 from tailrace.log.embedded import LogOptions
 from tailrace.runtime import logs
 from tailrace.runtime.apps import find_app
+from tailrace.runtime.automatic_snapshots import SnapshotSchedule
 from tailrace.runtime.service import ServiceOptions, serve
 from tailrace.runtime.supervisor import Supervisor
 
@@ -55,6 +56,13 @@ _LEAST_LEASE_MS = 500
     show_default=True,
     help="After which a worker that does not run (stopped, frozen) loses its tasks to another that asks for them.",
 )
+@click.option(
+    "--max-record-bytes",
+    type=click.IntRange(1_000, 1 << 30),
+    default=1 << 20,
+    show_default=True,
+    help="The most that one event may take in the log, its key included.",
+)
 @click.option("--until-end", is_flag=True, help="Leave when everything there is has been read and handled.")
 @click.option(
     "--create-topics", is_flag=True, help="Create the log and the declared topics if they are missing."
@@ -76,6 +84,23 @@ _LEAST_LEASE_MS = 500
 )
 @click.option(
     "--replace-state", is_flag=True, help="With --from-snapshot: in place of the state that the app has."
+)
+@click.option(
+    "--snapshots", "snapshots_at", metavar="URI", help="Take snapshots of itself there, every so often."
+)
+@click.option(
+    "--snapshot-every",
+    type=DurationType(),
+    default="10m",
+    show_default=True,
+    help="With --snapshots: time between two of them.",
+)
+@click.option(
+    "--snapshot-keep",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="With --snapshots: how many are kept; savepoints, and what they build upon, are never deleted.",
 )
 @click.option(
     "--as",
@@ -105,12 +130,16 @@ def run(
     workers: int,
     commit_interval: int,
     lease: int,
+    max_record_bytes: int,
     until_end: bool,
     create_topics: bool,
     change_inputs: bool,
     drop_state: tuple[str, ...],
     from_snapshot: str,
     replace_state: bool,
+    snapshots_at: str | None,
+    snapshot_every: int,
+    snapshot_keep: int,
     other_name: str | None,
     fsync: Any,
     log_format: Any,
@@ -145,9 +174,17 @@ def run(
         change_inputs=change_inputs,
         from_snapshot=from_snapshot,
         replace_state=replace_state,
+        snapshots=None
+        if snapshots_at is None
+        else SnapshotSchedule(snapshots_at, snapshot_every / 1_000, snapshot_keep),
         create_topics=create_topics,
         # Who waits for a stopped process must not lose its patience before the other's lease ends.
-        log_options=LogOptions(fsync=fsync, lease_s=lease_s, patience_s=max(60.0, 3 * lease_s)),
+        log_options=LogOptions(
+            fsync=fsync,
+            max_record_bytes=max_record_bytes,
+            lease_s=lease_s,
+            patience_s=max(60.0, 3 * lease_s),
+        ),
         log_format=log_format,
         lease_s=lease_s,
     )

@@ -11,65 +11,65 @@ A bounded run is often over before its cleaning is. It cleans once its work is d
 from __future__ import annotations
 
 import logging
-import multiprocessing
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
-from multiprocessing.connection import wait
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from tailrace.core.errors import TailraceError
 from tailrace.log.embedded import EmbeddedLog, LogOptions
-from tailrace.runtime import logs
+from tailrace.runtime.automatic_snapshots import AutomaticSnapshots
+from tailrace.runtime.beside import Beside
 from tailrace.runtime.logs import LogFormat
 
 _log = logging.getLogger("tailrace.housekeeping")
 
 LOOK_S = 10.0
-_NICER = 10
 _PAUSE = 3
 """So many times longer than a cleaning has taken it is not looked again."""
 _NAP_S = 0.1
 
 
 class Housekeeping:
-    """Looks after a log for a service; ``look`` is called often, and ``close`` in the end."""
+    """Looks after a log for a service, and has its snapshots taken; ``look`` is called often, and ``close`` in the end."""
 
     def __init__(
-        self, log: EmbeddedLog, options: LogOptions, log_format: LogFormat, look_s: float = LOOK_S
+        self,
+        log: EmbeddedLog,
+        options: LogOptions,
+        log_format: LogFormat,
+        look_s: float = LOOK_S,
+        snapshots: AutomaticSnapshots | None = None,
     ) -> None:
         self._log = log
         self._options = options
-        self._format = log_format
         self._look_s = look_s
         self._look_at_s = time.monotonic() + look_s
-        self._process: SpawnProcess | None = None
-        self._begun_s = 0.0
+        self._cleaning = Beside("cleaning", log_format, _work)
+        self._snapshots = snapshots
 
     def look(self) -> None:
-        """Begin a cleaning if it is time to look, and one is due. Costs next to nothing otherwise."""
+        """Begin what it is time for, and is due. Costs next to nothing otherwise."""
+        if self._snapshots is not None:
+            self._snapshots.look()
         now_s = time.monotonic()
         if now_s < self._look_at_s:
             return
         self._look_at_s = now_s + self._look_s
-        if self._process is not None:
-            if not self._process.is_alive():
-                self.close()
+        if self._cleaning.is_busy:
+            if self._cleaning.is_done:
                 # If it could not clean now, as another was at it or there is no room, the next tries later.
-                self._look_at_s += _PAUSE * (now_s - self._begun_s)
+                self._look_at_s += _PAUSE * self._cleaning.took_s
+                self._cleaning.close()
         elif self._is_due():
             self._begin()
 
     def finish(self, is_stopped: Callable[[], bool]) -> None:
         """Clean if that is due, and wait until it is done, or until it is to stop."""
-        if self._process is None and self._is_due():
+        if not self._cleaning.is_busy and self._is_due():
             self._begin()
-        while self._process is not None and self._process.is_alive() and not is_stopped():
-            self._process.join(_NAP_S)
+        while self._cleaning.is_busy and not self._cleaning.is_done and not is_stopped():
+            self._cleaning.join(_NAP_S)
         self.close()
 
     def _is_due(self) -> bool:
@@ -80,19 +80,13 @@ class Housekeeping:
             return False
 
     def _begin(self) -> None:
-        self._begun_s = time.monotonic()
-        self._process = multiprocessing.get_context("spawn").Process(
-            target=_work, args=(self._log.path, self._options, self._format), name="cleaning", daemon=True
-        )
-        self._process.start()
+        self._cleaning.begin(self._log.path, self._options)
 
     def close(self) -> None:
-        """End a cleaning that is under way; the next goes on where it was."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.join()
-            process.close()
+        """End what is under way; the next goes on where it was."""
+        self._cleaning.close()
+        if self._snapshots is not None:
+            self._snapshots.close()
 
 
 def _clean(log: EmbeddedLog) -> None:
@@ -111,22 +105,10 @@ def _clean(log: EmbeddedLog) -> None:
         )
 
 
-def _work(path: Path, options: LogOptions, log_format: LogFormat) -> None:
-    """The whole life of a process that cleans."""
-    # What Ctrl-C and SIGTERM mean is for the service to say, which ends this process.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.nice(_NICER)
-    logs.configure(log_format)
+def _work(path: Path, options: LogOptions) -> None:
+    """The whole work of a process that cleans."""
     try:
         with closing(EmbeddedLog(path, options, create=False)) as log:
             _clean(log)
     except TailraceError as error:
         _log.warning("the log is not cleaned: %s", error)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os._exit(0)

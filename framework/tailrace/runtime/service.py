@@ -29,6 +29,7 @@ from tailrace.core.storage import Store
 from tailrace.log.embedded import EmbeddedLog, LogOptions, end_stopped
 from tailrace.log.interface import Log
 from tailrace.runtime.apps import find_app
+from tailrace.runtime.automatic_snapshots import AutomaticSnapshots, SnapshotSchedule
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.housekeeping import LOOK_S, Housekeeping
 from tailrace.runtime.logs import LogFormat
@@ -73,6 +74,8 @@ class ServiceOptions:
     lease_s: float = LEASE_S
     look_s: float = LOOK_S
     """How often it is looked whether the log is to be cleaned."""
+    snapshots: SnapshotSchedule | None = None
+    """When and where it takes snapshots of itself, if it does."""
 
 
 def serve(options: ServiceOptions, plan: Plan) -> None:
@@ -175,7 +178,12 @@ def open_worker(options: ServiceOptions, plan: Plan, numbers: Collection[int], c
     )
     if 0 not in numbers:
         return Opened(worker, ownership, None)
-    housekeeping = Housekeeping(log, options.log_options, options.log_format, options.look_s)
+    snapshots = None
+    if options.snapshots is not None:
+        snapshots = AutomaticSnapshots(
+            options.app, options.log, options.log_options, options.snapshots, options.log_format
+        )
+    housekeeping = Housekeeping(log, options.log_options, options.log_format, options.look_s, snapshots)
     closing.callback(housekeeping.close)
     return Opened(worker, ownership, housekeeping)
 

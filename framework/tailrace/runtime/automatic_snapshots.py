@@ -1,0 +1,110 @@
+"""Snapshots that a running service has taken of itself every so often, of which the newest are kept.
+
+Who owns partition 0 sees to it, in a process beside the service: that reads the log as anybody does, so the service goes
+on meanwhile. How long ago the last one was is known from the place of the snapshots: a service that is started again
+does not begin with one. One that fails is told of and tried again at the next time; the service does not depend on it.
+
+Most are incremental: what has changed since the one before. Every so many a full one begins a new chain, so that old ones
+can be deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailrace.core.errors import TailraceError
+from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.beside import Beside
+from tailrace.runtime.logs import LogFormat
+
+_log = logging.getLogger("tailrace.snapshots")
+
+_LINKS = 10
+"""A chain is as long as this at most: reading it reads each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSchedule:
+    """When and where a service takes snapshots of itself. It can be sent to another process."""
+
+    uri: str
+    every_s: float = 600.0
+    keep: int = 5
+    """Automatic ones; savepoints stay."""
+
+
+class AutomaticSnapshots:
+    """Takes snapshots for a service; ``look`` is called often, and ``close`` in the end."""
+
+    def __init__(
+        self, app: str, log: Path, options: LogOptions, schedule: SnapshotSchedule, log_format: LogFormat
+    ) -> None:
+        self._arguments = (app, log, options, schedule)
+        self._schedule = schedule
+        self._beside = Beside("snapshot", log_format, take_automatic)
+        self._due_s = time.monotonic() + self._until_due_s(app)
+
+    def look(self) -> None:
+        """Begin a snapshot if it is time for one. Costs next to nothing otherwise."""
+        now_s = time.monotonic()
+        if self._beside.is_busy:
+            if self._beside.is_done:
+                self._beside.close()
+        elif now_s >= self._due_s:
+            self._due_s = now_s + self._schedule.every_s
+            self._beside.begin(*self._arguments)
+
+    def close(self) -> None:
+        """End one that is under way: then there is none, and what it left is swept away by a later one."""
+        self._beside.close()
+
+    def _until_due_s(self, app: str) -> float:
+        from tailrace.state.snapshots import Snapshots  # noqa: PLC0415  # snapshots need an extra
+
+        try:
+            known = [one for one in Snapshots(self._schedule.uri, find_app(app).name).list() if one.automatic]
+        except TailraceError as error:
+            _log.warning("the snapshots cannot be listed: %s", error)
+            return self._schedule.every_s
+        if not known:
+            return self._schedule.every_s
+        ago_s = time.time() - known[-1].created_ms / 1_000
+        return max(0.0, self._schedule.every_s - ago_s)
+
+
+def take_automatic(app: str, log: Path, options: LogOptions, schedule: SnapshotSchedule) -> None:
+    """Take one snapshot, and delete those that are not kept."""
+    from tailrace.runtime.snapshotting import TakingOptions, take_snapshot  # noqa: PLC0415  # needs an extra
+    from tailrace.state.snapshots import Snapshots  # noqa: PLC0415  # as above
+
+    plan = find_app(app).plan()
+    begun_s = time.monotonic()
+    try:
+        snapshots = Snapshots(schedule.uri, plan.app)
+        links = 0
+        for one in snapshots.list():
+            links = links + 1 if one.kind == "incremental" else 0
+        with closing(EmbeddedLog(log, options, create=False)) as opened:
+            taking = TakingOptions(automatic=True, incremental=links < _LINKS - 1)
+            made = take_snapshot(plan, opened, snapshots, taking)
+        gone = snapshots.keep(schedule.keep)
+        snapshots.sweep()
+    except TailraceError as error:
+        _log.warning("no snapshot was taken: %s", error, extra={"app": plan.app})
+        return
+    _log.info(
+        "a snapshot was taken",
+        extra={
+            "app": plan.app,
+            "snapshot": made.id,
+            "kind": made.kind,
+            "rows": sum(file.rows for task in made.tasks for file in task.files),
+            "deleted": len(gone),
+            "took_s": round(time.monotonic() - begun_s, 1),
+        },
+    )
