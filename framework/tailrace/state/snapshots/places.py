@@ -27,6 +27,9 @@ from tailrace.state.snapshots.arrow import filesystems, pa
 _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
 """Stores without folders: making one would leave an empty object."""
 
+_PYARROW_ALONE = frozenset({"s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs"})
+"""Schemes of pyarrow's own: what it says of their URIs is what is wrong."""
+
 _OUTAGES = {
     errno.ENOSPC: ("there is no space left", "Make room and try again."),
     errno.EDQUOT: ("the disk quota is used up", "Raise the quota and try again."),
@@ -87,12 +90,7 @@ class Place:
     @property
     def shown(self) -> str:
         """The URI as it may be shown: without what could be a secret."""
-        if self._filesystem is None:
-            return self._path
-        head = self.uri.partition("?")[0]
-        scheme, _, rest = head.partition("://")
-        host, slash, path = rest.partition("/")
-        return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+        return self._path if self._filesystem is None else _without_secrets(self.uri)
 
     @property
     def path(self) -> str:
@@ -252,23 +250,41 @@ class Place:
 def _reached(uri: str) -> tuple[Any, str]:
     """The file system and path of a URI with a scheme: by pyarrow, or else by fsspec."""
     try:
-        return filesystems.FileSystem.from_uri(uri)  # type: ignore[no-any-return]  # pyarrow has no types
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        shown = uri.partition("?")[0]
-        try:
-            fsspec: Any = importlib.import_module("fsspec")
-        except ModuleNotFoundError:
-            raise MissingExtraError(
-                f"pyarrow reaches no file system by {shown!r} ({error})",
-                mend="Correct the URI; for other kinds of places install fsspec and its package for the scheme.",
-            ) from error
-        try:
-            found, path = fsspec.core.url_to_fs(uri)
-        except (ValueError, ImportError, OSError) as refused:
+        filesystem, path = filesystems.FileSystem.from_uri(uri)
+        return filesystem, str(path)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        said, shown = str(error).replace(uri, _without_secrets(uri)), _without_secrets(uri)
+        if uri.partition("://")[0] in _PYARROW_ALONE:
             raise SnapshotUnavailableError(
-                f"neither pyarrow nor fsspec reaches {shown!r}: {refused}", mend="Correct the URI."
-            ) from refused
-        return filesystems.PyFileSystem(filesystems.FSSpecHandler(found)), path
+                f"the place cannot be reached: {said}", path=shown, mend="Correct the URI."
+            ) from None
+        return _reached_by_fsspec(uri, said)
+
+
+def _reached_by_fsspec(uri: str, refusal: str) -> tuple[Any, str]:
+    shown = _without_secrets(uri)
+    try:
+        fsspec: Any = importlib.import_module("fsspec")
+    except ModuleNotFoundError:
+        raise MissingExtraError(
+            f"pyarrow reaches no file system by {shown!r} ({refusal})",
+            mend="Correct the URI; for other kinds of places install fsspec and its package for the scheme.",
+        ) from None
+    try:
+        found, path = fsspec.core.url_to_fs(uri)
+    except (ValueError, ImportError, OSError) as error:
+        said = str(error).replace(uri, shown)
+        raise SnapshotUnavailableError(
+            f"neither pyarrow nor fsspec reaches it: {said}", path=shown, mend="Correct the URI."
+        ) from None
+    return filesystems.PyFileSystem(filesystems.FSSpecHandler(found)), str(path)
+
+
+def _without_secrets(uri: str) -> str:
+    """A URI without its user and its options, either of which may hold a secret."""
+    scheme, _, rest = uri.partition("?")[0].partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
 
 def _write_local(path: Path, data: bytes, *, replace: bool) -> None:

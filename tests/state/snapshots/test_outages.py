@@ -1,0 +1,114 @@
+"""A place that is full or may not be written: a clear error, nothing half published, and it goes on with room again.
+
+The outages are those of the state folders' tests, made by the operating system in a process of its own.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.processes import ROOT
+from tests.state.test_outages import FULL, UNWRITABLE, may_mount
+
+COMMON = """
+import os, pathlib, resource, subprocess, sys
+from tailrace.core.errors import SnapshotUnavailableError
+from tailrace.state.snapshots import Snapshots, TaskEntry, write_task
+from tests.state.snapshots.making import manifest_of, published
+
+folder = state = pathlib.Path(sys.argv[1])
+rows = {b"sA\\0%09d\\0\\0" % n: os.urandom(100) for n in range(40_000)}
+few = dict(list(rows.items())[:10])
+"""
+
+FULL_WHILE_WRITING = """
+snapshots = Snapshots(str(folder / "snapshots"), "flights")
+whole = published(snapshots, [few])
+outage(room=1 << 20)
+for attempt in range(3):
+    try:
+        published(snapshots, [rows])
+    except SnapshotUnavailableError as error:
+        assert "space" in str(error) or "size" in str(error), error
+        assert "try again" in str(error), error
+    else:
+        raise AssertionError("not refused")
+    assert not [path for path in (folder / "snapshots").rglob("*") if path.stat().st_size > 1 << 19], "left behind"
+assert snapshots.list() == [whole]
+assert list(snapshots.open().rows(0)) == list(few.items())
+
+relief()
+bigger = published(snapshots, [rows])
+assert snapshots.list() == [whole, bigger]
+assert list(snapshots.open().rows(0)) == list(rows.items())
+"""
+
+FULL_AT_THE_MANIFEST = """
+snapshots = Snapshots(str(folder / "snapshots"), "flights")
+draft = snapshots.begin()
+files = write_task(draft.folder_uri, 0, "a", few.items())
+manifest = manifest_of(snapshots, draft.id, 1, (TaskEntry(0, b"cut" * 5000, files=files),))
+outage()
+try:
+    snapshots.publish(manifest)
+except SnapshotUnavailableError as error:
+    assert "space" in str(error) or "size" in str(error), error
+else:
+    raise AssertionError("not refused")
+assert snapshots.list() == []
+assert {path.name for path in pathlib.Path(draft.folder_uri).iterdir()} == {file.name for file in files}
+relief()
+sealed = snapshots.publish(manifest)
+assert snapshots.list() == [sealed]
+"""
+
+UNWRITABLE_PLACE = """
+snapshots = Snapshots(str(folder), "flights")
+outage()
+try:
+    published(snapshots, [few])
+except SnapshotUnavailableError as error:
+    assert "read-only" in str(error) or "permission" in str(error), error
+else:
+    raise AssertionError("not refused")
+relief()
+published(snapshots, [few])
+assert snapshots.open().verify() == []
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every user may enter, as pytest's own is not."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def run(outage: str, program: str, folder: Path) -> None:
+    before = (may_mount() or ()) if "mount" in outage else ()
+    # No bytecode is written: the limit on files would be met there first.
+    command = [*before, sys.executable, "-B", "-c", COMMON + outage + program, str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("outage", FULL)
+def test_a_place_that_fills_up_keeps_what_was_published_and_takes_more_when_there_is_room(
+    outage, folder: Path
+) -> None:
+    run(FULL[outage], FULL_WHILE_WRITING, folder)
+
+
+@pytest.mark.parametrize("outage", FULL)
+def test_a_manifest_that_finds_no_room_is_not_there(outage, folder: Path) -> None:
+    run(FULL[outage], FULL_AT_THE_MANIFEST, folder)
+
+
+@pytest.mark.parametrize("outage", UNWRITABLE)
+def test_a_place_that_may_not_be_written_is_told(outage, folder: Path) -> None:
+    run(UNWRITABLE[outage], UNWRITABLE_PLACE, folder)

@@ -1,0 +1,186 @@
+"""A snapshot is the same wherever it lies: on a disk, in an object store, behind fsspec."""
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tailrace.core.errors import (
+    AlteredSnapshotError,
+    IncompleteSnapshotError,
+    MissingExtraError,
+    SnapshotInUseError,
+    SnapshotUnavailableError,
+    UnknownSnapshotError,
+)
+from tailrace.state.snapshots import Place, Snapshots, arrow, write_task
+from tests.runtime.processes import ROOT
+from tests.state.snapshots.making import published, some_rows
+from tests.state.snapshots.object_store import ObjectStore, object_store
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with object_store() as store:
+        yield store
+
+
+@pytest.fixture
+def bucket(store: ObjectStore) -> str:
+    name = f"b{uuid4().hex}"
+    store.request("PUT", name)
+    return name
+
+
+@pytest.fixture(params=["path", "file", "s3", "memory", "fsspec-file"])
+def uri(request, tmp_path: Path) -> str:
+    match request.param:
+        case "path":
+            return str(tmp_path / "with space")
+        case "file":
+            return (tmp_path / "with space").as_uri()
+        case "s3":
+            store = request.getfixturevalue("store")
+            return store.uri(f"{request.getfixturevalue('bucket')}/some/prefix")
+        case "memory":
+            return f"memory://{uuid4().hex}/some"
+        case _:
+            return f"local://{tmp_path}/fs"
+
+
+def test_everything_that_is_done_with_snapshots_is_done_anywhere(uri: str) -> None:
+    snapshots = Snapshots(uri, "flights")
+    assert snapshots.list() == []
+    with pytest.raises(UnknownSnapshotError):
+        snapshots.open()
+    first = published(snapshots, [some_rows(200), some_rows(3)], name="v1")
+    gone = next(iter(some_rows(200)))
+    second = published(
+        snapshots,
+        [some_rows(2, "X"), {}],
+        deleted=[gone],
+        kind="incremental",
+        parent=first.id,
+        automatic=True,
+    )
+    whole = {row: value for row, value in (some_rows(200) | some_rows(2, "X")).items() if row != gone}
+
+    again = Snapshots(uri, "flights")
+    assert again.list() == [first, second]
+    assert list(again.open("v1").rows(0)) == list(some_rows(200).items())
+    snapshot = pickle.loads(pickle.dumps(again.open()))
+    assert list(snapshot.rows(0)) == sorted(whole.items())
+    assert sum(batch.num_rows for batch in again.open("v1").batches("timers")) == 203
+    assert snapshot.verify() == []
+
+    with pytest.raises(SnapshotInUseError):
+        again.delete(first.id)
+    draft = again.begin()
+    write_task(draft.folder_uri, 0, "a", some_rows(1).items())
+    assert again.sweep(-1) == [draft.id]
+    assert again.keep(0) == [second.id]
+    assert again.delete(first.id) == [first.id]
+    assert again.list() == []
+    assert again.sweep(-1) == []
+
+
+def test_a_file_that_is_gone_or_altered_is_noticed_anywhere(uri: str) -> None:
+    snapshots = Snapshots(uri, "flights")
+    manifest = published(snapshots)
+    snapshot = snapshots.open()
+    place = Place.at(uri) / "flights" / manifest.id / manifest.tasks[0].files[0].name
+    whole = place.read()
+    place.write(whole[:50] + bytes((whole[50] ^ 1,)) + whole[51:])
+    with pytest.raises(AlteredSnapshotError):
+        list(snapshot.rows(0))
+    assert place.remove()
+    assert not place.remove()
+    with pytest.raises(IncompleteSnapshotError):
+        list(snapshot.rows(0))
+    with pytest.raises(IncompleteSnapshotError):
+        snapshots.open()
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_writer_that_dies_leaves_nothing_to_be_seen_in_an_object_store(store, bucket, large: bool) -> None:
+    uri = store.uri(f"{bucket}/dying")
+    published(Snapshots(uri, "flights"), [some_rows(5)], id="whole")
+    program = """
+import itertools, os, signal, sys
+from tailrace.state.snapshots import Snapshots, places
+from tests.state.snapshots.making import published, some_rows
+
+def dying(rows):
+    yield from rows
+    if sys.argv[2] == "rows":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+class Rows(dict):
+    def items(self):
+        return dying(super().items())
+
+    def __iter__(self):
+        return dying(super().__iter__())
+
+write = places.Place.write
+def dying_write(place, data, **options):
+    if sys.argv[2] == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(place, data, **options)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+places.Place.write = dying_write
+value = {b"sA\\0%09d\\0\\0" % n: os.urandom(1000) for n in range(int(sys.argv[3]))}
+published(Snapshots(sys.argv[1], "flights"), [Rows(value)], id="doomed")
+"""
+    size = 20_000 if large else 20  # large enough for an upload in parts
+    for point, seen in (("rows", ["whole"]), ("before", ["whole"]), ("after", ["whole", "doomed"])):
+        died = subprocess.run([sys.executable, "-c", program, uri, point, str(size)], cwd=ROOT, check=False)
+        assert died.returncode == -9
+        snapshots = Snapshots(uri, "flights")
+        assert [each.id for each in snapshots.list()] == seen
+        assert snapshots.open().verify() == []
+        snapshots.sweep(-1)
+    assert len(list(snapshots.open("doomed").rows(0))) == size
+
+
+def test_a_secret_in_a_uri_is_not_shown(store: ObjectStore, bucket: str) -> None:
+    snapshots = Snapshots(store.uri(f"{bucket}/x", secret="hush"), "flights")
+    published(snapshots)
+    with pytest.raises(UnknownSnapshotError) as caught:
+        snapshots.open("nothing")
+    assert f"s3://{bucket}/x/flights" in str(caught.value)
+    assert "hush" not in str(caught.value)
+    assert b"hush" not in (snapshots._place / snapshots.list()[0].id / "manifest.json").read()
+
+
+def test_a_store_that_does_not_answer_or_has_no_such_bucket_is_unavailable(store: ObjectStore) -> None:
+    for uri in (store.uri("nowhere/x"), ObjectStore(1).uri("b/x")):
+        with pytest.raises(SnapshotUnavailableError, match="no half snapshot"):
+            published(Snapshots(uri, "flights"))
+    with pytest.raises(SnapshotUnavailableError, match="colour") as caught:
+        Snapshots(store.uri("b/x", secret="hush") + "&colour=red", "flights")
+    assert "hush" not in str(caught.value)
+
+
+def test_a_scheme_that_nothing_reaches_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SnapshotUnavailableError, match="gopher://hole"):
+        Snapshots("gopher://hole/x", "flights")
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(MissingExtraError, match="install fsspec"):
+        Snapshots("gopher://hole/x", "flights")
+
+
+def test_without_pyarrow_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.feather", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'tailrace\[parquet\]'"):
+        arrow._Module("pyarrow.feather").read_table  # asking for it is the failure
+
+
+def test_the_framework_is_imported_without_pyarrow() -> None:
+    program = "import sys, tailrace, tailrace.state.snapshots; assert 'pyarrow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
