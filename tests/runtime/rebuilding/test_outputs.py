@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
-import pyarrow.parquet
 import pytest
 
 from tailrace.core.errors import TopicMismatchError
 from tailrace.core.records import InputRecord
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded.writer import EmbeddedWriter
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.rebuilding import driver, publishing
 from tailrace.runtime.rebuilding.driver import rebuild
 from tailrace.runtime.rebuilding.engines import LocalEngine
 from tailrace.runtime.rebuilding.publishing import MANIFEST, OutputsManifest, topics_of
 from tailrace.runtime.scanning import scan
+from tailrace.state.snapshots.arrow import parquet
 from tests.runtime.rebuilding import lived
 from tests.runtime.rebuilding.lived import TALLY, done, request
 
@@ -55,7 +57,7 @@ def test_outputs_as_parquet_are_those_of_the_service_in_their_order(tally: Path,
     assert {one.name for one in folder.iterdir()} == {MANIFEST, *(one.name for one in manifest.files)}
     found: dict[tuple[str, bytes], InputRecord] = {}
     for file in manifest.files:
-        table = pyarrow.parquet.read_table(folder / file.name)
+        table = parquet.read_table(folder / file.name)
         assert table["number"].to_pylist() == list(range(file.rows))
         for row in table.set_column(5, "timestamp", table["timestamp"].cast("int64")).to_pylist():
             headers = tuple((one["key"], one["value"]) for one in row["headers"])
@@ -77,21 +79,19 @@ def test_outputs_in_topics_are_those_of_the_service_each_once_whenever_the_drive
     class Killed(BaseException):
         pass
 
-    def dying(*arguments: object) -> None:
+    def dying(*arguments: Any) -> None:
         nonlocal commits
-        monkeypatch.setattr("tailrace.log.embedded.writer.EmbeddedWriter.commit", counted)
-        publish(*arguments)  # type: ignore[arg-type]  # passed on as they are
-
-    from tailrace.log.embedded.writer import EmbeddedWriter
+        monkeypatch.setattr(EmbeddedWriter, "commit", counted)
+        publish(*arguments)
 
     commit = EmbeddedWriter.commit
 
-    def counted(self: EmbeddedWriter, *arguments: object) -> object:
+    def counted(self: EmbeddedWriter, *arguments: Any) -> Any:
         nonlocal commits
         commits += 1
         if commits in (3, 8):
             raise Killed
-        ends = commit(self, *arguments)  # type: ignore[arg-type]  # passed on as they are
+        ends = commit(self, *arguments)
         if commits in (5, 12):
             raise Killed
         return ends

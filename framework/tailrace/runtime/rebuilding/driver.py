@@ -194,7 +194,6 @@ class _Rebuild:
         request = job.request
         for result in results:
             report.add(result)
-            report.failed += result.dead_letters
         whole = not (request.limited or request.keys)
         if request.keys:
             report.note(f"it holds the keys {', '.join(request.keys)} only")

@@ -216,8 +216,10 @@ class UnitResult(msgspec.Struct, kw_only=True):
     """What later units want to know."""
     phases: Phases = msgspec.field(default_factory=Phases)
     notes: tuple[str, ...] = ()
+    failed_here: int = 0
+    """Records and timers that failed here, and had not failed when they ran first."""
     dead_letters: tuple[str, ...] = ()
-    """The first units that failed here, and had not failed when they ran first."""
+    """The first of them."""
     failure: Failure | None = None
 
 

@@ -36,8 +36,10 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     refused: int = 0
     dead_letters: int = 0
     """Units that failed."""
+    failed_here: int = 0
+    """Units and records that failed here, and had not failed when they ran first: all went to the dead letters."""
     failed: list[str] = []
-    """The first that failed here and had not failed when they ran first."""
+    """The first of them."""
     written: int = 0
     """Outputs written where they were asked for."""
     seconds: float = 0.0
@@ -55,6 +57,8 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         self.outputs += totals.outputs
         self.refused += totals.refused
         self.dead_letters += totals.failed
+        self.failed_here += result.failed_here
+        self.failed += result.dead_letters
         self.keys += result.keys
         self.rows += result.rows
         self.written += sum(one.rows for one in result.outputs)
@@ -91,6 +95,8 @@ class RebuildReport(msgspec.Struct, kw_only=True):
             said.append(f"went on with an interrupted rebuild: {self.taken:,} of the events were left to do")
         if self.written:
             said.append(f"{self.written:,} outputs written")
+        if self.failed_here:
+            said.append(f"{self.failed_here:,} failed that had not failed when they ran first:")
         said += [f"dead letter: {one}" for one in self.failed]
         return [*said, *(f"note: {one}" for one in self.notes)]
 

@@ -153,7 +153,7 @@ class TaskRun:
         result.taken = task.totals.records - first
         result.cut = _core(store)
         result.totals = task.totals
-        result.dead_letters = tuple(self._failed.shown)
+        result.failed_here, result.dead_letters = self._failed.count, tuple(self._failed.shown)
         if whole and not self._lenient and self._keys is None and result.cut != target.cut:
             raise ReplayDivergedError(
                 f"the rebuilt cut of app {self._plan.app!r} partition {self._number} is not that of the changelog",
@@ -232,6 +232,9 @@ class TaskRun:
             raise
         if whole and self._job.request.on_error == "stop":
             self._name_refused(refused, record, task, None)
+        new = task.totals.refused - max(refused, record.totals.refused) if whole else 0
+        for one in self._failed.refused[:new] if new > 0 else ():
+            self._failed.note(str(one).partition(one.mend)[0].strip())
         begun_s = time.perf_counter()
         if self._outputs is None:
             task.discard_outputs()

@@ -1,0 +1,76 @@
+"""An app whose code can be wrong in many ways: what a rebuild has to notice."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+from typing import Annotated
+
+import msgspec
+
+import tailrace as tr
+from tailrace.core.records import Output
+
+WRONG = os.environ.get("SHOPS_WRONG", "")
+"""In what way the code is wrong now; tests set it for themselves and for the processes that they start."""
+
+
+class Sale(msgspec.Struct):
+    shop: str
+    at: int
+    cents: int
+
+
+class StrictSale(Sale):
+    """What does not take every sale any more."""
+
+    at: Annotated[int, msgspec.Meta(le=2_500)]
+
+
+class Total(msgspec.Struct):
+    shop: str
+    cents: int
+
+
+def make_app(version: str = "1", sale: type[Sale] = Sale) -> tr.App:
+    app = tr.App("shops", partitions=2, version=version)
+    sales = app.topic("sales", sale, key="shop", event_time="at", out_of_order=10)
+    totals = app.topic("totals", Total, key="shop")
+
+    @app.actor
+    class Shop(tr.Actor):
+        cents: int = 0
+        by_cents: tr.MapState[int, int]
+        seen: list[str] = []
+
+        @tr.process(sales)
+        def sold(self, event: Sale, ctx: tr.Context[str]) -> None:
+            self.cents += event.cents + (1 if WRONG == "fee" else 0)
+            self.by_cents[event.cents % 5] = self.by_cents.get(event.cents % 5, 0) + 1
+            if WRONG.startswith("fails") and event.cents == 77:
+                raise ValueError("77 brings bad luck")
+            if event.shop == "shop-3" and WRONG in ("sets", "was-sets"):
+                # The order of a set of texts is that of their hashes, which differ from process to process.
+                self.seen = list({f"{event.cents}-{number}" for number in range(5)})
+            ctx.emit(totals, Total(event.shop, self.cents))
+            ctx.set_timer(event.at + 50, "closing")
+
+        @tr.on_timer("closing")
+        def closed(self, ctx: tr.Context[str]) -> None:
+            self.cents -= 1
+
+    return app
+
+
+app = make_app()
+other = make_app("2")
+strict = make_app(sale=StrictSale)
+
+
+def sales(count: int, *, first: int = 0, shops: int = 8) -> list[Output]:
+    chance = Random(first)
+    return [
+        Output("sales", sale.shop.encode(), msgspec.json.encode(sale), sale.at)
+        for number in range(first, first + count)
+        for sale in [Sale(f"shop-{chance.randrange(shops)}", 1_000 + 10 * number, chance.randrange(1, 70))]
+    ]
