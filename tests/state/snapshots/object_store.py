@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 SERVER = """
@@ -38,7 +38,7 @@ class ObjectStore:
 
 
 @contextmanager
-def object_store() -> Iterator[ObjectStore]:
+def object_store() -> Generator[ObjectStore]:
     """A store on a port that was free."""
     with subprocess.Popen(
         [sys.executable, "-c", SERVER],

@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -95,7 +95,7 @@ class Program:
 
 
 @contextmanager
-def running(program: str, folder: Path) -> Iterator[Program]:
+def running(program: str, folder: Path) -> Generator[Program]:
     command = [sys.executable, "-c", COMMON + program, str(folder)]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

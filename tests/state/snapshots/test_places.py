@@ -44,7 +44,7 @@ def uri(request, tmp_path: Path) -> str:
         case "file":
             return (tmp_path / "with space").as_uri()
         case "s3":
-            store = request.getfixturevalue("store")
+            store: ObjectStore = request.getfixturevalue("store")
             return store.uri(f"{request.getfixturevalue('bucket')}/some/prefix")
         case "memory":
             return f"memory://{uuid4().hex}/some"
