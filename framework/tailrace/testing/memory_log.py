@@ -19,6 +19,7 @@ stops calling: as on Kafka, its open transaction hides what comes after it until
 
 from __future__ import annotations
 
+import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -219,7 +220,9 @@ class MemoryLog:
     ) -> dict[Partition, int]:
         """Append to the partitions, all or nothing; returns the end offset of each that was written."""
         batches: dict[Partition, list[InputRecord]] = {}
-        of_key, limit, before = self._partition_of_key, self.max_record_bytes, ""
+        of_key, before = self._partition_of_key, ""
+        # What is put into a partition by its number is a task's own, changelog or tape, and has no limit.
+        limit = self.max_record_bytes if partition is None else sys.maxsize
         partitions: list[Partition] = []
         for topic, key, value, timestamp_ms, headers in outputs:
             if topic != before:
@@ -288,7 +291,7 @@ class MemoryLog:
             topic=topic,
             partition=partition,
             key=key,
-            mend="Emit less in one event, or raise the limit of log and readers.",
+            mend="Emit less in one event, or raise the log's max_record_bytes.",
         )
 
     def _number_of(self, topic: str, key: bytes | None) -> int:

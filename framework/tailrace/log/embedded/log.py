@@ -37,7 +37,7 @@ class LogOptions:
     segment_bytes: int = 256 << 20
     """A segment is ended by the first commit that finds it as long as this."""
     max_record_bytes: int = 1 << 20
-    """Of key and value together."""
+    """Of key and value together, of an event; what a task writes for itself, state and tape, has no limit."""
     lease_s: float = 10.0
     """How long a holder of the append lock that was stopped is waited for, before it is ended."""
     patience_s: float = 60.0

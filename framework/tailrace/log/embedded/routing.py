@@ -1,8 +1,9 @@
-"""Which partition each record goes to, and whether the log takes it: the one loop in which Python sees every record."""
+"""Which partition each record goes to, and whether the log takes it: in as few steps per record as Python can."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import NoReturn
 
 from tailrace.core.errors import RecordTooLargeError, UnknownTopicError
@@ -29,32 +30,44 @@ class Router:
         Raises:
             UnknownTopicError, RecordTooLargeError: See ``Writer.append``.
         """
-        staged: dict[str, list[list[Output]]] = {}
-        limit = self.max_record_bytes
-        before: str | None = None
-        lists: list[list[Output]] = []
-        numbers: dict[bytes | None, int] = {}
-        number: int | None
+        staged: dict[TopicPartition, list[Output]] = {}
+        for topic, some in _by_topic(list(outputs)).items():
+            count = self._count(topic, partition)
+            _, keys, values, _, _ = zip(*some, strict=True)
+            # What is put into a partition by its number is a task's own: its changelog and its tape, of which one record
+            # belongs to one commit. A burst of failures makes it large, and it has to be written all the same.
+            if partition is None and _longest(keys) + _longest(values) > self.max_record_bytes:
+                self._check_sizes(some, count)
+            if partition is not None or count == 1:
+                staged[TopicPartition(topic, partition or 0)] = some
+                continue
+            lists: list[list[Output]] = [[] for _ in range(count)]
+            for output, number in zip(some, self._numbers_of(keys, count), strict=True):
+                lists[number].append(output)
+            for number, of_it in enumerate(lists):
+                if of_it:
+                    staged[TopicPartition(topic, number)] = of_it
+        return staged
+
+    def _numbers_of(self, keys: Sequence[bytes | None], count: int) -> list[int]:
+        """The partition of each key."""
+        numbers = self._numbers.setdefault(count, {})
+        found = list(map(numbers.get, keys))
+        if None not in found:
+            return found  # type: ignore[return-value]  # pyright: ignore[reportReturnType]  # none of them is None
+        new = {key for key, number in zip(keys, found, strict=True) if number is None}
+        if len(numbers) + len(new) > _KEYS_REMEMBERED:
+            numbers.clear()
+            new = set(keys)
+        for key in new:
+            numbers[key] = partition_of(key or b"", count)
+        return list(map(numbers.__getitem__, keys))
+
+    def _check_sizes(self, outputs: Sequence[Output], count: int) -> None:
+        """Refuse the first record that is too large; the longest key and the longest value may be of different ones."""
         for output in outputs:
-            topic, key, value, _, _ = output
-            if topic != before:
-                before = topic
-                count = self._count(topic, partition)
-                numbers = self._numbers.setdefault(count, {})
-                found = staged.get(topic)
-                lists = staged[topic] = [[] for _ in range(count)] if found is None else found
-            number = numbers.get(key) if partition is None else partition
-            if number is None:
-                number = self._number(numbers, key, len(lists))
-            if (len(value) if value else 0) + (len(key) if key else 0) > limit:
-                self._refuse(output, number)
-            lists[number].append(output)
-        return {
-            TopicPartition(topic, number): some
-            for topic, lists in staged.items()
-            for number, some in enumerate(lists)
-            if some
-        }
+            if len(output.value or b"") + len(output.key or b"") > self.max_record_bytes:
+                self._refuse(output, self._numbers_of([output.key], count)[0])
 
     def _count(self, topic: str, partition: int | None) -> int:
         count = self._counts.get(topic)
@@ -64,17 +77,28 @@ class Router:
             raise UnknownTopicError(f"the topic has {count} partitions", topic=topic, partition=partition)
         return count
 
-    def _number(self, numbers: dict[bytes | None, int], key: bytes | None, count: int) -> int:
-        if len(numbers) >= _KEYS_REMEMBERED:
-            numbers.clear()
-        number = numbers[key] = partition_of(key or b"", count)
-        return number
-
     def _refuse(self, output: Output, partition: int) -> NoReturn:
         raise RecordTooLargeError(
             f"a record of {len(output.value or b'')} bytes is over the limit of {self.max_record_bytes}",
             topic=output.topic,
             partition=partition,
             key=output.key,
-            mend="Emit less in one event, or raise the limit of log and readers.",
+            mend="Emit less in one event, or raise the limit: tailrace run --max-record-bytes.",
         )
+
+
+def _by_topic(outputs: list[Output]) -> dict[str, list[Output]]:
+    """The outputs of each topic, in order; most often all are of one."""
+    if not outputs:
+        return {}
+    topic = outputs[0].topic
+    if all(map(topic.__eq__, map(itemgetter(0), outputs))):
+        return {topic: outputs}
+    found: dict[str, list[Output]] = {}
+    for output in outputs:
+        found.setdefault(output.topic, []).append(output)
+    return found
+
+
+def _longest(values: Iterable[bytes | None]) -> int:
+    return max(map(len, filter(None, values)), default=0)

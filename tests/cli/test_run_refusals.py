@@ -1,0 +1,207 @@
+"""What ``tailrace run`` says when log, state, records or app are not as they have to be: in one line, with the mend."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core.declare.plan import OnError
+from tailrace.core.errors import CorruptLogError
+from tailrace.core.records import Output
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.scanning import scan
+from tests.cli.commands import Ended, run
+from tests.runtime import served
+from tests.runtime.served import make_app
+from tests.runtime.tallies import check_all, ticks
+
+APP = "tests.runtime.served:app"
+
+
+class House:
+    """A log and a state that a service has worked on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log, self.state = folder / "log", folder / "state"
+        assert self.run("--create-topics").code == 0
+        self.feed(ticks(10, 10))
+        assert self.run().code == 0
+
+    def feed(self, outputs: list[Output]) -> None:
+        log = EmbeddedLog(self.log, create=False)
+        log.append_all(outputs)
+        log.close()
+
+    def run(self, *arguments: object) -> Ended:
+        where = ["--log", self.log, "--state", self.state, "--log-format", "json", "--until-end"]
+        return run("run", APP, *where, *arguments)
+
+    def refused(self, *arguments: object, code: int = 1) -> str:
+        """The one line that is said, log lines of other tasks that left apart."""
+        ended = self.run(*arguments)
+        assert ended.code == code, ended.err
+        assert "Traceback" not in ended.err
+        (line,) = [line for line in ended.err.splitlines() if line.startswith("tailrace: ")]
+        return line
+
+
+@pytest.fixture
+def house(tmp_path: Path, quiet_logs: None) -> House:
+    return House(tmp_path)
+
+
+def test_a_log_that_has_lost_its_end_is_not_run_on(house: House, tmp_path: Path) -> None:
+    shutil.copytree(house.log, tmp_path / "before")
+    house.feed(ticks(10, 10, 10))
+    assert house.run().code == 0
+    shutil.rmtree(house.log)
+    (tmp_path / "before").rename(house.log)
+    said = house.refused()
+    assert "the state stands at" in said
+    assert "'tally.changelog' partition 0" in said
+    assert "Move the state folder away" in said
+    shutil.rmtree(house.state)
+    assert house.run().code == 0
+
+
+def newer_log(house: House) -> None:
+    label = house.log / "tailrace-log.json"
+    label.write_bytes(label.read_bytes().replace(b'"format": 1', b'"format": 99'))
+
+
+def newer_state(house: House) -> None:
+    for label in house.state.rglob("tailrace-state.json"):
+        label.write_bytes(label.read_bytes().replace(b'"format": 1', b'"format": 99'))
+
+
+@pytest.mark.parametrize("make_newer", [newer_log, newer_state])
+def test_what_a_newer_version_wrote_is_left_alone(house: House, make_newer: Callable[[House], None]) -> None:
+    make_newer(house)
+    before = {path: path.read_bytes() for path in house.log.rglob("*.segment")}
+    said = house.refused()
+    assert "format 99" in said
+    assert "un th" in said  # "Run that version", or "Run the version that wrote it"
+    assert {path: path.read_bytes() for path in house.log.rglob("*.segment")} == before
+
+
+def test_a_damaged_commit_anywhere_is_named_with_file_and_position(house: House) -> None:
+    (segment,) = house.log.glob("*.segment")
+    data = segment.read_bytes()
+    random = Random(1)
+    for _ in range(20):
+        at = random.randrange(100, len(data) - 1)
+        segment.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+        shutil.rmtree(house.state, ignore_errors=True)
+        ended = house.run()
+        # What is never read for a restore, an old input say, is not looked at; nothing else may pass.
+        if ended.code == 0:
+            log = EmbeddedLog(house.log, create=False)
+            with pytest.raises(CorruptLogError):
+                log.verify()
+            log.close()
+        else:
+            (line,) = [one for one in ended.err.splitlines() if one.startswith("tailrace: ")]
+            assert segment.name in line
+            assert "position" in line
+            assert "Restore the file from a copy" in line
+
+
+def test_a_torn_end_is_cut_off_and_what_was_committed_before_it_stays(house: House) -> None:
+    (segment,) = house.log.glob("*.segment")
+    house.feed(ticks(10, 10, 10))
+    with segment.open("ab") as file:
+        file.write(b"FRAM" + bytes(10))
+    assert house.run().code == 0
+    log = EmbeddedLog(house.log, create=False)
+    check_all(log, 10, 20)
+    log.verify()
+    log.close()
+
+
+def test_other_inputs_are_refused_until_they_are_meant(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "app", make_app(extra_input=True))
+    assert "'more'" in house.refused()
+    said = house.refused("--create-topics")
+    assert "now reads 'more'" in said
+    assert "--change-inputs" in said
+    assert house.run("--change-inputs").code == 0
+    monkeypatch.setattr(served, "app", make_app())
+    assert "no longer reads 'more'" in house.refused()
+
+
+class Blob(msgspec.Struct):
+    who: str
+    at: int
+    size: int
+    text: str = ""
+
+
+def blob_app(on_error: OnError = "stop") -> tr.App:
+    app = tr.App("blobs", partitions=1, on_error=on_error)
+    blobs = app.topic("blobs", Blob, key="who", event_time="at")
+    large = app.topic("large", Blob, key="who")
+
+    @app.actor
+    class Blower(tr.Actor):
+        text: str = ""
+
+        @tr.process(blobs)
+        def blown(self, event: Blob, ctx: tr.Context[str]) -> None:
+            if event.size < 0:
+                raise ValueError("a negative size " + "." * 2_000)
+            if event.text == "keep":
+                self.text = "x" * event.size
+            else:
+                ctx.emit(large, Blob(event.who, event.at, 0, "x" * event.size))
+
+    return app
+
+
+def blobs(*events: Blob) -> list[Output]:
+    return [Output("blobs", one.who.encode(), msgspec.json.encode(one), one.at) for one in events]
+
+
+@pytest.fixture
+def blown(tmp_path: Path, quiet_logs: None, monkeypatch: pytest.MonkeyPatch) -> House:
+    monkeypatch.setattr(served, "app", blob_app())
+    house = object.__new__(House)
+    house.log, house.state = tmp_path / "log", tmp_path / "state"
+    assert house.run("--create-topics").code == 0
+    return house
+
+
+def test_an_event_larger_than_the_limit_ends_the_service_and_is_taken_with_another_limit(
+    blown: House,
+) -> None:
+    blown.feed(blobs(Blob("a", 1, 10), Blob("k", 2, 2_000_000), Blob("a", 3, 10)))
+    said = blown.refused()
+    assert "over the limit of 1048576" in said
+    assert "topic 'large'" in said
+    assert "key b'k'" in said
+    assert "--max-record-bytes" in said
+    log = EmbeddedLog(blown.log, create=False)
+    assert log.end_offset("large", 0) == 0, "nothing of its commit is there"
+    assert blown.run("--max-record-bytes", 3_000_000).code == 0
+    assert log.end_offset("large", 0) == 3
+    log.close()
+
+
+def test_state_and_tape_may_be_larger_than_an_event(blown: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    blown.feed(blobs(Blob("a", 1, 2_000_000, "keep")))
+    assert blown.run().code == 0
+    monkeypatch.setattr(served, "app", blob_app("dead-letter"))
+    blown.feed(blobs(*(Blob("a", number, -1) for number in range(2, 1_002))))
+    assert blown.run("--commit-interval", "1h").code == 0
+    shutil.rmtree(blown.state)
+    assert blown.run().code == 0
+    log = EmbeddedLog(blown.log, create=False)
+    assert log.end_offset("blobs.dead-letters", 0) == 1_000
+    for topic in ("blobs.changelog", "blobs.tape"):
+        assert max(len(one.value or b"") for one in scan(log, topic, 0)) > 1 << 20
+    log.close()

@@ -1,0 +1,48 @@
+"""What the log takes: events up to a limit, and whatever a task writes for itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tailrace.core.errors import RecordTooLargeError
+from tailrace.core.records import Output
+from tailrace.log import TopicSettings
+from tailrace.log.embedded import EmbeddedLog, LogOptions
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_record_over_the_limit_is_refused_with_topic_key_and_mend_and_its_whole_batch_with_it(
+    tmp_path: Path, partitions: int
+) -> None:
+    log = EmbeddedLog(tmp_path, LogOptions(max_record_bytes=1_000))
+    log.create_topic("t", TopicSettings(partitions))
+    small = Output("t", b"k" * 500, b"v" * 500, 0)
+    writer = log.writer("w")
+    for large in (Output("t", b"key", b"v" * 998, 0), Output("t", b"k" * 1_001, None, 0)):
+        with pytest.raises(
+            RecordTooLargeError, match=r"limit of 1000.*topic 't'.*--max-record-bytes"
+        ) as raised:
+            writer.append([small, large])
+        assert raised.value.key == large.key
+        with pytest.raises(RecordTooLargeError):
+            log.append_all([small, large])
+    writer.commit()
+    assert sum(log.end_offset("t", number) for number in range(partitions)) == 0
+    # The longest key and the longest value are of two records, neither of which is over it.
+    writer.append([small, Output("t", b"k", b"v" * 999, 0), Output("t", b"k" * 999, b"v", 0)])
+    writer.commit()
+    assert sum(log.end_offset("t", number) for number in range(partitions)) == 3
+    log.close()
+
+
+def test_what_a_task_writes_into_its_own_partition_has_no_limit(tmp_path: Path) -> None:
+    log = EmbeddedLog(tmp_path, LogOptions(max_record_bytes=1_000))
+    log.create_topic("tape", TopicSettings(2))
+    writer = log.writer("w")
+    writer.append([Output("tape", None, bytes(10_000_000), 0)], 1)
+    writer.commit()
+    assert log.end_offset("tape", 1) == 1
+    log.verify()
+    log.close()
