@@ -14,8 +14,10 @@ from benchmarks.drive import SLICE, Drive
 from benchmarks.measure import Row
 from benchmarks.run import Report
 from benchmarks.served.bare import OUT, BareLoop
+from benchmarks.served.costs import PARTS, costs
 from benchmarks.served.house import House, endless
 from benchmarks.served.service import BenchmarkError
+from tailrace.core.engine.task import Task
 from tailrace.runtime.scanning import scan
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -116,6 +118,17 @@ def test_the_loop_over_the_log_makes_the_outputs_of_the_worker():
         )
     assert len(by_hand) == 2_000
     assert by_worker == by_hand
+
+
+def test_the_parts_of_a_worker_make_up_its_costs():
+    original = Task.run
+    worker, by_hand = costs(1_000, 50, 1)
+    assert Task.run is original
+    assert {name for _, _, name in PARTS} < worker.keys()
+    for of_one in (worker, by_hand):
+        in_all = of_one.pop("in all")
+        assert min(of_one.values()) >= 0
+        assert sum(of_one.values()) == pytest.approx(in_all)
 
 
 def test_a_service_that_ends_is_not_waited_for():
