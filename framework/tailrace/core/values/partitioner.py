@@ -39,7 +39,7 @@ def _hash(data: bytes) -> int:
     h = _SEED ^ length
     for k in _words(count).unpack_from(data) if count < 64 else _long_words(data, count):
         k = k * _M & _MASK
-        h = (h * _M & _MASK) ^ ((k ^ k >> 24) * _M & _MASK)
+        h = (h * _M ^ (k ^ k >> 24) * _M) & _MASK
     rest = length & 3
     if rest:
         h = (h ^ int.from_bytes(data[-rest:], "little")) * _M & _MASK

@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ MOST_BYTES = 4 << 20
 """Bytes in one block, unless a single record has more."""
 
 _NO_HEADERS: Headers = ()
+_FIRST, _NAME, _VALUE = itemgetter(0), itemgetter(0), itemgetter(1)
 
 
 class _Columns(msgspec.Struct, array_like=True):
@@ -104,14 +106,22 @@ def _encode(
 ) -> tuple[bytes, int]:
     columns = _Columns(_bytes(timestamps), keys, values, offsets=None if offsets is None else _bytes(offsets))
     if any(headers):
-        first = headers[0]
-        name = first[0][0] if len(first) == 1 else None
-        same = [each[0][1] for each in headers if len(each) == 1 and each[0][0] == name]
-        if len(same) == len(headers):
-            columns.header_name, columns.header_values = name, same
-        else:
+        name = _only_name(headers)
+        if name is None:
             columns.headers = headers
+        else:
+            columns.header_name = name
+            columns.header_values = list(map(_VALUE, map(_FIRST, headers)))
     return _encoder.encode(columns), max(timestamps)
+
+
+def _only_name(headers: Sequence[Headers]) -> str | None:
+    """The name of the header that each record has, and no other; None if that is not so."""
+    counts = list(map(len, headers))
+    if counts.count(1) < len(counts):
+        return None
+    names = list(map(_NAME, map(_FIRST, headers)))
+    return names[0] if names.count(names[0]) == len(names) else None
 
 
 def _bytes(numbers: Sequence[int]) -> bytes:
