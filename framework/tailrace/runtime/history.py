@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TypeAlias
 
 from tailrace.core import rows
@@ -54,6 +55,34 @@ class Emitted:
     hashes: array[int] = field(default_factory=lambda: array("q"))
     twice: dict[int, str] = field(default_factory=dict[int, str])
     """Numbers found more than once, and the topic."""
+
+
+class _Ahead:
+    """What has been fetched of an input and not yet given: ``records`` from ``at`` on, read up to ``position``."""
+
+    __slots__ = ("at", "position", "records")
+
+    def __init__(self, start: int) -> None:
+        self.records: list[InputRecord] = []
+        self.at = 0
+        self.position = start
+
+    def reaches(self, start: int) -> bool:
+        """Whether what comes from ``start`` on is here, or is read next."""
+        rest = self.at < len(self.records)
+        return self.records[self.at].offset >= start if rest else self.position == start
+
+    def add(self, found: list[InputRecord], position: int) -> None:
+        """What was fetched next; what was given before is let go."""
+        self.records = self.records[self.at :] + found if self.at < len(self.records) else found
+        self.at, self.position = 0, position
+
+    def take(self, stop: int) -> list[InputRecord]:
+        """The records below ``stop``."""
+        records, at = self.records, self.at
+        end = len(records) if self.position == stop else bisect_left(records, stop, at, key=_offset)
+        self.at = end
+        return records[at:end]
 
 
 class History:
@@ -140,46 +169,48 @@ class History:
     def source(self, partition: int) -> Callable[[str, int, int], list[InputRecord]]:
         """Gives the records of one partition of any input, by offsets; best read forwards."""
         reader = self.log.reader({})
-        ahead: dict[str, tuple[list[InputRecord], int]] = {}
+        ahead: dict[str, _Ahead] = {}
 
         def read(name: str, start: int, stop: int) -> list[InputRecord]:
-            held, position = ahead.get(name, ([], -1))
-            if held[0].offset < start if held else position != start:
+            held = ahead.get(name)
+            if held is None or not held.reaches(start):
                 reader.seek(name, partition, start)
-                held, position = [], start
-            while position < stop:
+                held = ahead[name] = _Ahead(start)
+            while held.position < stop:
                 found, after, _, _ = self._fetch(reader, TopicPartition(name, partition))
-                if after == position:
+                if after == held.position:
                     raise OffsetGoneError(
                         "the log ends before what the tape says was read",
                         topic=name,
                         partition=partition,
-                        offset=position,
+                        offset=after,
                         mend="It is another log, or it has lost its end.",
                     )
-                held, position = (held + found if held else found), after
-            cut = len(held) if position == stop else bisect_left(held, stop, key=_offset)
-            ahead[name] = held[cut:], position
-            return held[:cut]
+                held.add(found, after)
+            return held.take(stop)
 
         return read
 
     def emitted(self, partitions: Collection[int]) -> dict[int, Emitted]:
         """What partitions have emitted, in one pass over all topics that the app writes to."""
         found = {number: Emitted() for number in partitions}
-        app = self.plan.app.encode()
+        tasks = {f"{self.plan.app}/{number}".encode(): one for number, one in found.items()}
         for place, start, end in self._output_places():
-            for record, _ in self._records(place, start, end):
-                origin = origin_of(record, app)
-                if origin is None or origin[0] not in found:
-                    continue
-                one, number = found[origin[0]], origin[1]
-                hashes = one.hashes
-                if number >= len(hashes):
-                    hashes.extend([0] * (number + 1 - len(hashes)))
-                if hashes[number]:
-                    one.twice.setdefault(number, place.topic)
-                hashes[number] = hash((place.topic, *record[2:4], record.timestamp_ms, record.headers)) or 1
+            topic = place.topic
+            for records in self._batches(place, start, end):
+                for _, timestamp_ms, key, value, headers in records:
+                    if not headers or headers[-1][0] != ORIGIN_HEADER:
+                        continue
+                    task, _, said = headers[-1][1].rpartition(b"/")
+                    one = tasks.get(task)
+                    if one is None:
+                        continue
+                    hashes, number = one.hashes, int(said)
+                    if number >= len(hashes):
+                        hashes.extend(repeat(0, number + 1 - len(hashes)))
+                    if hashes[number]:
+                        one.twice.setdefault(number, topic)
+                    hashes[number] = hash((topic, key, value, timestamp_ms, headers)) or 1
         return found
 
     def outputs(self, wanted: Mapping[int, Collection[int]]) -> dict[int, dict[int, Output]]:
@@ -216,6 +247,12 @@ class History:
 
     def _records(self, place: TopicPartition, start: int, end: int) -> Iterator[tuple[InputRecord, int]]:
         """The records from ``start`` up to ``end``, each with the offset behind it."""
+        for records in self._batches(place, start, end):
+            for record in records:
+                yield record, record.offset + 1
+
+    def _batches(self, place: TopicPartition, start: int, end: int) -> Iterator[list[InputRecord]]:
+        """The same, as they are fetched."""
         if start >= end:
             return
         reader = self.log.reader({place: start})
@@ -225,10 +262,7 @@ class History:
                 records, after, _, _ = self._fetch(reader, place)
                 if after == position:
                     return  # what is left belongs to transactions that are still open
-                for record in records:
-                    if record.offset >= end:
-                        return
-                    yield record, record.offset + 1
+                yield records if after <= end else records[: bisect_left(records, end, key=_offset)]
                 position = after
         finally:
             reader.close()

@@ -40,6 +40,10 @@ from tailrace.state import MemoryStore
 
 LiveStates: TypeAlias = Callable[[int], Sequence[LiveState]]
 
+_ENTRIES_AT_ONCE, _MOVED_AT_ONCE = 200_000, 500_000
+"""A replay commits when so many entries have changed, or so many records, timers and outputs have passed: as a live task
+does at the latest."""
+
 _UNFINISHED = -1
 """Changelog position of a store that is no copy of the changelog: a service that finds it empties it first."""
 
@@ -181,6 +185,7 @@ class _PartitionReplay:
         self._cut = None if committed.cut is None else tape.decode_cut(committed.cut)
         self._position = committed.position
         self._live = list(live)
+        self._moved = 0
         if committed.rows is not None:
             self._live.append(LiveState("the changelog", committed.rows, committed.cut, indexed=False))
 
@@ -260,12 +265,27 @@ class _PartitionReplay:
                 outputs.take(first, record.totals.outputs if whole else first + len(made), made)
         if whole:
             replay.settle()
+            if not last and not self._commit_is_due(task, record.number + 1):
+                task.put_off()
+                return True
         batch = task.commit_batch()
         self._write(batch, finished=last and whole)
         task.committed()
+        self._moved = _moved(task)
         if whole:
             self._compare_state_at(record.number + 1, batch.cut)
         return whole
+
+    def _commit_is_due(self, task: Task, number: int) -> bool:
+        """Whether the state has to be in the store: for its size, or because a state stands here that it is held against.
+
+        Where commits fall changes no result, and each one encodes all that was touched since the last.
+        """
+        return (
+            task.dirty_count >= _ENTRIES_AT_ONCE
+            or _moved(task) - self._moved >= _MOVED_AT_ONCE
+            or any(number == stands for stands in map(_tape_of, self._live))
+        )
 
     def _write(self, batch: CommitBatch, *, finished: bool) -> None:
         """Into the store of the replay. It can be run on if it is the whole state as of the last commit."""
@@ -281,8 +301,7 @@ class _PartitionReplay:
         if not options.compare:
             return
         for live in list(self._live):
-            stands = 0 if live.cut is None else tape.decode_cut(live.cut).tape
-            if stands != number:
+            if _tape_of(live) != number:
                 continue
             self._live.remove(live)
             found = report.differences
@@ -319,6 +338,16 @@ class _PartitionReplay:
         outputs.tell(live.get(self._number, {}), found)
         if outputs.gone:
             self._report.note(f"{outputs.gone:,} outputs were not compared: the log has deleted them")
+
+
+def _tape_of(live: LiveState) -> int:
+    """The number of the tape record that follows where a state stands."""
+    return 0 if live.cut is None else tape.decode_cut(live.cut).tape
+
+
+def _moved(task: Task) -> int:
+    totals = task.totals
+    return totals.records + totals.fired + totals.outputs
 
 
 @contextmanager

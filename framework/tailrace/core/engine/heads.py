@@ -51,6 +51,9 @@ class InputHeads:
         """Heads of records as the log gave them."""
         if self._plan.is_inbox:
             return [self._message(record) for record in records]
+        at_once = self._sound(records)
+        if at_once is not None:
+            return at_once
         heads: list[Head] = []
         decode, head = self._plan.decode, self._head
         for record in records:
@@ -67,6 +70,23 @@ class InputHeads:
             else:
                 heads.append(head(offset, timestamp_ms, event, record))
         return heads
+
+    def _sound(self, records: Sequence[InputRecord]) -> list[Head] | None:
+        """Heads of records of which none is to be refused, made in bulk; None if one may be, or has no time of its own."""
+        plan = self._plan
+        if plan.key_of is None or plan.time_kind == "arrival" or not records:
+            return None
+        try:
+            offsets, stamps, _, values, _ = zip(*records, strict=True)
+            events = list(map(plan.decode, values))
+            keys = list(map(plan.key_of, events))
+            times: list[Any] = list(stamps if plan.time_of is None else map(plan.time_of, events))
+            if None in keys or None in times:
+                return None
+            sound = plan.time_min_ms <= min(times) and max(times) <= plan.time_max_ms
+        except Exception:  # noqa: BLE001  # whatever it is, it is met again one by one, and told of its record
+            return None
+        return list(zip(offsets, times, keys, events, records, strict=True)) if sound else None
 
     def of_events(self, events: Iterable[Any], first_offset: int) -> list[Head]:
         """Heads of decoded events at consecutive offsets, whose timestamps are taken to be 0."""

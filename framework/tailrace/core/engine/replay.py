@@ -137,17 +137,21 @@ class Replay:
         start = task.positions[name]
         stop = start + count
         here = min(stop, max(start, self._limit.offsets.get(name, stop)))
-        held: list[Head] = []  # the last record of all is fed by itself, and which one that is shows later
+        last = last and here == stop
+        held: list[
+            Head
+        ] = []  # the last record before a commit is fed by itself; which one that is shows later
         for at in range(start, here, _WINDOW):
             heads = held + task.decode(number, self._source(name, at, min(at + _WINDOW, here)))
-            held = heads[-1:]
-            del heads[-1:]
+            if last:
+                held = heads[-1:]
+                del heads[-1:]
             if not self._feed(number, heads, last=False):
                 return False
-        last = last and here == stop
-        self._stop_if(last=last)
-        if not self._feed(number, held, last=last):
-            return False
+        if last:
+            self._stop_if(last=True)
+            if not self._feed(number, held, last=True):
+                return False
         task.skip_to(number, here)
         return here == stop
 
