@@ -8,7 +8,10 @@ import msgspec
 import pytest
 
 import tailrace as tr
+from tailrace.core.engine.task import Task, TaskSettings
 from tailrace.core.errors import BadRecordError, HandlerError
+from tailrace.core.records import InputRecord
+from tailrace.state import MemoryStore
 from tailrace.testing import Harness
 
 
@@ -102,3 +105,56 @@ def test_a_refused_record_that_stops_says_the_mend_and_the_choice() -> None:
     assert caught.value.mend.startswith(
         f"{MEND} Correct its producer, or send such records to the dead letters"
     )
+
+
+def watched_app() -> tr.App:
+    """An app where nobody but the watermark, or the way of what is late, can fail."""
+    app = tr.App("watched", partitions=1, on_error="dead-letter")
+
+    def said(order: Order, time_ms: int) -> int:
+        if order.do == "six":
+            raise ValueError("no watermark for a six")
+        return time_ms
+
+    def key_of_late(order: Order) -> str:
+        if order.do == "nameless":
+            raise ValueError("no key for the nameless")
+        return order.customer
+
+    late = app.topic("late", Order, key=key_of_late, key_type=str)
+    orders = app.topic(
+        "orders",
+        Order,
+        key="customer",
+        key_type=str,
+        event_time=lambda order: 1_000 + len(order.customer),
+        late=late,
+        watermark=said,
+    )
+
+    @app.actor
+    class Customer(tr.Actor):
+        bought: int = 0
+
+        @tr.process(orders)
+        def ordered(self, order: Order, ctx: tr.Context[str]) -> None:
+            self.bought += 1
+
+    return app
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("slice_size", [1, 2, 10])
+def test_what_no_handler_has_done_is_not_said_of_the_one_before_however_records_are_sliced(
+    slice_size: int, *, checked: bool
+) -> None:
+    plan = watched_app().plan()
+    task = Task(plan, 0, MemoryStore(), settings=TaskSettings(checked=checked))
+    dos = (("aaa", ""), ("a", "six"), ("aaaa", "six"), ("aaaaa", ""), ("a", "nameless"), ("a", ""))
+    values = [msgspec.json.encode(Order(customer, do)) for customer, do in dos]
+    records = [InputRecord(offset, 0, None, value) for offset, value in enumerate(values)]
+    for at in range(0, len(records), slice_size):
+        task.run(0, task.decode(0, records[at : at + slice_size]))
+    letters = [dict(out.headers) for out in task.take_outputs() if out.topic == plan.dead_letters_topic]
+    assert [letter["tailrace-offset"] for letter in letters] == [b"1", b"2", b"4"]
+    assert not any("tailrace-handler" in letter for letter in letters)

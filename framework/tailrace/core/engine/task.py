@@ -238,15 +238,11 @@ class Task:
         units, firing = self._units, self._firing
         events, processing, now = firing.events, firing.processing, context.now
         outputs, chained, skips = context._outputs, context._chained, units.skips
-        undo, touched, cleared, touched_collections = (
-            cells.undo,
-            cells.touched,
-            cells.cleared,
-            cells.touched_collections,
-        )
+        undo, touched, cleared = cells.undo, cells.touched, cells.cleared
+        touched_collections = cells.touched_collections
         routes: Sequence[BoundRoute] = inputs.routes(cells.tables)
         inbox, judged = plan.is_inbox, plan.watermark != "none"
-        by_event = plan.watermark == "events"
+        asked = judged and plan.watermark != "events"
         lag = plan.out_of_order_ms + 1
         firing.budget = self.settings.firing_budget
         slept, marks.idle[number] = marks.idle[number], False
@@ -310,14 +306,16 @@ class Task:
                     if chained:
                         units.deliver_chained(key)
                         context._route, context._table = route, table
-                    if not by_event:
+                    if asked:
+                        context._route = context._table = None  # if this fails, it is no handler's fault
                         said = NOTHING if (number, offset) in skips else marks.said(plan, event, time_ms)
+                        context._route, context._table = route, table
                 except Exception as error:  # noqa: BLE001  # whatever a handler raises fails its unit
                     if image != b"" and table is not None:
                         touched.insert(0, (table, key, image))  # before what streams have touched
                     units.failed(error, mark, number, offset, record)
                     context._salt, context._route, context._table = inputs.salt, route, table
-                    if not by_event:
+                    if asked:
                         said = NOTHING
                 taken += 1
                 if context.is_late:
@@ -483,7 +481,10 @@ class Task:
         if plan.late == "handle":
             return to
         if plan.late_topic is not None:
-            self._context.emit(plan.late_topic, event)
+            context = self._context
+            route, context._route = context._route, None  # if this fails, it is no handler's fault
+            context.emit(plan.late_topic, event)
+            context._route = route
         return ()
 
     def _not_draining(self) -> None:
