@@ -82,6 +82,7 @@ class Shard:
         random: Random,
         *,
         leave_last: bool = False,
+        replaying: bool = True,
     ) -> None:
         self.random = random
         self.shard = shard
@@ -91,7 +92,14 @@ class Shard:
             mine = {row: value for row, value in base.scan(*ALL) if is_of_shard(row, shard, course.shards)}
             self.store.write(mine, base.cut)
         self.task = ShardTask(
-            plan, partition, shard, course, self.store, settings=settings_of(random), leave_last=leave_last
+            plan,
+            partition,
+            shard,
+            course,
+            self.store,
+            settings=settings_of(random),
+            leave_last=leave_last,
+            replaying=replaying,
         )
         if random.random() < 0.5:
             self.task.pause = self.commit

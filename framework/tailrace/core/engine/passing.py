@@ -107,8 +107,7 @@ class Passing(Task):
         )
         self.shards = shards
         self.step = 0
-        self.chunks: list[Chunk] = []
-        """Chunks that are done, for the driver to take."""
+        self._chunks: list[Chunk] = []
         self._chunk_steps = chunk_steps
         self._chunk = 0
         self._first = 1
@@ -179,6 +178,22 @@ class Passing(Task):
             self.close_chunk()
         return len(heads)
 
+    def finish(self, to_ms: int | None = None) -> None:
+        """See ``Task.finish``. UnsplittableError without ``to_ms``: no timer is known here."""
+        if to_ms is None:
+            raise UnsplittableError("the latest pending timer may be that of any key")
+        super().finish(to_ms)
+
+    def course(self, base: bytes | None) -> Course:
+        """What is known of the task as a whole where it stands, having started from ``base``; closes the last chunk."""
+        self.close_chunk()
+        return Course(self.shards, self.lineage, base, self.commit_batch().cut, None, self.step, [])
+
+    def take_chunks(self) -> list[Chunk]:
+        """The chunks that are done since the last call."""
+        chunks, self._chunks = self._chunks, []
+        return chunks
+
     @property
     def causes(self) -> Sequence[int]:
         """The causes since the last commit, as the tape has them."""
@@ -193,7 +208,7 @@ class Passing(Task):
             _columns(rows, self._first, skips) for rows, skips in zip(self._rows, self._skips, strict=True)
         ]
         series = Series.of(steps, watermarks, clocks)
-        self.chunks.append(Chunk(self._chunk, self._first, self.step, series, dealt))
+        self._chunks.append(Chunk(self._chunk, self._first, self.step, series, dealt))
         self._chunk += 1
         self._first = self.step + 1
         self._series = (steps[-1:], watermarks[-1:], clocks[-1:])
@@ -315,16 +330,18 @@ class FirstPass:
         ]
         self._cut = task.commit_batch().cut
         task.committed()
-        return self._done(), more
+        return task.take_chunks(), more
 
     def finish(self) -> tuple[list[Chunk], Course]:
         """The last chunk, and what is now known of the task as a whole."""
         task = self.task
-        task.close_chunk()
-        cut = task.commit_batch().cut if self._cut is None else self._cut
-        totals = gained(self._start, task.totals) if self._known_totals else None
-        course = Course(task.shards, task.lineage, self._base, cut, totals, task.step, self._timer_skips)
-        return self._done(), course
+        course = task.course(self._base)
+        if self._cut is not None:
+            course.cut = self._cut
+        if self._known_totals:
+            course.totals = gained(self._start, task.totals)
+        course.timer_skips = self._timer_skips
+        return task.take_chunks(), course
 
     def _check_finish(self, record: tape.TapeRecord) -> None:
         """Whether the commit's watermark is the one that the end of input has led to."""
@@ -355,7 +372,3 @@ class FirstPass:
         name = self.task.plan.inputs[last[1]].name
         at = self.task.positions[name]
         return not self._source(name, at, at + last[2] - here[2])
-
-    def _done(self) -> list[Chunk]:
-        chunks, self.task.chunks = self.task.chunks, []
-        return chunks

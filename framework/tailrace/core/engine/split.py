@@ -235,7 +235,12 @@ class ShardTask(Task):
                 units.record(number, offset, record, to, key, event, mark)
                 if chained:
                     units.deliver_chained(key)
-            except Exception as error:  # noqa: BLE001  # whatever a handler raises fails its unit
+            except Exception as error:  # whatever a handler raises fails its unit
+                if not units.replaying and plan.watermark in ("punctuated", "generator"):
+                    raise UnsplittableError(
+                        f"a handler fails at offset {offset} of {plan.name}, whose events state the watermark: "
+                        f"the first pass did not know that this one is not asked ({error!r})"
+                    ) from error
                 units.failed(error, mark, number, offset, record)
             context.is_late = False
             watermark = watermarks[after]

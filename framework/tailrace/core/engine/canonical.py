@@ -1,0 +1,314 @@
+"""The canonical order: how a task takes a past that has no tape.
+
+Theory. A live task takes what has arrived; a tape says what that was. Without one there is an order all the same, which
+depends on nothing but the records, so that every rebuild comes to the same bytes. It is the live rule of ``merge`` with
+everything at hand:
+
+    order        the head with the least event time first, ties by input, then by partition; a run goes on until its head is
+                 more than the tolerance past the next head; a refused head goes at once. Inputs that are not waited for
+                 live (reference data, inbox) are merged like the others: here nothing has to be waited for
+    arrival      a record whose event time is its arrival stands where its timestamp says
+    clock        the greatest record timestamp so far (of inputs; a message has none of its own), read before the record
+                 that raises it
+    upstream     a published watermark is applied when all that lies before its position has been read
+    idle         an input falls idle at its end while others go on, so that it does not hold them back. Those that come to
+                 their end last stay awake: whoever goes on live from here finds their watermarks as they are
+    end of all   only where it is asked for: history that ends is not an input that has ended
+
+Messages between actors come from the inbox as it was recorded, an input like others. Where there is no record of them, all
+partitions are taken as one (``tasks`` are then all of the app's): what a step sends is delivered right after it, first sent
+first, before any other record. A task is told the clock of the whole when it takes something, and at the end.
+
+Nothing here depends on how much is read at once. The task records its tape as ever, so what comes out has one of its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tailrace.core.engine.merge import TOLERANCE_MS
+from tailrace.core.engine.replay import Limit, Source
+from tailrace.core.engine.task import Task
+from tailrace.core.engine.timers import FOREVER
+from tailrace.core.engine.watermarks import NOTHING
+from tailrace.core.errors import UsageError
+from tailrace.core.records import Head, InputRecord, Output, Refused
+from tailrace.core.values.partitioner import partition_of
+
+_WINDOW = 10_000
+"""Offsets read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What one partition has to read: of each input (by name) up to, without, an offset in ``ends``.
+
+    ``upstream``: per input, the watermarks that its producers have published, as pairs of the position from which one holds
+    and the watermark, ascending. An inbox that has no end in ``ends`` is not read.
+    """
+
+    source: Source
+    ends: Mapping[str, int]
+    upstream: Mapping[str, Sequence[tuple[int, int]]] = field(
+        default_factory=dict[str, Sequence[tuple[int, int]]]
+    )
+
+
+class _Lane:
+    """One input of one task: the heads of it that are here, and where they stand in the order."""
+
+    __slots__ = (
+        "_past",
+        "_read",
+        "_window",
+        "at",
+        "end",
+        "heads",
+        "judged",
+        "marks",
+        "name",
+        "number",
+        "task",
+        "times",
+        "timestamps",
+    )
+
+    def __init__(self, task: Task, number: int, past: Past, end: int, window: int) -> None:
+        plan = task.plan.inputs[number]
+        self.task, self.number, self.name, self.end = task, number, plan.name, end
+        self.judged = plan.watermark != "none"
+        self.timestamps = not plan.is_inbox
+        self.marks = deque(past.upstream.get(plan.name, ()))
+        self.heads: list[Head] = []
+        self.times: list[int | None] = []
+        """Where the heads stand; None for one that goes at once."""
+        self.at = 0
+        self._past, self._window = past, window
+        self._read: int = task.positions[plan.name]
+
+    def fill(self) -> bool:
+        """Have the next head here; False at the end."""
+        while self.at == len(self.heads):
+            if self._read >= self.end:
+                return False
+            stop = min(self._read + self._window, self.end)
+            self.heads = self.task.decode(self.number, self._past.source(self.name, self._read, stop))
+            self.times = [_stands_at(head) for head in self.heads]
+            self.at, self._read = 0, stop
+        return True
+
+    def next_offset(self) -> int:
+        """Up to where everything has been taken."""
+        return self.heads[self.at][0] if self.fill() else self.end
+
+    def timestamp_ms(self, at: int) -> int:
+        """The log's timestamp of a head."""
+        record = self.heads[at][4]
+        assert record is not None
+        return record.timestamp_ms
+
+
+def _stands_at(head: Head) -> int | None:
+    if head[1] is not None or type(head[3]) is Refused:
+        return head[1]
+    assert head[4] is not None
+    return head[4].timestamp_ms
+
+
+class Canonical:
+    """Takes tasks through their past: ``go``, and now and then take the ``outputs`` and commit.
+
+    ``tasks`` is one task with its ``Past``, or with ``deliver`` all tasks of an app; it is told of each message, with the
+    partition and as the inbox would hold it. ``finish`` ends all input at the end; ``limit`` stops before that (not with
+    ``deliver``, except by offsets). A ``Passing`` is taken through like a task.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        pasts: Sequence[Past],
+        *,
+        deliver: Callable[[int, InputRecord], None] | None = None,
+        finish: bool = False,
+        limit: Limit | None = None,
+        window: int = _WINDOW,
+    ) -> None:
+        self.tasks = tasks
+        self.clock_ms = max(task.now for task in tasks)
+        self._limit = limit = limit or Limit()
+        plan = tasks[0].plan
+        together = deliver is not None
+        if len(tasks) != (plan.partitions if together else 1) or (
+            together and (limit.watermark_ms is not None or limit.clock_ms is not None)
+        ):
+            raise UsageError(
+                f"{len(tasks)} of {plan.partitions} tasks cannot be taken through their past like this",
+                mend="Give one task; or, for messages that are not recorded, all of them, with a limit by offsets at most.",
+            )
+        self._deliver, self._finish = deliver, finish
+        self._inbox = next((one for one in plan.inputs if one.is_inbox), None)
+        self._messages: deque[tuple[Task, InputRecord]] = deque()
+        self._sent = [0 if self._inbox is None else task.positions[self._inbox.name] for task in tasks]
+        self._outputs: list[list[Output]] = [[] for _ in tasks]
+        self._lanes = [
+            _Lane(
+                task, one.index, past, min(past.ends[one.name], limit.offsets.get(one.name, FOREVER)), window
+            )
+            for one in plan.inputs
+            for task, past in zip(tasks, pasts, strict=True)
+            if one.name in past.ends and not (together and one.is_inbox)
+        ]
+
+    def outputs(self, number: int = 0) -> list[Output]:
+        """The outputs of a task since the last call. Call it before ``commit_batch``."""
+        self._collect(self.tasks[number])
+        outputs, self._outputs[number] = self._outputs[number], []
+        return outputs
+
+    def go(self) -> Iterator[Task]:
+        """Take everything. Whenever it yields, any of the tasks may be committed; it tells which one has just worked."""
+        for task in self.tasks:
+            yield from self._after(task)  # a commit may have fallen within a drain
+        for lane in self._lanes:
+            yield from self._read_on(lane)
+        yield from self._records()
+        for task in self.tasks:
+            yield from self._read_clock(task)
+            yield from self._after(task)
+        for lane in self._lanes:
+            lane.task.skip_to(lane.number, lane.next_offset())
+        if self._finish:
+            yield from self._end()
+
+    def _records(self) -> Iterator[Task]:
+        limit = self._limit
+        current, until_ms = None, NOTHING
+        while not (limit.watermark_ms is not None and self.tasks[0].watermark >= limit.watermark_ms):
+            if current is not None and current.fill():
+                time_ms = current.times[current.at]
+                if time_ms is None or time_ms > until_ms:
+                    current = None
+            else:
+                current = None
+            if current is None:
+                current, until_ms = self._choose()
+                if current is None:
+                    return
+            at = current.at
+            if current.timestamps and current.timestamp_ms(at) > self.clock_ms:
+                if limit.clock_ms is not None and current.timestamp_ms(at) > limit.clock_ms:
+                    return
+                self.clock_ms = current.timestamp_ms(at)
+            yield from self._read_clock(current.task)
+            yield from self._after(current.task)
+            stop = self._stop(current, until_ms)
+            yield from self._take(current.task, current.number, current.heads[at:stop])
+            current.at = stop
+            yield from self._after(current.task)
+            yield from self._read_on(current)
+
+    def _choose(self) -> tuple[_Lane | None, int]:
+        """The lane whose turn it is, and how far its run goes."""
+        ready: list[tuple[int, int]] = []
+        for rank, lane in enumerate(self._lanes):
+            if lane.fill():
+                time_ms = lane.times[lane.at]
+                if time_ms is None:
+                    return lane, NOTHING
+                ready.append((time_ms, rank))
+        if not ready:
+            return None, NOTHING
+        ready.sort()
+        return self._lanes[ready[0][1]], ready[1][0] + TOLERANCE_MS if len(ready) > 1 else FOREVER
+
+    def _stop(self, lane: _Lane, until_ms: int) -> int:
+        """Up to which of its heads the lane can go on without a cause of another kind."""
+        first = lane.at + 1
+        if self._deliver is not None or self._limit.watermark_ms is not None or lane.times[lane.at] is None:
+            return first
+        mark = lane.marks[0][0] if lane.marks else FOREVER
+        for at in range(first, len(lane.heads)):
+            time_ms = lane.times[at]
+            if time_ms is None or time_ms > until_ms or lane.heads[at][0] >= mark:
+                return at
+            if lane.timestamps and lane.timestamp_ms(at) > self.clock_ms:
+                return at
+        return len(lane.heads)
+
+    # --- causes
+
+    def _take(self, task: Task, number: int, heads: Sequence[Head]) -> Iterator[Task]:
+        taken = 0
+        while taken < len(heads):
+            taken = task.run(number, heads, taken)
+            yield from self._settle(task)
+        yield task
+
+    def _read_clock(self, task: Task) -> Iterator[Task]:
+        if self.clock_ms > task.now:
+            task.clock(self.clock_ms)
+            yield from self._settle(task)
+
+    def _read_on(self, lane: _Lane) -> Iterator[Task]:
+        """What follows from how far a lane has come: published watermarks, and that it is at its end."""
+        task = lane.task
+        while lane.marks and lane.marks[0][0] <= lane.next_offset():
+            _, mark = lane.marks.popleft()
+            task.upstream(lane.number, mark)
+            yield from self._after(task)
+        if lane.judged and not lane.fill():
+            others = [one for one in self._lanes if one.task is task and one.judged and one is not lane]
+            if any(other.fill() for other in others):
+                task.idle(lane.number)
+                yield from self._after(task)
+
+    def _after(self, task: Task) -> Iterator[Task]:
+        """Finish a step, and do what it has sent."""
+        yield from self._settle(task)
+        yield from self._deliver_messages()
+
+    def _settle(self, task: Task) -> Iterator[Task]:
+        while task.draining:
+            yield task
+            task.drain()
+
+    def _end(self) -> Iterator[Task]:
+        for task in self.tasks:
+            for one in task.plan.inputs:
+                if not one.is_inbox:
+                    task.ended(one.index)
+                    yield from self._after(task)
+        for task in self.tasks:
+            task.finish()
+            yield from self._after(task)
+
+    # --- messages
+
+    def _collect(self, task: Task) -> None:
+        """Take a task's outputs, and put what it has sent in the queue."""
+        place = self.tasks.index(task)
+        for output in task.take_outputs():
+            self._outputs[place].append(output)
+            if self._deliver is not None and self._inbox is not None and output.topic == self._inbox.name:
+                to = partition_of(output.key or b"", len(self.tasks))
+                record = InputRecord(
+                    self._sent[to], output.timestamp_ms, output.key, output.value, output.headers
+                )
+                self._sent[to] += 1
+                self._deliver(to, record)
+                self._messages.append((self.tasks[to], record))
+
+    def _deliver_messages(self) -> Iterator[Task]:
+        """Deliver what the last step has sent, and what that leads to."""
+        if self._deliver is None or self._inbox is None:
+            return
+        for task in self.tasks:
+            if task.waiting_outputs:
+                self._collect(task)
+        while self._messages:
+            task, record = self._messages.popleft()
+            yield from self._read_clock(task)
+            yield from self._take(task, self._inbox.index, task.decode(self._inbox.index, [record]))
+            self._collect(task)
