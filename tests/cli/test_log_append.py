@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import io
-import types
+import sys
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -187,61 +188,55 @@ def test_wrong_arguments_are_told_in_one_line(folder, arguments, code, said) -> 
     assert "Traceback" not in ended.err
 
 
-class FakeParquet:
-    """What is used of pyarrow.parquet, which is an extra and not there in the tests' environment."""
-
-    def __init__(self, file: io.BufferedReader) -> None:
-        self.rows = msgspec.json.decode(file.read())
-
-    def iter_batches(self, batch_size: int):
-        assert batch_size
-        for row in self.rows:
-            yield types.SimpleNamespace(to_pylist=lambda row=row: [row])
+def parquet(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:
+    arrow: Any = importlib.import_module("pyarrow")  # it has no types
+    writing: Any = importlib.import_module("pyarrow.parquet")
+    writing.write_table(arrow.Table.from_pylist(rows), path, **options)
+    return path
 
 
-@pytest.fixture
-def import_module(monkeypatch):
-    genuine = importlib.import_module
-
-    def become(found):
-        def replaced(name, package=None):
-            if name != "pyarrow.parquet":
-                return genuine(name, package)
-            if found is None:
-                raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
-            return found
-
-        monkeypatch.setattr(importlib, "import_module", replaced)
-
-    return become
-
-
-def test_parquet_rows_are_events_and_their_nulls_are_missing_fields(folder, tmp_path, import_module) -> None:
-    source = tmp_path / "in.parquet"
+def test_parquet_rows_are_events_and_their_nulls_are_missing_fields(folder, tmp_path) -> None:
     good = {"customer": "a", "at_ms": 1, "cents": 2, "note": None}
-    source.write_bytes(msgspec.json.encode([good, {**good, "customer": None}, good]))
-    import_module(types.SimpleNamespace(ParquetFile=FakeParquet))
+    rows = [good, {**good, "customer": None}, {**good, "note": "x"}]
+    source = parquet(tmp_path / "in.parquet", rows)
     ended = append(folder, "purchases", source, "--app", SHOP)
     assert ended.code == 0
     assert "2 records appended" in ended.err
+    assert "1 broken line is kept aside" in ended.err
     (one,) = kept(tmp_path / "in.parquet.rejected.jsonl")
     assert one["line"] == 2
+    assert "missing required field `customer`" in one["error"]
+    found = [msgspec.json.decode(record.value) for _, record in records(folder, "purchases")]
+    assert [event["note"] for event in found] == ["", "x"]
 
 
-def test_parquet_without_pyarrow_says_what_to_install(folder, tmp_path, import_module) -> None:
-    import_module(None)
+def test_a_parquet_file_that_breaks_off_is_told_with_how_far_it_was_read(folder, tmp_path) -> None:
+    rows = [{"customer": f"c{number}", "at_ms": number, "cents": number} for number in range(200_000)]
+    source = parquet(tmp_path / "in.parquet", rows, row_group_size=20_000, compression="zstd")
+    data = bytearray(source.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 50_000] = bytes(50_000)
+    source.write_bytes(data)
+    ended = append(folder, "purchases", source, "--app", SHOP)
+    assert ended.code == 1
+    said = ended.err.splitlines()[-1]
+    assert said.startswith("tailrace: ")
+    assert "cannot be read after row " in said
+    assert "Traceback" not in ended.err
+
+
+def test_parquet_without_pyarrow_says_what_to_install(folder, tmp_path, monkeypatch) -> None:
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
     (tmp_path / "in.parquet").write_bytes(b"PAR1")
     ended = append(folder, "raw", tmp_path / "in.parquet")
     assert ended.code == 1
     assert "pip install 'tailrace[parquet]'" in ended.err.splitlines()[-1]
 
 
-def test_a_file_that_is_no_parquet_is_told_in_one_line(folder, tmp_path, import_module) -> None:
-    def refuse(file):
-        raise ValueError("Parquet magic bytes\nnot found")
-
-    import_module(types.SimpleNamespace(ParquetFile=refuse))
-    (tmp_path / "in.parquet").write_bytes(b"x")
+@pytest.mark.parametrize("data", [b"", b"x", b"PAR1 and what is no such file PAR1"])
+def test_a_file_that_is_no_parquet_is_told_in_one_line(folder, tmp_path, data) -> None:
+    (tmp_path / "in.parquet").write_bytes(data)
     ended = append(folder, "raw", tmp_path / "in.parquet")
     assert ended.code == 1
-    assert "cannot be read after row 0: Parquet magic bytes not found" in ended.err
+    assert "cannot be read after row 0: " in ended.err.splitlines()[-1]
+    assert "Traceback" not in ended.err
