@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -81,6 +82,8 @@ def append(
                 path = rejects or _rejects_of(name, topic)
                 side = kept.get(path) or closing.enter_context(SideFile(path))
                 kept[path] = side
+                if name == _STDIN and sys.stdin.isatty():
+                    click.echo("Reading from the terminal, until Ctrl-D.", err=True)
                 with click.open_file(name, "rb") as file:
                     rows = FORMATS[format_of(name) if format_ == "auto" else format_]
                     appending.append(rows, file, "standard input" if name == _STDIN else name, side)
