@@ -23,7 +23,7 @@ def test_rows_may_be_typed_in_and_it_is_told_that_they_are_waited_for(tmp_path: 
         assert appending.stderr.readline() == b"Reading from the terminal, until Ctrl-D.\n"
         os.write(keyboard, b'{"customer":"a"}\n\x04')
         assert appending.stderr.readline() == b"1 record appended to purchases.\n"
-        assert appending.wait(30) == 0
+        assert appending.wait(120) == 0
     finally:
         appending.kill()
         appending.communicate()
