@@ -198,11 +198,15 @@ def _timers(actor: Any, key: Any, rest: Any, value: Any) -> Any:
 
 def messages_table(messages: Sequence[InputRecord]) -> Any:
     """The ``pyarrow.RecordBatch`` of inbox records."""
-    offsets, times, keys, values, headers = zip(*messages, strict=True) if messages else ((),) * 5
-    named = [[{"name": name, "value": value} for name, value in each] for each in headers]
-    columns = (offsets, times, keys, values, named)
+    columns = (
+        [message.offset for message in messages],
+        [message.timestamp_ms for message in messages],
+        [message.key for message in messages],
+        [message.value for message in messages],
+        [[{"name": name, "value": value} for name, value in message.headers] for message in messages],
+    )
     schema = schema_of(MESSAGES)
-    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

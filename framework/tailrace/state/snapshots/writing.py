@@ -10,7 +10,7 @@ import hashlib
 import operator
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from typing import IO, Any, TypeVar
@@ -83,30 +83,39 @@ def write_task(
     return files.written
 
 
-def _state_chunks(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[list[bytes], list[bytes]]]:
+def _state_chunks(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tables.Chunk]:
+    """The state rows in chunks that are small enough to be a row group each; other rows are looked at and left out."""
     last: bytes | None = None
-    for pairs in _groups(rows, _pair_size):
-        keys, values = map(list, zip(*pairs, strict=True))
+    for keys, values in _pair_groups(rows):
         _must_ascend(last, keys)
         last = keys[-1]
         first, stop = bisect_left(keys, core_rows.STATE), bisect_left(keys, _END_OF_STATE)
-        foreign = [
-            row for row in (*keys[:first], *keys[stop:]) if row[:1] not in (core_rows.INDEX, core_rows.KEEP)
-        ]
-        if foreign:
-            raise CorruptStateError(f"no row of a task begins like this: {foreign[0]!r}")
+        for row in (*keys[:first], *keys[stop:]):
+            if row[:1] not in (core_rows.INDEX, core_rows.KEEP):
+                raise CorruptStateError(f"no row of a task begins like this: {row!r}")
         if first < stop:
             yield keys[first:stop], values[first:stop]
 
 
-def _groups(items: Iterable[Item], size: Any) -> Iterator[list[Item]]:
-    """The items in lists that are small enough to be a row group each."""
-    source = iter(items)
-    group: list[Item] = []
-    weight = 0
-    while pulled := list(islice(source, _PULLED)):
-        group += pulled
-        weight += sum(map(size, pulled))
+def _pair_groups(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[tables.Chunk]:
+    keys, values, weight = list[bytes](), list[bytes](), 0
+    for some in _pulled(pairs):
+        some_keys, some_values = [key for key, _ in some], [value for _, value in some]
+        keys += some_keys
+        values += some_values
+        weight += sum(map(len, some_keys)) + sum(map(len, some_values))
+        if len(keys) >= ROWS_IN_A_GROUP or weight >= BYTES_IN_A_GROUP:
+            yield keys, values
+            keys, values, weight = [], [], 0
+    if keys:
+        yield keys, values
+
+
+def _groups(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
+    group, weight = list[Item](), 0
+    for some in _pulled(items):
+        group += some
+        weight += sum(map(size, some))
         if len(group) >= ROWS_IN_A_GROUP or weight >= BYTES_IN_A_GROUP:
             yield group
             group, weight = [], 0
@@ -114,8 +123,10 @@ def _groups(items: Iterable[Item], size: Any) -> Iterator[list[Item]]:
         yield group
 
 
-def _pair_size(pair: tuple[bytes, bytes]) -> int:
-    return len(pair[0]) + len(pair[1])
+def _pulled(items: Iterable[Item]) -> Iterator[list[Item]]:
+    source = iter(items)
+    while some := list(islice(source, _PULLED)):
+        yield some
 
 
 def _message_size(message: InputRecord) -> int:
