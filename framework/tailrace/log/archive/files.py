@@ -1,0 +1,172 @@
+"""Records as Parquet, and back: a chunk in a file for each day, read again in the order of offsets."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from tailrace.core.errors import ArchiveError
+from tailrace.core.records import InputRecord
+from tailrace.log.archive.arrow import compute, pa, parquet
+from tailrace.log.archive.layout import Chunk, ChunkContent, ChunkFile, folder_of
+from tailrace.log.archive.places import Folder
+from tailrace.log.interface import TopicPartition
+
+ROWS_IN_A_GROUP = 50_000
+_DAY_MS = 86_400_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_DAY = "__HIVE_DEFAULT_PARTITION__"
+"""For an instant beyond the calendar: what Hive calls a partition without a value."""
+_MEND = "Restore the file from a copy of the archive; the log itself may still have the records."
+SCHEMA: Any = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("ms", "UTC"), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+class Wanted(NamedTuple):
+    """What a reader needs: records of these times (from, and up to, without), with these columns. Others may be left out."""
+
+    first_ms: int = -(1 << 63)
+    stop_ms: int = (1 << 63) - 1
+    columns: frozenset[str] = frozenset(("key", "value", "headers"))
+
+    def takes(self, first_ms: int, last_ms: int) -> bool:
+        """Whether records between these times, both included, can be wanted."""
+        return first_ms < self.stop_ms and last_ms >= self.first_ms
+
+
+EVERYTHING = Wanted()
+
+
+def write_chunk(
+    root: Folder, place: TopicPartition, start: int, stop: int, records: Sequence[InputRecord]
+) -> tuple[ChunkFile, ...]:
+    """Write the files of a chunk, a file for each day of its records."""
+    found: list[ChunkFile] = []
+    by_day: dict[int, list[InputRecord]] = {}
+    for record in records:
+        by_day.setdefault(record.timestamp_ms // _DAY_MS, []).append(record)
+    for day, some in sorted(by_day.items()):
+        path = f"{folder_of(place)}/date={_date(day)}/{start:020d}-{stop:020d}.parquet"
+        data = _encoded(some)
+        (root / path).write(data)
+        times = [one.timestamp_ms for one in some]
+        found.append(ChunkFile(path, len(some), min(times), max(times), len(data), _digest(data)))
+    return tuple(found)
+
+
+def _encoded(records: Sequence[InputRecord]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with parquet.ParquetWriter(
+        sink,
+        SCHEMA,
+        compression="zstd",
+        compression_level=3,
+        use_dictionary=["key"],
+        write_statistics=["offset", "timestamp", "key"],
+        write_page_checksum=True,
+    ) as writer:
+        for first in range(0, len(records), ROWS_IN_A_GROUP):
+            writer.write_batch(
+                _table(records[first : first + ROWS_IN_A_GROUP]), row_group_size=ROWS_IN_A_GROUP
+            )
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _date(day: int) -> str:
+    try:
+        return (_EPOCH + timedelta(days=day)).date().isoformat()
+    except OverflowError:
+        return _NO_DAY
+
+
+def _table(records: Sequence[InputRecord]) -> Any:
+    offsets, times, keys, values, headers = zip(*records, strict=True)
+    named = [[{"name": name, "value": value} for name, value in each] for each in headers]
+    columns = (offsets, times, keys, values, named)
+    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+class ChunkRecords:
+    """The records of a chunk in memory, as Arrow has them; those that are taken become Python's.
+
+    Raises:
+        ArchiveError: A file is missing, damaged, or does not hold what its chunk says.
+    """
+
+    def __init__(
+        self, root: Folder, content: ChunkContent, chunk: Chunk, wanted: Wanted = EVERYTHING
+    ) -> None:
+        self.chunk = chunk
+        names = [name for name in ("key", "value", "headers") if name in wanted.columns]
+        tables = [
+            self._read(root / one.path, one, ["offset", "timestamp", *names])
+            for one in content.files
+            if wanted.takes(one.first_ms, one.last_ms)
+        ]
+        self._table: Any = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+        if len(tables) > 1:
+            self._table = self._table.sort_by("offset").combine_chunks()
+        self._offsets: Any = self._table.column("offset")
+
+    def _read(self, place: Folder, one: ChunkFile, columns: Collection[str]) -> Any:
+        try:
+            data = place.read()
+            if len(data) != one.bytes or _digest(data) != one.sha256:
+                raise ArchiveError(
+                    "a file of the archive is damaged: its content is not what was archived",
+                    path=place.shown,
+                    mend=_MEND,
+                )
+            reader = parquet.ParquetFile(pa.BufferReader(data))
+            table = reader.read(columns=[*columns], use_threads=False)
+        except FileNotFoundError:
+            raise ArchiveError("a file of the archive is missing", path=place.shown, mend=_MEND) from None
+        return table
+
+    def records(self, position: int, most: int) -> list[InputRecord]:
+        """Up to so many records from an offset on."""
+        table = self._table
+        begin = 0
+        if position > self.chunk.start:
+            begin = compute.sum(compute.less(self._offsets, position), min_count=0).as_py()
+        found = table.slice(begin, most)
+        count = found.num_rows
+        times = found.column("timestamp").cast(pa.int64()).to_pylist()
+        return list(
+            map(
+                InputRecord,
+                found.column("offset").to_pylist(),
+                times,
+                self._column(found, "key", count),
+                self._column(found, "value", count),
+                _headers(found, count),
+            )
+        )
+
+    @staticmethod
+    def _column(found: Any, name: str, count: int) -> list[bytes | None]:
+        return found.column(name).to_pylist() if name in found.column_names else [None] * count
+
+
+def _headers(found: Any, count: int) -> Iterator[tuple[tuple[str, bytes], ...]]:
+    if "headers" not in found.column_names:
+        return iter([()] * count)
+    column = found.column("headers")
+    if not compute.sum(compute.list_value_length(column), min_count=0).as_py():
+        return iter([()] * count)
+    return (tuple((one["name"], one["value"]) for one in each) for each in column.to_pylist())

@@ -1,0 +1,241 @@
+"""What lies where in an archive, and what makes a part of it count.
+
+::
+
+    <uri>/_archive.json                                                  format
+    <uri>/_topics/<topic>.json                                           its settings
+    <uri>/_chunks/<topic>/<partition>/<start>_<stop>_<first>_<last>.json which files hold these offsets, and what else
+    <uri>/_ends/<position>.json                                          ends of topics as of one commit of the log
+    <uri>/topic=<topic>/partition=<n>/date=<day>/<start>-<stop>.parquet  records: offset, timestamp, key, value, headers
+
+A *chunk* is a run of offsets of one partition. Its records lie in a file for each day (UTC) of their timestamps, in the order
+of their offsets; its marker is written when they are there. **What no chunk names is no part of the archive**: whoever was
+killed before the marker has archived nothing, and the next run takes such files away, begins where the last chunk ends,
+and writes them again. So other tools, which see the Parquet files only, see a record twice at most between those two runs.
+
+Offsets archived are a run without holes, from the first chunk on, unless it was said to go on after records that the log had
+deleted; then the run that ends last is the archive, and what is before the hole can only be read by its files.
+``first`` and ``last`` are the lowest and highest timestamp in milliseconds, so that a list of names is enough to leave a
+chunk unread.
+
+``_ends`` is written when all topics have been archived up to there: a moment at which no commit is in one topic and not in
+another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from tailrace.core.errors import ArchiveError, NewerFormatError
+from tailrace.log.archive.places import Folder
+from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSettings
+
+FORMAT = 1
+LABEL = "_archive.json"
+_TOPICS, _CHUNKS, _ENDS = "_topics", "_chunks", "_ends"
+_T = TypeVar("_T")
+_MEND = "Restore the file from a copy of the archive, or archive anew into another folder."
+
+
+class ChunkFile(msgspec.Struct, frozen=True):
+    """A file of a chunk, under its path in the archive. Times are those of its records, in milliseconds; sha256 in hex."""
+
+    path: str
+    rows: int
+    first_ms: int
+    last_ms: int
+    bytes: int
+    sha256: str
+
+
+class Published(msgspec.Struct, frozen=True, array_like=True):
+    """A watermark that was published for the topic, and the position from which on it holds."""
+
+    position: int
+    publisher: str
+    watermark_ms: int | None
+
+    def publication(self) -> Publication:
+        """As a reader gives it."""
+        return Publication(self.publisher, self.watermark_ms)
+
+
+class ChunkContent(msgspec.Struct, frozen=True):
+    """The marker of a chunk."""
+
+    format: int
+    files: tuple[ChunkFile, ...] = ()
+    published: tuple[Published, ...] = ()
+
+
+class _Label(msgspec.Struct):
+    format: int
+
+
+class _Topic(msgspec.Struct):
+    partitions: int
+    compacted: bool = False
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+
+
+class _EndsContent(msgspec.Struct):
+    position: int
+    offsets: dict[str, list[int]]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Chunk:
+    """Offsets from ``start`` up to ``stop``; its records have timestamps from ``first_ms`` to ``last_ms``."""
+
+    start: int
+    stop: int
+    first_ms: int
+    last_ms: int
+
+    @property
+    def name(self) -> str:
+        """Of its marker."""
+        return f"{self.start:020d}_{self.stop:020d}_{self.first_ms}_{self.last_ms}.json"
+
+    @classmethod
+    def named(cls, name: str) -> Chunk | None:
+        """The chunk that a marker's name tells of; None for another name."""
+        parts = name.removesuffix(".json").split("_")
+        try:
+            return cls(*map(int, parts)) if len(parts) == 4 and name.endswith(".json") else None
+        except ValueError:
+            return None
+
+
+class Archive:
+    """The archive of one log, in a folder that was there or is made by the first who writes to it.
+
+    Raises:
+        ArchiveError: The folder holds something else.
+        NewerFormatError: A newer version wrote it.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.exists = self._check()
+
+    def __reduce__(self) -> tuple[type[Archive], tuple[Folder]]:
+        return Archive, (self.folder,)
+
+    def _check(self) -> bool:
+        try:
+            data = (self.folder / LABEL).read()
+        except FileNotFoundError:
+            strangers = [one.name for one in self.folder.entries() if not one.name.startswith(".")]
+            if strangers:
+                raise ArchiveError(
+                    f"the folder is no archive, and holds something else: {', '.join(strangers[:3])}",
+                    path=self.folder.shown,
+                    mend="Give the archive a folder of its own; nothing in this one was touched.",
+                ) from None
+            return False
+        number = self._decoded(data, _Label, LABEL).format
+        if number > FORMAT:
+            raise NewerFormatError(
+                f"the archive is of format {number}, this version of tailrace reads up to {FORMAT}",
+                path=self.folder.shown,
+                mend="It was written by a newer version. Run that version, or a later one.",
+            )
+        return True
+
+    def create(self) -> None:
+        """Make it an archive, if it is none yet."""
+        if not self.exists:
+            self.folder.make()
+            (self.folder / LABEL).write(msgspec.json.encode(_Label(FORMAT)))
+            self.exists = True
+
+    # --- topics
+
+    def topics(self) -> dict[str, TopicSettings]:
+        """The topics that have been archived, as they were kept."""
+        found: dict[str, TopicSettings] = {}
+        folder = self.folder / _TOPICS
+        for one in folder.entries():
+            if one.name.endswith(".json") and not one.name.startswith("."):
+                stored = self._decoded((folder / one.name).read(), _Topic, f"{_TOPICS}/{one.name}")
+                name = unquote(one.name.removesuffix(".json"))
+                found[name] = TopicSettings(**msgspec.structs.asdict(stored))
+        return found
+
+    def note_topic(self, topic: str, settings: TopicSettings) -> None:
+        """Note how a topic is kept."""
+        stored = _Topic(**settings._asdict())
+        (self.folder / _TOPICS / f"{quoted(topic)}.json").write(msgspec.json.encode(stored))
+
+    # --- chunks
+
+    def chunks(self, place: TopicPartition) -> list[Chunk]:
+        """The chunks of a partition that follow one another up to its end, by their offsets.
+
+        Raises:
+            ArchiveError: Two of them overlap: something else has written here.
+        """
+        entries = self._chunk_folder(place).entries()
+        found = sorted(chunk for one in entries if (chunk := Chunk.named(one.name)) is not None)
+        for before, after in pairwise(found):
+            if after.start < before.stop:
+                raise ArchiveError(
+                    f"the chunks {before.name} and {after.name} of {place.topic!r} partition {place.partition} overlap",
+                    path=self._chunk_folder(place).shown,
+                    mend="Two archived here at once. Take the second marker away, and archive again.",
+                )
+        first = max((at for at in range(1, len(found)) if found[at].start > found[at - 1].stop), default=0)
+        return found[first:]
+
+    def content(self, place: TopicPartition, chunk: Chunk) -> ChunkContent:
+        """What the marker of a chunk says."""
+        marker = self._chunk_folder(place) / chunk.name
+        return self._decoded(marker.read(), ChunkContent, marker.shown)
+
+    def add(self, place: TopicPartition, chunk: Chunk, content: ChunkContent) -> None:
+        """Make a chunk part of the archive: its files are there. Raises FileExistsError if it is one already."""
+        (self._chunk_folder(place) / chunk.name).write(msgspec.json.encode(content), replace=False)
+
+    def _chunk_folder(self, place: TopicPartition) -> Folder:
+        return self.folder / _CHUNKS / quoted(place.topic) / str(place.partition)
+
+    # --- ends
+
+    def ends(self, topics: Iterable[str]) -> Ends | None:
+        """The ends of topics at the latest moment up to which they were archived together; None if there is none."""
+        names, folder = [*topics], self.folder / _ENDS
+        moments = [one.name for one in folder.entries() if one.name.endswith(".json") and one.name[0] != "."]
+        for moment in sorted(moments, reverse=True):
+            content = self._decoded((folder / moment).read(), _EndsContent, f"{_ENDS}/{moment}")
+            if content.offsets.keys() >= set(names):
+                return Ends(content.position, {name: content.offsets[name] for name in names})
+        return None
+
+    def note_ends(self, ends: Ends) -> None:
+        """Note that everything up to these ends is archived."""
+        data = msgspec.json.encode(_EndsContent(*ends))
+        (self.folder / _ENDS / f"{ends.position:020d}.json").write(data)
+
+    def _decoded(self, data: bytes, type_: type[_T], name: str) -> _T:
+        try:
+            return msgspec.json.decode(data, type=type_)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ArchiveError(f"it cannot be read: {error}", path=name, mend=_MEND) from error
+
+
+def folder_of(place: TopicPartition) -> str:
+    """Where the records of a partition lie, in the archive."""
+    return f"topic={quoted(place.topic)}/partition={place.partition}"
+
+
+def quoted(name: str) -> str:
+    """A name as a part of a path."""
+    return quote(name, safe="")

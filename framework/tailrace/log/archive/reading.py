@@ -1,0 +1,322 @@
+"""An archive, and the log it is of, read as one history: a ``Log`` whose oldest records come from Parquet files.
+
+::
+
+    archive   |-------------------|
+    log                 |-----------------------|
+    read      |~~~~~~~~~~~~~~~~~~~|~~~~~~~~~~~~~|
+              start               join          end
+
+The two are joined, partition by partition, at the offset where the archive ends: below it everything is read from the
+archive, also what the log still has. Where the log begins after that offset there is a hole, and what is before it cannot be
+read: that is said with its offsets, never stepped over. Without a log the archive alone is the history.
+
+Nothing is written through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import NoReturn, Protocol
+
+from tailrace.core.errors import LogUnavailableError, OffsetGoneError, UnknownTopicError, UsageError
+from tailrace.core.records import InputRecord
+from tailrace.log.archive.files import EVERYTHING, ChunkRecords, Wanted
+from tailrace.log.archive.layout import Archive, Chunk, Published
+from tailrace.log.interface import (
+    Ends,
+    Fetch,
+    Log,
+    Publication,
+    Reader,
+    TopicPartition,
+    TopicSettings,
+    Writer,
+)
+
+
+class JoinedLog(Log, Protocol):
+    """What a log has to offer besides, to be replayed."""
+
+    def ends(self, topics: Iterable[str], /) -> Ends:
+        """The ends of topics, all as of one commit."""
+        ...
+
+    def uncleaned(self) -> AbstractContextManager[None]:
+        """While it is held, no compaction takes records away."""
+        ...
+
+
+class ArchivedLog:
+    """See the head of this file; implements ``tailrace.log.Log``, and what ``runtime.history`` asks for besides.
+
+    ``log`` is closed with it. ``wanted`` says what readers need; anything else may then be missing in what they give.
+
+    Raises:
+        LogUnavailableError: There is no archive.
+    """
+
+    def __init__(
+        self, archive: Archive, log: JoinedLog | None = None, *, wanted: Wanted = EVERYTHING
+    ) -> None:
+        self.archive = archive
+        self.log = log
+        self.wanted = wanted
+        self._chunks: dict[TopicPartition, list[Chunk]] = {}
+        self._archived = archive.topics()
+        if not archive.exists:
+            raise LogUnavailableError(
+                f"there is no archive in {archive.folder.shown!r}",
+                mend="Correct the place; tailrace archive makes one.",
+            )
+
+    # --- topics and positions
+
+    def create_topic(self, topic: str, settings: TopicSettings, /) -> None:
+        """Refused, unless it is there as it is asked for."""
+        if self.topics().get(topic) != settings:
+            self._refuse()
+
+    def topics(self) -> Mapping[str, TopicSettings]:
+        """Those of the archive and of the log."""
+        return {**self._archived, **(self.log.topics() if self.log is not None else {})}
+
+    def partitions(self, topic: str, /) -> int:
+        """See ``Log.partitions``."""
+        found = self.topics().get(topic)
+        if found is None:
+            raise UnknownTopicError(
+                "neither archive nor log has the topic", topic=topic, mend="See tailrace log list."
+            )
+        return found.partitions
+
+    def chunks(self, place: TopicPartition) -> list[Chunk]:
+        """The chunks that are read for a partition: those that reach up to the log."""
+        found = self._chunks.get(place)
+        if found is None:
+            if place.partition >= self.partitions(place.topic):
+                raise UnknownTopicError(
+                    "there is no such partition", topic=place.topic, partition=place.partition
+                )
+            found = self.archive.chunks(place)
+            if found and self._in_log(place.topic) and self._start_of_log(place) > found[-1].stop:
+                found = []  # a hole: what is before it is no part of this history
+            self._chunks[place] = found
+        return found
+
+    def start_offset(self, topic: str, partition: int, /) -> int:
+        """The oldest offset that is read."""
+        place = TopicPartition(topic, partition)
+        chunks = self.chunks(place)
+        if chunks:
+            return chunks[0].start
+        return self._start_of_log(place) if self._in_log(topic) else 0
+
+    def end_offset(self, topic: str, partition: int, /) -> int:
+        """See ``Log.end_offset``; the archive's, where there is no log."""
+        place = TopicPartition(topic, partition)
+        chunks = self.chunks(place)
+        if self.log is not None and self._in_log(topic):
+            return self.log.end_offset(topic, partition)
+        return chunks[-1].stop if chunks else 0
+
+    def join(self, place: TopicPartition) -> int:
+        """The offset from which on the log is read."""
+        chunks = self.chunks(place)
+        return chunks[-1].stop if chunks else self.start_offset(*place)
+
+    def offset_at(self, topic: str, partition: int, timestamp_ms: int, /) -> int:
+        """See ``Log.offset_at``."""
+        place = TopicPartition(topic, partition)
+        for chunk in self.chunks(place):
+            if chunk.last_ms < timestamp_ms:
+                continue
+            times_only = Wanted(first_ms=timestamp_ms, columns=frozenset())
+            content = self.archive.content(place, chunk)
+            found = ChunkRecords(self.archive.folder, content, chunk, times_only)
+            for record in found.records(chunk.start, chunk.stop - chunk.start):
+                if record.timestamp_ms >= timestamp_ms:
+                    return record.offset
+        if self.log is None or not self._in_log(topic):
+            return self.end_offset(topic, partition)
+        found_at = self.log.offset_at(topic, partition, timestamp_ms)
+        return max(found_at, self.join(place))
+
+    def stretches(self, place: TopicPartition, start: int, stop: int) -> list[tuple[int, int]]:
+        """The parts of some offsets that can have a record of the wanted times; what comes from the log is one part."""
+        found = [
+            (max(start, chunk.start), min(stop, chunk.stop))
+            for chunk in self.chunks(place)
+            if self.wanted.takes(chunk.first_ms, chunk.last_ms)
+        ]
+        found.append((max(start, self.join(place)), stop))
+        return [(begin, end) for begin, end in found if begin < end]
+
+    def ends(self, topics: Iterable[str], /) -> Ends:
+        """The ends of topics as of one commit: the log's last, or the last that is archived as a whole.
+
+        Raises:
+            UnknownTopicError: One of them is not there.
+        """
+        if self.log is not None:
+            return self.log.ends(topics)
+        names = [*topics]
+        found = self.archive.ends(names)
+        if found is None:
+            raise UnknownTopicError(
+                f"{', '.join(names)} were never archived together",
+                mend="Archive all topics in one run, or read the archive together with its log.",
+            )
+        return found
+
+    def uncleaned(self) -> AbstractContextManager[None]:
+        """While it is held, no compaction takes records away; nothing ever does from the archive."""
+        return nullcontext() if self.log is None else self.log.uncleaned()
+
+    def committed_offsets(
+        self, group: str, partitions: Iterable[TopicPartition], /
+    ) -> Mapping[TopicPartition, int]:
+        """Those of the log."""
+        return {} if self.log is None else self.log.committed_offsets(group, partitions)
+
+    def _in_log(self, topic: str) -> bool:
+        return self.log is not None and topic in self.log.topics()
+
+    def _start_of_log(self, place: TopicPartition) -> int:
+        assert self.log is not None
+        return self.log.start_offset(*place)
+
+    # --- readers and writers
+
+    def reader(self, positions: Mapping[TopicPartition, int], /) -> ArchivedReader:
+        """See ``Log.reader``."""
+        reader = ArchivedReader(self)
+        for (topic, partition), offset in positions.items():
+            reader.seek(topic, partition, offset)
+        return reader
+
+    def writer(self, transactional_id: str, /) -> Writer:  # noqa: ARG002 (none is given)
+        """Refused."""
+        self._refuse()
+
+    def close(self) -> None:
+        """See ``Log.close``."""
+        if self.log is not None:
+            self.log.close()
+
+    def _refuse(self) -> NoReturn:
+        raise UsageError(
+            "a log that is read together with its archive is only read", mend="Write to the log itself."
+        )
+
+
+class _Cursor:
+    """Where a reader stands in a partition, with the chunk that it reads."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.chunk: ChunkRecords | None = None
+        self.in_log = False
+        self.published: list[Published] = []
+        self.seen: dict[str, int | None] = {}
+
+
+class ArchivedReader:
+    """A reader of an ``ArchivedLog``; see ``tailrace.log.Reader``. Holds a chunk of each partition in memory."""
+
+    def __init__(self, joined: ArchivedLog) -> None:
+        self._joined = joined
+        self._cursors: dict[TopicPartition, _Cursor] = {}
+        self._log: Reader | None = None if joined.log is None else joined.log.reader({})
+
+    def seek(self, topic: str, partition: int, offset: int, /) -> None:
+        """See ``Reader.seek``."""
+        place = TopicPartition(topic, partition)
+        cursor = self._cursors[place] = _Cursor(offset)
+        self._enter_log(place, cursor)
+
+    def _enter_log(self, place: TopicPartition, cursor: _Cursor) -> None:
+        joined = self._joined
+        if cursor.position >= joined.join(place) and self._log is not None and joined._in_log(place.topic):
+            self._log.seek(*place, cursor.position)
+            cursor.in_log, cursor.chunk = True, None
+
+    def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
+        """See ``Reader.fetch``."""
+        place = TopicPartition(topic, partition)
+        cursor, joined = self._cursors[place], self._joined
+        if cursor.in_log and self._log is not None:
+            found = self._log.fetch(topic, partition, max_records)
+            cursor.position = found.next_offset
+            return found
+        chunks = joined.chunks(place)
+        start, end = joined.start_offset(*place), joined.join(place)
+        if not start <= cursor.position <= end:
+            raise OffsetGoneError(
+                f"archive and log hold offsets from {start} on, the reader stands at {cursor.position}",
+                topic=topic,
+                partition=partition,
+                offset=cursor.position,
+                mend="What is before was neither archived nor kept, or is before a hole in the archive.",
+            )
+        if cursor.position == end:
+            return Fetch([], end, unread=False, idle=True)
+        records = self._from_archive(place, cursor, chunks, max_records)
+        more = joined.end_offset(*place)
+        self._enter_log(place, cursor)
+        return Fetch(records, cursor.position, cursor.position < more, idle=cursor.position == more)
+
+    def _from_archive(
+        self, place: TopicPartition, cursor: _Cursor, chunks: list[Chunk], most: int
+    ) -> list[InputRecord]:
+        held = cursor.chunk
+        if held is None or not held.chunk.start <= cursor.position < held.chunk.stop:
+            chunk = next(one for one in chunks if cursor.position < one.stop)
+            content = self._joined.archive.content(place, chunk)
+            held = ChunkRecords(self._joined.archive.folder, content, chunk, self._joined.wanted)
+            cursor.chunk = held
+            cursor.published += content.published
+        records = held.records(cursor.position, most)
+        cursor.position = records[-1].offset + 1 if len(records) == most else held.chunk.stop
+        return records
+
+    def published(self, topic: str, partition: int, /) -> list[Publication]:
+        """See ``Reader.published``. Of the archive, as finely as it was archived: some thousand records."""
+        place = TopicPartition(topic, partition)
+        cursor = self._cursors[place]
+        found: dict[str, int | None] = {}
+        while cursor.published and cursor.published[0].position <= cursor.position:
+            one = cursor.published.pop(0)
+            found.pop(one.publisher, None)
+            found[one.publisher] = one.watermark_ms
+        if cursor.in_log and self._log is not None:
+            found.update(self._log.published(topic, partition))
+        new = [
+            Publication(publisher, watermark_ms)
+            for publisher, watermark_ms in found.items()
+            if publisher not in cursor.seen or cursor.seen[publisher] != watermark_ms
+        ]
+        cursor.seen.update(found)
+        return new
+
+    def forget(self, topic: str, partition: int, /) -> None:
+        """See ``Reader.forget``."""
+        place = TopicPartition(topic, partition)
+        self._cursors.pop(place, None)
+        if self._log is not None:
+            self._log.forget(topic, partition)
+
+    def wait(self, timeout_s: float, /) -> bool:
+        """See ``Reader.wait``."""
+        if any(not one.in_log for one in self._cursors.values()) or self._log is None:
+            return any(
+                cursor.position < self._joined.end_offset(*place) for place, cursor in self._cursors.items()
+            )
+        return self._log.wait(timeout_s)
+
+    def close(self) -> None:
+        """See ``Reader.close``."""
+        self._cursors.clear()
+        if self._log is not None:
+            self._log.close()

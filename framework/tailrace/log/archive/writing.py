@@ -1,0 +1,233 @@
+"""From a log into an archive: what is not in it yet, chunk after chunk, up to one commit of the log.
+
+It may be killed at any moment and run again: see ``layout``. One at a time writes to an archive; on a disk a lock sees to it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Collection, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from tailrace.core.errors import ArchiveError, OffsetGoneError, UnknownTopicError
+from tailrace.core.records import InputRecord
+from tailrace.log.archive.files import write_chunk
+from tailrace.log.archive.layout import FORMAT, Archive, Chunk, ChunkContent, Published, folder_of
+from tailrace.log.interface import Ends, Log, TopicPartition
+
+_AT_ONCE = 2_000
+_LOCK = "_lock"
+
+
+class OneCommitLog(Log, Protocol):
+    """A log that can tell where all topics ended at one moment."""
+
+    def ends(self, topics: Iterable[str], /) -> Ends:
+        """The ends of topics, all as of one commit."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveOptions:
+    """What is archived."""
+
+    topics: Collection[str] | None = None
+    """All if None: only then can an app be replayed from the archive alone."""
+    records_per_chunk: int = 100_000
+    """At most; a chunk is held in memory when it is written and when it is read."""
+    go_on_after_deleted: bool = False
+    """Go on where the log begins, if it has deleted what should come next; the records between are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveStatus:
+    """How far it has come."""
+
+    topic: str
+    partition: int
+    offset: int
+    end: int
+    records: int
+    """Archived so far by this run."""
+
+
+@dataclass(slots=True)
+class ArchiveReport:
+    """What was archived."""
+
+    topics: int = 0
+    records: int = 0
+    chunks: int = 0
+    swept: int = 0
+    """Files taken away that an interrupted run had left."""
+    lost: list[tuple[TopicPartition, int, int]] = field(default_factory=list[tuple[TopicPartition, int, int]])
+    """Offsets that the log had deleted before they were archived, from and up to."""
+
+
+def archive_log(
+    log: OneCommitLog,
+    archive: Archive,
+    options: ArchiveOptions | None = None,
+    *,
+    tell: Callable[[ArchiveStatus], None] | None = None,
+) -> ArchiveReport:
+    """Archive what a log holds and the archive does not.
+
+    Raises:
+        UnknownTopicError: A topic that is named is not in the log.
+        OffsetGoneError: The log has deleted records before they were archived. Nothing of that partition was added.
+        ArchiveError: Another process is at it, or the archive is of another log.
+    """
+    return _Archiving(log, archive, options or ArchiveOptions(), tell).run()
+
+
+class _Archiving:
+    def __init__(
+        self,
+        log: OneCommitLog,
+        archive: Archive,
+        options: ArchiveOptions,
+        tell: Callable[[ArchiveStatus], None] | None,
+    ) -> None:
+        self._log = log
+        self._archive = archive
+        self._options = options
+        self._tell = tell
+        self._report = ArchiveReport()
+
+    def run(self) -> ArchiveReport:
+        """See ``archive_log``."""
+        known = self._log.topics()
+        names = sorted(known) if self._options.topics is None else sorted(set(self._options.topics))
+        for name in names:
+            if name not in known:
+                raise UnknownTopicError(
+                    "the log has no such topic", topic=name, mend="See tailrace log list."
+                )
+        archive = self._archive
+        archive.create()
+        with _held(archive):
+            ends = self._log.ends(names)
+            archived = archive.topics()
+            for name in names:
+                before = archived.get(name)
+                if before is not None and before.partitions != known[name].partitions:
+                    raise ArchiveError(
+                        f"the archive has the topic {name!r} with {before.partitions} partitions, the log with "
+                        f"{known[name].partitions}",
+                        path=archive.folder.shown,
+                        mend="It is the archive of another log: archive into another folder.",
+                    )
+                if before != known[name]:
+                    archive.note_topic(name, known[name])
+                for number, end in enumerate(ends.offsets[name]):
+                    self._partition(TopicPartition(name, number), end)
+                self._report.topics += 1
+            archive.note_ends(ends)
+        return self._report
+
+    def _partition(self, place: TopicPartition, end: int) -> None:
+        position = self._position(place, end)
+        if position >= end:
+            return
+        reader = self._log.reader({place: position})
+        try:
+            start, records, published = position, list[InputRecord](), list[Published]()
+            while position < end:
+                most = min(_AT_ONCE, self._options.records_per_chunk - len(records))
+                fetch = reader.fetch(*place, most)
+                records += (record for record in fetch.records if record.offset < end)
+                is_stuck = fetch.next_offset == position
+                position = min(fetch.next_offset, end)
+                published += (Published(position, *one) for one in reader.published(*place))
+                if is_stuck:
+                    break  # the rest is hidden by a transaction that is open
+                if len(records) >= self._options.records_per_chunk:
+                    self._add(place, start, position, records, published)
+                    start, records, published = position, [], []
+                self._say(place, position, end, len(records))
+            if position > start:
+                self._add(place, start, position, records, published)
+        finally:
+            reader.close()
+
+    def _position(self, place: TopicPartition, end: int) -> int:
+        """Where to go on: at the end of what is archived."""
+        chunks = self._archive.chunks(place)
+        position = chunks[-1].stop if chunks else None
+        self._sweep(place, position)
+        start = self._log.start_offset(*place)
+        if position is None:
+            return start
+        if position > end:
+            raise ArchiveError(
+                f"the archive holds {place.topic!r} partition {place.partition} up to offset {position}, the log ends at "
+                f"{end}",
+                path=self._archive.folder.shown,
+                mend="It is the archive of another log, or the log has lost its end.",
+            )
+        if start <= position:
+            return position
+        if not self._options.go_on_after_deleted:
+            raise OffsetGoneError(
+                f"the log begins at {start}: the records before were deleted and not archived",
+                topic=place.topic,
+                partition=place.partition,
+                offset=position,
+                mend="Archive more often than the log deletes. Say --after-deleted to go on without them.",
+            )
+        self._report.lost.append((place, position, start))
+        return start
+
+    def _sweep(self, place: TopicPartition, position: int | None) -> None:
+        """Take away what a run that was killed has left behind the archive's end."""
+        folder = self._archive.folder / folder_of(place)
+        for day in folder.entries():
+            for one in (folder / day.name).entries() if day.is_folder else ():
+                start = one.name.partition("-")[0]
+                if start.isdecimal() and (position is None or int(start) >= position):
+                    (folder / day.name / one.name).remove()
+                    self._report.swept += 1
+
+    def _add(
+        self,
+        place: TopicPartition,
+        start: int,
+        stop: int,
+        records: list[InputRecord],
+        published: list[Published],
+    ) -> None:
+        files = write_chunk(self._archive.folder, place, start, stop, records)
+        first_ms = min((one.first_ms for one in files), default=0)
+        last_ms = max((one.last_ms for one in files), default=-1)
+        content = ChunkContent(FORMAT, files, tuple(published))
+        self._archive.add(place, Chunk(start, stop, first_ms, last_ms), content)
+        self._report.chunks += 1
+        self._report.records += len(records)
+
+    def _say(self, place: TopicPartition, position: int, end: int, pending: int) -> None:
+        if self._tell is not None:
+            self._tell(ArchiveStatus(*place, position, end, self._report.records + pending))
+
+
+@contextmanager
+def _held(archive: Archive) -> Generator[None]:
+    """Hold the archive, where its place knows locks."""
+    if not archive.folder.is_local:
+        yield
+        return
+    lock = os.open(Path(archive.folder.path) / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ArchiveError(
+                "another process is archiving into it", path=archive.folder.shown, mend="Wait for it."
+            ) from None
+        yield
+    finally:
+        os.close(lock)

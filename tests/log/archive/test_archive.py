@@ -1,0 +1,358 @@
+from __future__ import annotations
+
+import importlib
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.core.errors import (
+    ArchiveError,
+    LogUnavailableError,
+    NewerFormatError,
+    OffsetGoneError,
+    SnapshotUnavailableError,
+    UnknownTopicError,
+    UsageError,
+)
+from tailrace.log import TopicPartition, TopicSettings
+from tailrace.log.archive import Archive, ArchivedLog, ArchiveOptions, archive_log
+from tailrace.log.archive.files import Wanted
+from tailrace.state.snapshots import Place
+from tests.log.archive import lived
+from tests.log.archive.lived import DAY_MS, PLACES, TOPICS, archive_in, grow, history, made, read
+
+dataset: Any = importlib.import_module("pyarrow.dataset")
+filesystems: Any = importlib.import_module("pyarrow.fs")
+parquet: Any = importlib.import_module("pyarrow.parquet")
+
+SMALL = ArchiveOptions(records_per_chunk=25)
+
+
+@pytest.fixture
+def log(tmp_path):
+    found = made(tmp_path)
+    grow(found, random.Random(1))
+    yield found
+    found.close()
+
+
+def test_archive_and_log_are_one_history_wherever_they_are_joined(tmp_path, log):
+    chance = random.Random(2)
+    for _ in range(4):
+        archive_log(log, archive_in(tmp_path), SMALL)
+        grow(log, chance, chance.randrange(3))
+        expected = history(log)
+        for most in (1, 7, 1000):
+            joined = ArchivedLog(archive_in(tmp_path), log)
+            assert history(joined, most=most) == expected
+        for place, records in expected.items():
+            for start in {0, *(one.offset + chance.randrange(2) for one in chance.sample(records, 5))}:
+                assert read(joined, place, start) == [one for one in records if one.offset >= start]
+
+
+def test_what_the_log_has_deleted_since_is_read_from_the_archive(tmp_path, log):
+    expected = history(log)
+    archive_log(log, archive_in(tmp_path), SMALL)
+    for place in PLACES:
+        log.delete_before(*place, log.end_offset(*place) - 3)
+    assert history(log) != expected
+    joined = ArchivedLog(archive_in(tmp_path), log)
+    assert history(joined) == expected
+    assert {joined.start_offset(*place) for place in PLACES} == {0}
+    assert history(ArchivedLog(archive_in(tmp_path))) == expected
+
+
+def test_compaction_takes_nothing_from_the_archive(tmp_path, log):
+    expected = history(log)
+    archive_log(log, archive_in(tmp_path), SMALL)
+    log.roll()
+    log.clean(deletions_kept_ms=0, least_gain=0.0)
+    place = TopicPartition("kept", 0)
+    assert len(read(log, place)) < len(expected[place])
+    assert history(ArchivedLog(archive_in(tmp_path), log)) == expected
+
+
+def test_positions_and_times_are_those_of_the_log(tmp_path, log):
+    archive_log(log, archive_in(tmp_path), SMALL)
+    grow(log, random.Random(3))
+    joined = ArchivedLog(archive_in(tmp_path), log)
+    assert joined.topics() == log.topics()
+    for place in PLACES:
+        assert joined.end_offset(*place) == log.end_offset(*place)
+        assert joined.partitions(place.topic) == log.partitions(place.topic)
+        for timestamp_ms in (-10, 0, 1, DAY_MS, 3 * DAY_MS + 18, 1 << 60, (1 << 60) + 1):
+            assert joined.offset_at(*place, timestamp_ms) == log.offset_at(*place, timestamp_ms)
+    assert joined.ends(TOPICS) == log.ends(TOPICS)
+
+
+def test_watermarks_that_were_published_hold_from_the_archive_too(tmp_path, log):
+    archive_log(log, archive_in(tmp_path), SMALL)
+    for place in PLACES:
+        given: list[list[Any]] = []
+        for one in (log, ArchivedLog(archive_in(tmp_path))):
+            reader = one.reader({place: 0})
+            found: list[Any] = []
+            position = -1
+            while position != (position := reader.fetch(*place, 5).next_offset):
+                found += reader.published(*place)
+            given.append(found)
+        assert given[0]
+        assert given[0][-1] == given[1][-1]
+        assert {one.publisher for one in given[1]} == {"grower"}
+
+
+def test_a_time_range_leaves_files_of_other_days_unread(tmp_path, log, monkeypatch):
+    archive_log(log, archive_in(tmp_path), SMALL)
+    opened: list[str] = []
+    original = parquet.ParquetFile
+
+    def counted(source: Any, **options: Any) -> Any:
+        opened.append(source)
+        return original(source, **options)
+
+    monkeypatch.setattr("tailrace.log.archive.files.parquet.ParquetFile", counted)
+    expected = history(log)
+    everything = ArchivedLog(archive_in(tmp_path))
+    assert history(everything) == expected
+    whole = len(opened)
+    opened.clear()
+    wanted = Wanted(DAY_MS, 2 * DAY_MS)
+    found = history(ArchivedLog(archive_in(tmp_path), wanted=wanted))
+    for place, records in found.items():
+        asked = [one for one in expected[place] if DAY_MS <= one.timestamp_ms < 2 * DAY_MS]
+        assert [one for one in records if DAY_MS <= one.timestamp_ms < 2 * DAY_MS] == asked
+    assert 0 < len(opened) < whole / 3
+
+
+def test_other_tools_see_tables_partitioned_by_topic_partition_and_day(tmp_path, log):
+    report = archive_log(log, archive_in(tmp_path), SMALL)
+    expected = history(log)
+    table = dataset.dataset(tmp_path / "archive", format="parquet", partitioning="hive").to_table()
+    assert table.num_rows == report.records == sum(map(len, expected.values()))
+    assert set(table.column_names) == {
+        *("offset", "timestamp", "key", "value", "headers"),
+        *("topic", "partition", "date"),
+    }
+    rows = table.filter((dataset.field("topic") == "plain") & (dataset.field("partition") == 1))
+    one = expected[TopicPartition("plain", 1)]
+    assert sorted(rows.column("offset").to_pylist()) == [record.offset for record in one]
+    dates = {(row["date"] or "")[:10] for row in rows.select(["date"]).to_pylist()}
+    assert {"1970-01-01", "1969-12-31", ""} <= dates
+
+
+class Struck(Exception):
+    """What a kill looks like from inside."""
+
+
+class Mortal(Place):
+    """A place where the writer dies at some operation, before it or after it."""
+
+    left = [-1]
+
+    def _strike(self) -> None:
+        self.left[0] -= 1
+        if self.left[0] == 0:
+            raise Struck
+
+    def write(self, data: bytes, *, replace: bool = True) -> None:
+        self._strike()
+        super().write(data, replace=replace)
+        self._strike()
+
+    def remove(self) -> bool:
+        self._strike()
+        return super().remove()
+
+    def __truediv__(self, name: str) -> Mortal:
+        found = super().__truediv__(name)
+        return Mortal(found.uri, None, found.path)
+
+
+def test_whoever_is_killed_at_any_point_has_archived_nothing_twice_and_lost_nothing(tmp_path, log):
+    place = TopicPartition("odd %/name", 0)
+    expected = read(log, place)
+    options = ArchiveOptions(topics=[place.topic], records_per_chunk=30)
+    strikes = 1
+    while True:
+        folder = tmp_path / str(strikes)
+        uri = str(folder / "archive")
+        Mortal.left[0] = strikes
+        try:
+            archive_log(log, Archive(Mortal(uri, None, uri)), options)
+        except Struck:
+            pass
+        survived = Mortal.left[0] > 0
+        Mortal.left[0] = -1
+        archive = archive_in(folder)
+        if archive.exists:  # what is there is right
+            assert read(ArchivedLog(archive, log), place) == expected
+        archive_log(log, archive_in(folder), options)
+        assert read(ArchivedLog(archive_in(folder)), place) == expected
+        table = dataset.dataset(folder / "archive", format="parquet", partitioning="hive")
+        assert table.count_rows() == len(expected)
+        if survived:
+            break
+        strikes += 1
+    assert strikes > 20
+
+
+def test_a_second_run_adds_what_is_new_and_nothing_else(tmp_path, log):
+    first = archive_log(log, archive_in(tmp_path), SMALL)
+    again = archive_log(log, archive_in(tmp_path), SMALL)
+    assert (first.records, again.records, again.chunks) == (sum(map(len, history(log).values())), 0, 0)
+    before = len(history(log)[TopicPartition("plain", 0)])
+    grow(log, random.Random(4))
+    third = archive_log(log, archive_in(tmp_path), SMALL)
+    assert third.records == sum(map(len, history(log).values())) - first.records
+    assert len(read(ArchivedLog(archive_in(tmp_path)), TopicPartition("plain", 0))) > before
+
+
+def test_what_the_log_deleted_before_it_was_archived_is_told_with_its_offsets(tmp_path, log):
+    place = TopicPartition("plain", 0)
+    archive_log(log, archive_in(tmp_path), SMALL)
+    archived = log.end_offset(*place)
+    grow(log, random.Random(5), 20)
+    log.delete_before(*place, archived + 10)
+    with pytest.raises(
+        OffsetGoneError, match=rf"begins at {archived + 10}.*offset {archived}.*--after-deleted"
+    ):
+        archive_log(log, archive_in(tmp_path), SMALL)
+    joined = ArchivedLog(archive_in(tmp_path), log)
+    assert joined.start_offset(*place) == archived + 10
+    with pytest.raises(OffsetGoneError, match=f"from {archived + 10} on, the reader stands at 0"):
+        read(joined, place, 0)
+    report = archive_log(log, archive_in(tmp_path), ArchiveOptions(go_on_after_deleted=True))
+    assert report.lost == [(place, archived, archived + 10)]
+    alone = ArchivedLog(archive_in(tmp_path))
+    assert alone.start_offset(*place) == archived + 10
+    assert read(alone, place) == read(log, place)
+
+
+def test_the_ends_of_an_archive_are_of_one_commit(tmp_path, log):
+    archive_log(log, archive_in(tmp_path), SMALL)
+    then = log.ends(TOPICS)
+    grow(log, random.Random(6))
+    archive_log(log, archive_in(tmp_path), ArchiveOptions(topics=["plain"]))
+    alone = ArchivedLog(archive_in(tmp_path))
+    assert alone.ends(["kept", "plain"]).offsets == {name: then.offsets[name] for name in ("kept", "plain")}
+    assert alone.ends(["plain"]) == log.ends(["plain"])
+    with pytest.raises(UnknownTopicError, match="never archived together"):
+        alone.ends(["plain", "nothing"])
+
+
+def test_nothing_is_written_through_it(tmp_path, log):
+    archive_log(log, archive_in(tmp_path), SMALL)
+    joined = ArchivedLog(archive_in(tmp_path), log)
+    joined.create_topic("plain", TOPICS["plain"])
+    for change in (lambda: joined.create_topic("new", TopicSettings(1)), lambda: joined.writer("x")):
+        with pytest.raises(UsageError, match="only read"):
+            change()
+
+
+def test_a_place_that_is_no_disk_holds_an_archive_as_well(tmp_path, log):
+    far = Place(
+        "far://archive", filesystems.SubTreeFileSystem(str(tmp_path), filesystems.LocalFileSystem()), "far"
+    )
+    archive_log(log, Archive(far), SMALL)
+    assert history(ArchivedLog(Archive(far), log)) == history(log)
+
+
+# --- what is wrong with an archive
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    return sorted((folder / "archive").glob("topic=*/**/*.parquet"))
+
+
+def test_a_missing_file_is_named(tmp_path, log):
+    archive_log(log, archive_in(tmp_path), SMALL)
+    gone = parquet_files(tmp_path)[0]
+    gone.unlink()
+    with pytest.raises(ArchiveError, match=r"missing.*parquet"):
+        history(ArchivedLog(archive_in(tmp_path)))
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_damaged_file_is_named(tmp_path, log, cut):
+    archive_log(log, archive_in(tmp_path), SMALL)
+    path = parquet_files(tmp_path)[0]
+    data = bytearray(path.read_bytes())
+    if cut:
+        del data[len(data) // 2 :]
+    else:
+        data[30] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ArchiveError, match=r"damaged.*parquet"):
+        history(ArchivedLog(archive_in(tmp_path)))
+
+
+def test_a_marker_that_cannot_be_read_is_named(tmp_path, log):
+    archive_log(log, archive_in(tmp_path), SMALL)
+    marker = next((tmp_path / "archive" / "_chunks").glob("plain/0/*.json"))
+    marker.write_text("{")
+    with pytest.raises(ArchiveError, match=r"cannot be read.*json"):
+        history(ArchivedLog(archive_in(tmp_path)))
+
+
+def test_chunks_that_overlap_are_refused(tmp_path, log):
+    archive_log(log, archive_in(tmp_path), SMALL)
+    marker = min((tmp_path / "archive" / "_chunks" / "plain" / "0").glob("*.json"))
+    _, stop, *rest = marker.name.split("_")
+    (marker.parent / "_".join([f"{1:020d}", stop, *rest])).write_bytes(marker.read_bytes())
+    with pytest.raises(ArchiveError, match="overlap"):
+        archive_log(log, archive_in(tmp_path), SMALL)
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path, log):
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "thesis.txt").write_text("important")
+    with pytest.raises(ArchiveError, match=r"thesis\.txt"):
+        archive_log(log, archive_in(tmp_path), SMALL)
+    assert [one.name for one in (tmp_path / "archive").iterdir()] == ["thesis.txt"]
+
+
+def test_an_archive_of_a_newer_format_is_refused(tmp_path, log):
+    archive_log(log, archive_in(tmp_path), SMALL)
+    (tmp_path / "archive" / "_archive.json").write_text(json.dumps({"format": 2}))
+    with pytest.raises(NewerFormatError, match="format 2"):
+        archive_in(tmp_path)
+
+
+def test_an_archive_of_another_log_is_refused(tmp_path, log):
+    archive_log(log, archive_in(tmp_path), SMALL)
+    other = made(tmp_path / "other")
+    with pytest.raises(ArchiveError, match="another log"):
+        archive_log(other, archive_in(tmp_path), SMALL)
+    other.close()
+
+
+def test_a_place_without_an_archive_is_told(tmp_path, log):
+    with pytest.raises(LogUnavailableError, match="there is no archive"):
+        ArchivedLog(archive_in(tmp_path), log)
+    with pytest.raises(UnknownTopicError, match="nothing"):
+        archive_log(log, archive_in(tmp_path), ArchiveOptions(topics=["nothing"]))
+
+
+def test_two_at_once_are_one_too_many(tmp_path, log):
+    def again(_: Any) -> None:
+        with pytest.raises(ArchiveError, match="another process"):
+            archive_log(log, archive_in(tmp_path), SMALL)
+        raise Struck
+
+    with pytest.raises(Struck):
+        archive_log(log, archive_in(tmp_path), SMALL, tell=again)
+
+
+def test_a_full_disk_is_told_and_gone_on_after(tmp_path, log, monkeypatch):
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", full)
+        with pytest.raises(SnapshotUnavailableError, match="no space left"):
+            archive_log(log, archive_in(tmp_path), SMALL)
+    archive_log(log, archive_in(tmp_path), SMALL)
+    assert history(ArchivedLog(archive_in(tmp_path))) == lived.history(log)
