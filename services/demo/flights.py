@@ -1,7 +1,10 @@
 """A year of flights: loaded into a log, run through both services as real processes, one of them killed, replayed, drawn.
 
-Three proofs, each of which makes the exit code 1 if it fails:
+The last days are kept back: by then Spark has rebuilt both states from the log, and the services go on from those.
 
+Four proofs, each of which makes the exit code 1 if it fails:
+
+    rebuild       the states that Spark makes of the log equal the live ones in every byte, before and after
     replay        state and outputs made again along the tape equal those of the live run in every byte
     accounts      every departure and cancellation of the history is in what the services said, once
     the tape      what the replays did is as much as the live run did
@@ -24,10 +27,11 @@ from services.demo.accounts import Accounts, results_of
 from services.demo.console import Console
 from services.demo.live import LiveRun
 from services.demo.process import Folders, Service, ServiceFailed
+from services.demo.rebuilds import compare, rebuild
 from services.demo.replays import Replayed, replay_all
 from services.demo.summary import row, summary
 from services.flights import aircraft, airport
-from services.flights.history import facts
+from services.flights.history import Fact, facts
 from services.flights.load import load
 from services.flights.picture import draw
 from tailrace.core.engine.tape import Totals, decode_cut
@@ -41,6 +45,8 @@ ABOUT = """The flights from New York in 2013, through two services. Each is a pr
    departures, arrivals, airframes  ──►  aircraft  ──►  movements  ──►  airport  ◄──  weather, cancellations
    keyed by tail number                                                               keyed by airport"""
 
+KEPT_BACK = 40
+"""One in so many facts is kept back at first."""
 COMPARED = 3
 """A replay is to be held against the state folders, the changelog and the outputs."""
 
@@ -78,7 +84,8 @@ class Demo:
         self._settings = settings
         self._console = console
         self._folders = Folders(settings.out / "flights-2013")
-        for left in (self._folders.log, self._folders.state):
+        folders = self._folders
+        for left in (folders.log, folders.state, folders.snapshots, folders.rebuilt):
             shutil.rmtree(left, ignore_errors=True)
         for left in self._folders.base.glob("*.log"):
             left.unlink()
@@ -88,7 +95,8 @@ class Demo:
         """Everything; returns what has failed."""
         log = EmbeddedLog(self._folders.log)
         try:
-            accounts = self._load(log)
+            first, rest = self._history()
+            self._load(log, first)
             services = [
                 Service(
                     app,
@@ -100,24 +108,32 @@ class Demo:
                 for app in (aircraft.app, airport.app)
             ]
             self._live(services)
+            failures = self._rebuild(services)
+            self._go_on(log, services, rest)
             totals = [totals_of(log, one) for one in services]
-            failures = self._replay(services, totals)
-            return failures + self._close(log, accounts, totals)
+            failures += self._replay(services, totals)
+            return failures + self._close(log, Accounts.of([*first, *rest]), totals)
         finally:
             log.close()
 
-    def _load(self, log: EmbeddedLog) -> Accounts:
+    def _history(self) -> tuple[list[Fact], list[Fact]]:
+        """What became known, in two parts: the second comes when the first has been lived through and rebuilt."""
         console, settings = self._console, self._settings
         console.title("The history, into the log")
+        begun_s = time.monotonic()
+        history = facts(settings.since, settings.until)
+        days = f"{day_of(settings.since)} to {day_of(settings.until - timedelta(days=1))} 2013"
+        took_s = time.monotonic() - begun_s
+        console.say(f"   {len(history):,} facts of {days}, read and put in order in {took_s:.1f} s")
+        later = max(1, len(history) // KEPT_BACK)
+        return history[:-later], history[-later:]
+
+    def _load(self, log: EmbeddedLog, history: Sequence[Fact]) -> None:
+        console = self._console
         begun_s = time.monotonic()
         # Nothing of it is garbage before it is all loaded.
         gc.disable()
         try:
-            history = facts(settings.since, settings.until)
-            days = f"{day_of(settings.since)} to {day_of(settings.until - timedelta(days=1))} 2013"
-            took_s = time.monotonic() - begun_s
-            console.say(f"   {len(history):,} facts of {days}, read and put in order in {took_s:.1f} s")
-            begun_s = time.monotonic()
 
             def tell(loaded: int) -> None:
                 rate = loaded / (time.monotonic() - begun_s)
@@ -128,7 +144,6 @@ class Demo:
             console.say(
                 f"   {loaded:,} records appended, in the order in which they became known: {rate:,.0f} records/s"
             )
-            return Accounts.of(history)
         finally:
             gc.enable()
 
@@ -144,6 +159,42 @@ class Demo:
         console.say(
             f"   {found.records:,} records, exactly once, in {found.seconds:.0f} s: {rate:,.0f} records/s"
         )
+
+    def _rebuild(self, services: Sequence[Service]) -> list[str]:
+        console, folders = self._console, self._folders
+        console.title("Spark: both states again from the log, into snapshots, compared byte by byte")
+        failures: list[str] = []
+        for service in services:
+            made = rebuild(service, folders, console)
+            console.say(
+                f"   {made.app:9}{made.events:8,} events, {made.keys:,} keys, {made.rows:,} rows, along the {made.order}, "
+                f"in {made.seconds:.1f} s   ({made.events / max(made.seconds, 0.001):,.0f} events/s)"
+            )
+            for name, live in (("the log", folders.log), ("the state", service.state)):
+                found = compare(service, folders, console, live)
+                console.say(
+                    f"   {'':9}against {name}: {found.rows[0]:,} rows, differences {found.differences:,}"
+                )
+                if found.differences or found.notes:
+                    shown = "\n   ".join(msgspec.json.format(one).decode() for one in found.first[:3])
+                    failures.append(
+                        f"the rebuilt state of {service.name} differs from {name} in {found.differences:,} keys "
+                        f"{'; '.join(found.notes)}:\n   {shown}"
+                    )
+        return failures
+
+    def _go_on(self, log: EmbeddedLog, services: Sequence[Service], rest: Sequence[Fact]) -> None:
+        console, folders = self._console, self._folders
+        console.title("The last days: both services go on from what Spark made, on folders that are empty")
+        self._load(log, rest)
+        for service in services:
+            service.state = folders.rebuilt
+        live = LiveRun(services[0], services[1], console)
+        try:
+            found = live.go_on(folders.snapshots)
+        finally:
+            live.end()
+        console.say(f"   {found.records:,} more records, exactly once, in {found.seconds:.0f} s")
 
     def _replay(self, services: Sequence[Service], totals: Sequence[Totals]) -> list[str]:
         console = self._console

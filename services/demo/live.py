@@ -1,9 +1,13 @@
-"""Both services over the history at the same time, one following the other, and that other killed half way."""
+"""Both services over the history at the same time, one following the other, and that other killed half way.
+
+Later both go on, on states that are empty but for what a snapshot brings.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from services.demo.console import Console
@@ -26,54 +30,77 @@ class Live(NamedTuple):
 
 
 class LiveRun:
-    """``run`` is all of it; ``end`` leaves no process behind, whatever has happened."""
+    """``run``, then ``go_on``; ``end`` leaves no process behind, whatever has happened."""
 
     def __init__(self, aircraft: Service, airport: Service, console: Console) -> None:
         self._aircraft = aircraft
         self._airport = airport
         self._console = console
-        self._airport_runs = False
+        self._running: list[Service] = []
+        """Those that may not leave by themselves."""
         self._begun_s = time.monotonic()
         self._before = 0.0, 0
         self._rate = 0.0
 
     def run(self) -> Live:
-        """Run both to the end of the history.
+        """Run both until they have read all there is, and stop them.
 
         Raises:
             ServiceFailed: One of them ended otherwise than it should, or was done before it could be killed.
         """
         aircraft, airport, say = self._aircraft, self._airport, self._console.say
         self._begun_s = time.monotonic()
-        aircraft.start(until_end=True)
+        aircraft.start(until_end=False)
         airport.start(until_end=False)
-        self._airport_runs = True
+        self._running = [aircraft, airport]
         say(f"   ✓ aircraft is process {aircraft.pid}, airport, which follows it, {airport.pid}")
 
-        half = aircraft.waiting() // 2
-        self._until(lambda: aircraft.committed() > half)
+        whole = aircraft.waiting()
+        self._until(lambda: aircraft.committed() > whole // 2)
         pid, killed_s = aircraft.pid, time.monotonic()
-        if not aircraft.kill():
-            raise ServiceFailed("aircraft was done before it could be killed: take more days")
         killed_at = aircraft.committed()
-        say(f"   ✗ aircraft {pid} is killed (SIGKILL) with {killed_at:,} of {aircraft.waiting():,} committed")
-        aircraft.start(until_end=True)
+        if killed_at >= whole or not aircraft.kill():
+            raise ServiceFailed("aircraft was done before it could be killed: take more days")
+        say(f"   ✗ aircraft {pid} is killed (SIGKILL) with {killed_at:,} of {whole:,} committed")
+        aircraft.start(until_end=False)
         self._until(lambda: aircraft.committed() > killed_at)
         back_s = time.monotonic() - killed_s
         say(f"   ✓ aircraft is process {aircraft.pid}: {back_s:.1f} s later it commits again")
 
+        self._until(lambda: all(one.committed() == one.waiting() for one in (aircraft, airport)))
+        records, seconds = aircraft.committed() + airport.committed(), time.monotonic() - self._begun_s
+        for one in (aircraft, airport):
+            self._stop(one)
+        say("   ✓ both have read all there is, and leave when they are told to (SIGTERM)")
+        return Live(records, seconds, killed_at, back_s)
+
+    def go_on(self, snapshots: Path) -> Live:
+        """Run both to the end, from the snapshots of each that are there; what was committed before is not counted.
+
+        Raises:
+            ServiceFailed: One of them ended otherwise than it should.
+        """
+        aircraft, airport, say = self._aircraft, self._airport, self._console.say
+        self._begun_s, before = time.monotonic(), aircraft.committed() + airport.committed()
+        aircraft.start(until_end=True, from_snapshot=snapshots)
+        airport.start(until_end=False, from_snapshot=snapshots)
+        self._running = [airport]
+        say(
+            f"   ✓ aircraft is process {aircraft.pid}, airport {airport.pid}; both begin with what Spark made"
+        )
         self._until(aircraft.has_left)
         say("   ✓ aircraft has come to the end, and leaves")
-        airport.terminate()
-        self._airport_runs = False
-        self._until(airport.has_left)
+        self._stop(airport)
         airport.start(until_end=True)
         self._until(airport.has_left)
-        say(
-            "   ✓ airport is told that nothing more comes (SIGTERM, --until-end), comes to the end, and leaves"
-        )
-        records = aircraft.committed() + airport.committed()
-        return Live(records, time.monotonic() - self._begun_s, killed_at, back_s)
+        say("   ✓ airport is told that nothing more comes (--until-end), comes to the end, and leaves")
+        records = aircraft.committed() + airport.committed() - before
+        return Live(records, time.monotonic() - self._begun_s, 0, 0.0)
+
+    def _stop(self, service: Service) -> None:
+        service.terminate()
+        self._running.remove(service)
+        self._until(service.has_left)
 
     def end(self) -> None:
         """Leave no process behind."""
@@ -85,9 +112,10 @@ class LiveRun:
         aircraft, airport = self._aircraft, self._airport
         committed, moved_s = -1, time.monotonic()
         while not condition():
+            for one in self._running:
+                if one.has_left():
+                    raise ServiceFailed(f"{one.name} has left before it was told to")
             aircraft.has_left()
-            if self._airport_runs and airport.has_left():
-                raise ServiceFailed("airport has left before it was told to")
             now_s, now = time.monotonic(), aircraft.committed() + airport.committed()
             if now > committed:
                 committed, moved_s = now, now_s

@@ -34,6 +34,16 @@ class Folders:
         """The state of both services."""
         return self.base / "state"
 
+    @property
+    def snapshots(self) -> Path:
+        """What is rebuilt."""
+        return self.base / "snapshots"
+
+    @property
+    def rebuilt(self) -> Path:
+        """The state of both services after they were started from what was rebuilt."""
+        return self.base / "state-rebuilt"
+
 
 class Service:
     """One service; at most one process at a time. ``reference`` names its app: ``package.module:app``."""
@@ -46,6 +56,7 @@ class Service:
         self.plan = app.plan()
         self.words = folders.base / f"{app.name}.log"
         """Where its processes log to."""
+        self.state = folders.state
         self._folders = folders
         self._log = log
         self._interval = interval
@@ -58,11 +69,12 @@ class Service:
 
     # --- its process
 
-    def start(self, *, until_end: bool) -> None:
+    def start(self, *, until_end: bool, from_snapshot: Path | None = None) -> None:
         """Start a process. With ``until_end`` it leaves when it has read everything there is."""
         command = [sys.executable, "-m", "tailrace", "run", self.reference]
-        command += ["--log", str(self._folders.log), "--state", str(self._folders.state)]
+        command += ["--log", str(self._folders.log), "--state", str(self.state)]
         command += ["--commit-interval", self._interval, "--log-format", "json"]
+        command += [] if from_snapshot is None else ["--from-snapshot", str(from_snapshot)]
         command += ["--until-end"] if until_end else []
         with self.words.open("ab") as words:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=words, stderr=words)

@@ -50,7 +50,7 @@ def replay_all(services: Sequence[Service], folders: Folders, console: Console) 
 
 def _start(service: Service, folders: Folders, closing: ExitStack) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tailrace", "replay", service.reference, "--compare", "--json"]
-    command += ["--log", str(folders.log), "--state", str(folders.state)]
+    command += ["--log", str(folders.log), "--state", str(service.state)]
     said = closing.enter_context((folders.base / f"{service.name}.replay.json").open("wb"))
     words = closing.enter_context(service.words.open("ab"))
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=words)

@@ -13,6 +13,7 @@ from services.demo.accounts import Accounts, read
 from services.demo.console import Console
 from services.demo.live import LiveRun
 from services.demo.process import Folders, Service, ServiceFailed
+from services.demo.rebuilds import compare, rebuild
 from services.demo.replays import replay_all
 from services.demo.summary import summary
 from services.flights import aircraft, airport
@@ -45,6 +46,9 @@ def shown(out):
 def test_both_services_run_one_is_killed_all_is_replayed_and_nothing_differs(shown, out):
     assert "is killed (SIGKILL)" in shown
     assert shown.count("rows of state: differences 0 ") == 2
+    assert shown.count("along the tape, in") == 2
+    assert sum("against the" in line and line.endswith("differences 0") for line in shown.splitlines()) == 4
+    assert "both begin with what Spark made" in shown
     assert "was handed on, counted and joined once" in shown
     assert "All is well." in shown
     ET.parse(out / "flights.svg")
@@ -124,6 +128,18 @@ def test_a_service_that_is_done_before_it_can_be_killed_fails_the_run(tmp_path, 
     monkeypatch.setattr(Service, "waiting", lambda _: 10)
     with log_of(tmp_path) as services, pytest.raises(ServiceFailed, match="before it could be killed"):
         LiveRun(services[0], services[1], Console()).run()
+
+
+def test_a_state_that_differs_from_the_rebuilt_one_fails_the_demo(shown, out):
+    with log_of(out) as services:
+        service = services[0]
+        service.state = service._folders.rebuilt  # it has gone on since
+        found = compare(service, service._folders, Console(), service.state)
+        assert found.differences > 0
+        assert found.notes
+        service.reference = HASTY
+        with pytest.raises(ServiceFailed, match="tailrace rebuild of aircraft has ended with"):
+            rebuild(service, service._folders, Console(), engine="local")
 
 
 class Ended:
