@@ -94,7 +94,7 @@ class _Rebuild:
         base = None
         if request.base is not None:
             base = Snapshots(request.base, plan.app).open(request.base_id).manifest.id
-        with opened_past(request, plan) as past:
+        with opened_past(request, plan, taped=request.order == "tape") as past:
             settled = settle(request, past)
             check_topics(request, past)
         draft = Snapshots(request.to, plan.app).begin()
@@ -109,7 +109,8 @@ class _Rebuild:
             snapshot=draft.id,
             folder=draft.folder_uri,
             created_ms=draft.created_ms,
-            order="tape",
+            order=settled.order,
+            together=settled.together,
             lenient=request.on_error == "dead-letter" or request.go_on_after_deleted,
             targets=settled.targets,
             base=base,
@@ -125,6 +126,12 @@ class _Rebuild:
     def _results(self, job: Job, report: RebuildReport) -> list[UnitResult]:
         """The last result of each partition."""
         request = job.request
+        if job.order == "canonical":
+            if request.split > 1:
+                report.note("it was not split: in canonical order each partition is taken in one piece")
+            numbers = [(0, 0)] if job.together else None
+            found = self._units(job, "canonical", report, numbers)
+            return [one for result in found for one in (result, *result.others)]
         if request.split == 1 or not self._may_be_split(job, report):
             return self._units(job, "task", report)
         self._units(job, "first", report)

@@ -117,6 +117,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """URI of its folder."""
     created_ms: int
     order: Literal["tape", "canonical"]
+    together: bool = False
+    """In canonical order: all partitions as one, as messages between actors are nowhere recorded."""
     lenient: bool
     """Whether totals may differ from those of the tape: other code, dead letters wanted, history missing."""
     targets: tuple[Target, ...]
@@ -220,6 +222,8 @@ class UnitResult(msgspec.Struct, kw_only=True):
     """Records and timers that failed here, and had not failed when they ran first."""
     dead_letters: tuple[str, ...] = ()
     """The first of them."""
+    others: tuple[UnitResult, ...] = ()
+    """Those of the other partitions, where one unit did them all."""
     failure: Failure | None = None
 
 

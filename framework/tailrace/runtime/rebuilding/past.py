@@ -53,8 +53,11 @@ class Past(Protocol):
 class LogPast(History):
     """The history that is in a log of this machine."""
 
-    def __init__(self, plan: Plan, log: EmbeddedLog) -> None:
-        super().__init__(plan, log)
+    def __init__(self, plan: Plan, log: EmbeddedLog, *, taped: bool) -> None:
+        if taped:
+            super().__init__(plan, log)
+        else:  # the app need never have run
+            self.plan, self.log = plan, log
         self._embedded = log
 
     def ends(self, topics: Iterable[str]) -> Ends:
@@ -67,8 +70,8 @@ class LogPast(History):
 
 
 @contextmanager
-def opened_past(request: Request, plan: Plan) -> Generator[Past]:
-    """The history that a request names, for the length of a unit.
+def opened_past(request: Request, plan: Plan, *, taped: bool) -> Generator[Past]:
+    """The history that a request names, for the length of a unit; ``taped`` if it has to have a tape.
 
     Raises:
         LogFolderError: There is no log, or it is damaged.
@@ -77,6 +80,6 @@ def opened_past(request: Request, plan: Plan) -> Generator[Past]:
     """
     log = EmbeddedLog(Path(request.log), create=False)
     try:
-        yield LogPast(plan, log)
+        yield LogPast(plan, log, taped=taped)
     finally:
         log.close()

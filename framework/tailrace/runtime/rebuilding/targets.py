@@ -7,20 +7,32 @@ another: what a task had sent by then is in the inboxes up to the same commit.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError, UsageError
+from tailrace.core.errors import (
+    InputsChangedError,
+    OffsetGoneError,
+    SnapshotMismatchError,
+    UnknownTopicError,
+    UsageError,
+)
 from tailrace.runtime.named_keys import named_keys
 from tailrace.runtime.rebuilding.job import Request, Target
 from tailrace.runtime.rebuilding.past import Past
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """The targets, the ends of all topics as of the same commit, and which commit that was."""
+    """The order, the targets, the ends of all topics as of the same commit, and which commit that was.
 
+    In canonical order tasks end at the ends of their inputs; their targets only tell of the service's own life.
+    """
+
+    order: Literal["tape", "canonical"]
+    together: bool
     targets: tuple[Target, ...]
     ends: dict[str, list[int]]
     position: int
@@ -36,12 +48,18 @@ def settle(request: Request, past: Past) -> Settled:
         OffsetGoneError: The log has deleted what is to be read.
     """
     plan = past.plan
+    order, why = _order(request, past)
     with past.uncleaned():
         position, ends = past.ends(_topics(past))
         targets: list[Target] = []
         for number in range(plan.partitions):
+            if plan.changelog_topic not in ends:
+                targets.append(Target(number, None, None))
+                continue
             found = past.committed(number, end=ends[plan.changelog_topic][number])
             targets.append(Target(number, found.cut, found.position))
+    if order == "canonical":
+        return _untaped(request, past, Settled(order, False, tuple(targets), ends, position, why))
     if all(one.cut is None for one in targets):
         raise SnapshotMismatchError(
             f"the app {plan.app!r} has never committed: there is no history to rebuild from",
@@ -51,7 +69,58 @@ def settle(request: Request, past: Past) -> Settled:
     _check_offsets(request, past)
     _check_times(request, past, targets)
     notes = tuple(_deleted(request, past, targets))
-    return Settled(tuple(targets), ends, position, notes)
+    return Settled(order, False, tuple(targets), ends, position, why + notes)
+
+
+def _order(request: Request, past: Past) -> tuple[Literal["tape", "canonical"], tuple[str, ...]]:
+    """The order that is taken, and what is to be said of it."""
+    if request.order != "auto":
+        return request.order, ()
+    plan, log = past.plan, past.log
+    if plan.tape_topic not in log.topics():
+        return "canonical", ("the app has never run on this log: in canonical order, as there is no tape",)
+    if request.base is None and any(log.start_offset(plan.tape_topic, n) for n in range(plan.partitions)):
+        return "canonical", ("the beginning of the tape is deleted: in canonical order",)
+    return "tape", ()
+
+
+def _untaped(request: Request, past: Past, settled: Settled) -> Settled:
+    """What there is to be looked at where no tape is taken."""
+    plan, log = past.plan, past.log
+    _check_keys(request, plan)
+    _check_offsets(request, past)
+    notes: list[str] = []
+    for one in plan.inputs:
+        if one.name not in settled.ends and not one.is_inbox:
+            raise UnknownTopicError(
+                "the log has no such topic, and the app reads it",
+                topic=one.name,
+                mend="Look at the path of the log.",
+            )
+        if (found := len(settled.ends.get(one.name, ()))) not in (0, plan.partitions):
+            raise InputsChangedError(
+                f"{one.name!r} has {found} partitions, the app {plan.app!r} has {plan.partitions}",
+                mend="Give the app the input's number.",
+            )
+        for number in range(plan.partitions) if one.name in settled.ends and request.base is None else ():
+            start = log.start_offset(one.name, number)
+            if start and not request.go_on_after_deleted:
+                raise _gone(one.name, number, 0, start)
+            if start:
+                notes.append(
+                    f"offsets 0 to {start - 1} of {one.name} partition {number} are deleted, and left out"
+                )
+    recorded = any(settled.ends.get(plan.inbox_topic, [])) if plan.inbox_topic is not None else True
+    if not recorded:
+        notes.append(
+            "messages are nowhere recorded: all partitions as one, each message right after its sender's step"
+        )
+        if request.until_ms is not None or request.until_clock_ms is not None or request.keys:
+            raise UsageError(
+                "messages are nowhere recorded: all partitions have to be taken as one",
+                mend="Then only offsets can be a limit, and no key can be left out.",
+            )
+    return msgspec.structs.replace(settled, together=not recorded, notes=(*settled.notes, *notes))
 
 
 def _topics(past: Past) -> list[str]:
@@ -137,15 +206,19 @@ def _deleted(request: Request, past: Past, targets: list[Target]) -> Iterator[st
             if start <= began:
                 continue
             if not request.go_on_after_deleted:
-                raise OffsetGoneError(
-                    f"the log has deleted offsets {began} to {start - 1}, which the rebuild begins with",
-                    topic=name,
-                    partition=number,
-                    offset=began,
-                    mend="Start from a snapshot (--from-snapshot), read an archive (--archive), or say that it is to go "
-                    "on without them (--after-deleted): state and outputs then differ from the service's.",
-                )
+                raise _gone(name, number, began, start)
             yield f"offsets {began} to {start - 1} of {name} partition {number} are deleted, and left out"
+
+
+def _gone(name: str, number: int, began: int, start: int) -> OffsetGoneError:
+    return OffsetGoneError(
+        f"the log has deleted offsets {began} to {start - 1}, which the rebuild begins with",
+        topic=name,
+        partition=number,
+        offset=began,
+        mend="Start from a snapshot (--from-snapshot), read an archive (--archive), or say that it is to go "
+        "on without them (--after-deleted): state and outputs then differ from the service's.",
+    )
 
 
 def began_at(past: Past, target: Target) -> dict[str, int]:

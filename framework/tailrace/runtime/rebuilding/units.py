@@ -13,6 +13,7 @@ from tailrace.runtime.rebuilding.job import Failure, Job, Unit, UnitKind, UnitRe
 from tailrace.runtime.rebuilding.past import Past, opened_past
 from tailrace.runtime.rebuilding.splitting import run_first, run_merge, run_shard
 from tailrace.runtime.rebuilding.tasks import TaskRun
+from tailrace.runtime.rebuilding.untaped import run_canonical
 from tailrace.runtime.rebuilding.work import WorkFolder
 from tailrace.runtime.replaying import seldom_collected
 
@@ -31,7 +32,7 @@ def run_unit(unit: Unit) -> UnitResult:
     try:
         plan = find_app(unit.job.request.app).plan()
         _check(plan, unit.job)
-        with opened_past(unit.job.request, plan) as past, seldom_collected():
+        with opened_past(unit.job.request, plan, taped=unit.job.order == "tape") as past, seldom_collected():
             result = _RUNS[unit.kind](unit, past, work, attempt)
     except TailraceError as error:
         return UnitResult(
@@ -60,4 +61,5 @@ _RUNS: dict[UnitKind, Callable[[Unit, Past, WorkFolder, str], UnitResult]] = {
     "first": run_first,
     "shard": run_shard,
     "merge": run_merge,
+    "canonical": run_canonical,
 }

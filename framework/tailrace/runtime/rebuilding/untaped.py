@@ -1,0 +1,243 @@
+"""The unit that takes history without a tape, in canonical order: see ``core.engine.canonical`` for what that is.
+
+One unit for each partition; or, where messages between actors are nowhere recorded, one for all partitions together. A
+commit falls after so much work as it takes, never by the clock, so that every run of it comes to the same cut. It is
+done in one piece: where it is killed it begins anew.
+
+Watermarks that other services published are looked for at every thousandth offset. A task without a past has its lineage, the
+seed of its randomness, from its name: every rebuild draws the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from tailrace.core import rows
+from tailrace.core.engine import canonical as order
+from tailrace.core.engine import tape
+from tailrace.core.engine.settings import TaskSettings
+from tailrace.core.engine.task import Task
+from tailrace.core.records import InputRecord
+from tailrace.core.storage import Store
+from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.named_keys import named_keys
+from tailrace.runtime.rebuilding.failing import Failed, RebuildWatch
+from tailrace.runtime.rebuilding.job import Unit, UnitResult
+from tailrace.runtime.rebuilding.origins import Origin, load
+from tailrace.runtime.rebuilding.outputs import OutputFrames, frames, outputs_folder, write_outputs
+from tailrace.runtime.rebuilding.past import Past
+from tailrace.runtime.rebuilding.tasks import Counted, RowStore
+from tailrace.runtime.rebuilding.work import WorkFolder
+from tailrace.runtime.upstream import Upstream
+from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
+from tailrace.state.snapshots import Snapshots, write_task
+
+_COMMIT_EVERY = 100_000
+"""Records, firings and outputs: a part of what decides the cut, as it counts commits. Never change it."""
+_LOOK_EVERY = 1_000
+"""Offsets between two looks for published watermarks."""
+
+
+def run_canonical(unit: Unit, past: Past, work: WorkFolder, attempt: str) -> UnitResult:
+    """Take one partition, or all of them together, through their past."""
+    folder = work.tasks / f"canonical-{unit.partition}-{attempt}"
+    with ExitStack() as closing:
+        closing.callback(shutil.rmtree, folder, ignore_errors=True)
+        run = _Run(unit, past, work, attempt, folder, closing)
+        run.go()
+        return run.results()
+
+
+class _Run:
+    def __init__(
+        self, unit: Unit, past: Past, work: WorkFolder, attempt: str, folder: Path, closing: ExitStack
+    ) -> None:
+        self._unit, self._job, self._past, self._plan = unit, unit.job, past, past.plan
+        self._work, self._attempt, self._folder = work, attempt, folder
+        self._together = unit.job.together
+        self._numbers = range(self._plan.partitions) if self._together else (unit.partition,)
+        self._failed = Failed()
+        self._read_s = 0.0
+        self._begun_s = time.perf_counter()
+        self._memory = StateMemory()
+        self._stores = [self._store(number, closing) for number in self._numbers]
+        self._tasks = [self._task(at, number) for at, number in enumerate(self._numbers)]
+        self._frames: list[OutputFrames] = []
+        if self._job.request.outputs != "none":
+            for number in self._numbers:
+                one = OutputFrames(folder / f"outputs-{number}")
+                closing.callback(one.close)
+                self._frames.append(one)
+        self._taken = self._records()
+
+    def _store(self, number: int, closing: ExitStack) -> RowStore:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if self._job.request.store == "memory":
+            return MemoryStore()
+        store = RocksStore(self._folder / str(number), StateIdentity(self._plan.app, number), self._memory)
+        closing.callback(store.close)
+        return store
+
+    def _task(self, at: int, number: int) -> Task:
+        job, plan = self._job, self._plan
+        request, target = job.request, job.targets[number].cut
+        cut = None
+        if job.base is not None and request.base is not None:
+            entry = Snapshots(request.base, job.app).open(job.base).manifest.task(number)
+            if entry.cut:
+                cut = entry.cut
+                load(Origin(request.base, job.app, job.base, cut), number, self._stores[at])
+        lineage = tape.decode_cut(target).lineage if target is not None else lineage_of(plan.app, number)
+        keys = named_keys(plan, request.keys).keys if request.keys else None
+        watch = None
+        if keys is not None or request.on_error == "dead-letter":
+            watch = RebuildWatch(None, keys, request.on_error, self._failed)
+        settings = TaskSettings(
+            cache_bytes=request.variant.cache_bytes,
+            timers_in_memory=request.variant.timers_in_memory,
+            timezones=timezones_version(),
+            reload=request.variant.reload,
+        )
+        # Where deleted records are gone without, positions step over them by themselves.
+        starts = {
+            one.name: self._past.log.start_offset(one.name, number)
+            for one in plan.inputs
+            if one.name in job.ends
+        }
+        return Task(
+            plan,
+            number,
+            self._stores[at],
+            cut,
+            lineage=lineage,
+            positions=starts,
+            settings=settings,
+            watch=watch,
+        )
+
+    # --- on the way
+
+    def go(self) -> None:
+        """Take everything."""
+        job = self._job
+        pasts = [self._one_past(number) for number in self._numbers]
+        of = sum(
+            end - task.positions[name]
+            for task, past in zip(self._tasks, pasts, strict=True)
+            for name, end in past.ends.items()
+        )
+        limit = job.request.limit(self._unit.partition)
+        run = order.Canonical(self._tasks, pasts, deliver=_delivered if self._together else None, limit=limit)
+        moved = [_moved(task) for task in self._tasks]
+        for task in run.go():
+            at = self._tasks.index(task)
+            if _moved(task) - moved[at] >= _COMMIT_EVERY:
+                self._commit(run, at)
+                moved[at] = _moved(task)
+                self._work.tell(self._unit.name, self._records() - self._taken, of)
+        for at in range(len(self._tasks)):
+            self._commit(run, at)
+        self._work.tell(self._unit.name, of, of, now=True)
+
+    def _commit(self, run: order.Canonical, at: int) -> None:
+        task = self._tasks[at]
+        outputs = run.outputs(at)
+        if self._frames:
+            self._frames[at].append(task.totals.outputs - len(outputs), outputs)
+        batch = task.commit_batch()
+        store: Store = self._stores[at]
+        store.write(batch.rows | batch.index_rows, batch.cut)
+        task.committed()
+
+    def _one_past(self, number: int) -> order.Past:
+        job = self._job
+        ends = {one.name: job.ends[one.name][number] for one in self._plan.inputs if one.name in job.ends}
+        if self._together and self._plan.inbox_topic is not None:
+            ends.pop(self._plan.inbox_topic, None)
+        read = self._past.source(number)
+
+        def timed(name: str, start: int, stop: int) -> Sequence[InputRecord]:
+            begun_s = time.perf_counter()
+            found = read(name, start, stop)
+            self._read_s += time.perf_counter() - begun_s
+            return found
+
+        return order.Past(timed, ends, dict(self._published(number, ends)))
+
+    def _published(self, number: int, ends: dict[str, int]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+        """The watermarks that other services have published for inputs, by position."""
+        log = self._past.log
+        reader = log.reader({})
+        try:
+            upstream = Upstream(self._plan, number, log, reader)
+            for index, name in upstream.inputs.items():
+                found: list[tuple[int, int]] = []
+                at = log.start_offset(name, number)
+                reader.seek(name, number, at)
+                while at < ends[name]:
+                    stop = min((at // _LOOK_EVERY + 1) * _LOOK_EVERY, ends[name])
+                    while at < stop:
+                        after = reader.fetch(name, number, stop - at).next_offset
+                        if after == at:
+                            break
+                        at = after
+                    if at < stop:
+                        break
+                    mark = upstream.news(index)
+                    if mark is not None:
+                        found.append((at, mark))
+                yield name, found
+        finally:
+            reader.close()
+
+    def _records(self) -> int:
+        return sum(task.totals.records for task in self._tasks)
+
+    # --- at the end
+
+    def results(self) -> UnitResult:
+        """Write what there is into the snapshot; the result of the last partition carries those of the others."""
+        written_s = time.perf_counter()
+        found = [self._result(at, number) for at, number in enumerate(self._numbers)]
+        whole = found[0]
+        whole.taken = self._records() - self._taken
+        whole.failed_here, whole.dead_letters = self._failed.count, tuple(self._failed.shown)
+        whole.phases.read = self._read_s
+        whole.phases.handle = written_s - self._begun_s - self._read_s
+        whole.phases.write = time.perf_counter() - written_s
+        whole.others = tuple(found[1:])
+        return whole
+
+    def _result(self, at: int, number: int) -> UnitResult:
+        job, store, task = self._job, self._stores[at], self._tasks[at]
+        result = UnitResult(unit=self._unit.name, attempt=self._attempt, partition=number)
+        result.cut = store.cut
+        result.totals = task.totals
+        result.schema = store.get(rows.SCHEMA_ROW) or b""
+        counted = Counted(store.rows())
+        result.files = write_task(job.folder, number, self._attempt, iter(counted))
+        result.rows, result.keys = counted.rows, counted.keys
+        if self._frames:
+            self._frames[at].close()
+            made = frames(self._folder / f"outputs-{number}")
+            result.outputs = (write_outputs(outputs_folder(job), number, self._attempt, made),)
+        return result
+
+
+def lineage_of(app: str, partition: int) -> bytes:
+    """The seed of a task that has no past."""
+    return hashlib.sha256(f"tailrace:{app}/{partition}".encode()).digest()[:16]
+
+
+def _delivered(_partition: int, _message: InputRecord) -> None:
+    """A message is nowhere kept: it has been delivered."""
+
+
+def _moved(task: Task) -> int:
+    totals = task.totals
+    return totals.records + totals.fired + totals.outputs

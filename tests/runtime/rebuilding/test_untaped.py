@@ -1,0 +1,100 @@
+"""History without a tape is taken in canonical order: the same bytes every time, and, where order leaves no choice, the live ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.core import rows
+from tailrace.core.engine import tape
+from tailrace.core.errors import InputsChangedError, UnknownTopicError, UsageError
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.rebuilding.driver import rebuild
+from tailrace.runtime.rebuilding.engines import LocalEngine
+from tailrace.runtime.rebuilding.untaped import lineage_of
+from tailrace.runtime.scanning import scan
+from tailrace.state.snapshots.arrow import parquet
+from tests.runtime.rebuilding import lived, shops
+from tests.runtime.rebuilding.lived import TALLY, done, rebuilt, request
+from tests.runtime.tallies import ticks
+
+SHOPS = "tests.runtime.rebuilding.shops:app"
+
+
+def outputs(folder: Path, snapshot: Any) -> list[tuple[Any, ...]]:
+    """The totals among the outputs that a rebuild has written, by partition, in order."""
+    place = folder / "out" / "shops" / snapshot.manifest.id
+    found: list[tuple[Any, ...]] = []
+    for file in sorted(place.glob("*.parquet")):
+        for row in parquet.read_table(file).to_pylist():
+            if row["topic"] == "totals":
+                headers = tuple((one["key"], one["value"]) for one in row["headers"])
+                found.append((row["key"], row["value"], headers))
+    return found
+
+
+def test_what_has_never_run_comes_to_what_it_would_have_emitted(tmp_path: Path) -> None:
+    sold, never = tmp_path / "sold", tmp_path / "never"
+    for folder in (sold, never):
+        lived.append(folder, shops.sales(300), {"sales": 2})
+    lived.live_on(sold, SHOPS)
+    report, snapshot = done(never, SHOPS, outputs=f"parquet:{never / 'out'}")
+    assert report.order == snapshot.manifest.source == "canonical"
+    assert any("has never run on this log" in one for one in snapshot.manifest.notes)
+    log = EmbeddedLog(sold / "log", create=False)
+    live = [
+        (one.key, one.value, one.headers)
+        for number in range(log.partitions("totals"))
+        for one in scan(log, "totals", number)
+    ]
+    log.close()
+    assert sorted(outputs(never, snapshot)) == sorted(live)
+    assert report.events == 300
+    assert [tape.decode_cut(one.cut).lineage for one in snapshot.manifest.tasks] == [
+        lineage_of("shops", number) for number in range(2)
+    ]
+
+
+@pytest.mark.parametrize("ran", [False, True])
+def test_it_comes_to_the_same_bytes_however_it_is_run(tmp_path: Path, ran: bool) -> None:
+    """Messages are recorded where it ran, and delivered by the rebuild itself where it did not."""
+    lived.append(tmp_path, ticks(20, 5), {"ticks": 4})
+    if ran:
+        lived.live_on(tmp_path, TALLY)
+    first, one = done(tmp_path, order="canonical")
+    second, other = done(tmp_path, order="canonical", store="memory", processes=2)
+    assert rebuilt(one) == rebuilt(other)
+    assert first.events == second.events == 200
+    assert first.taken == 200
+    keys = [rows.read_state_row(row) for state in rebuilt(one) for row, _ in state.rows]
+    assert len({key.key for key in keys if key.actor == "Auditor"}) == 5
+    assert any("messages are nowhere recorded" in one for one in first.notes) is not ran
+    assert [task.changelog_position for task in one.manifest.tasks] == [None] * 4
+
+
+def test_it_can_go_on_from_a_snapshot_and_end_at_an_offset(tmp_path: Path) -> None:
+    lived.append(tmp_path, shops.sales(200), {"sales": 2})
+    _, whole = done(tmp_path, SHOPS)
+    until = {"sales": {0: 50, 1: 50}}
+    _, base = done(tmp_path, SHOPS, until_offsets=until)
+    cuts = [tape.decode_cut(one.cut) for one in base.manifest.tasks]
+    assert [cut.positions["sales"] for cut in cuts] == [50, 50]
+    _, both = done(tmp_path, SHOPS, base=str(tmp_path / "snapshots"), base_id=base.manifest.id)
+    assert [one.rows for one in rebuilt(both)] == [one.rows for one in rebuilt(whole)]
+
+
+def test_inputs_that_are_not_there_or_of_another_number_are_told(tmp_path: Path) -> None:
+    lived.append(tmp_path, [], {"other": 2})
+    with pytest.raises(UnknownTopicError, match="no such topic"):
+        rebuild(request(tmp_path, SHOPS), LocalEngine(1))
+    lived.append(tmp_path, shops.sales(3), {"sales": 3})
+    with pytest.raises(InputsChangedError, match="'sales' has 3 partitions"):
+        rebuild(request(tmp_path, SHOPS), LocalEngine(1))
+
+
+def test_a_limit_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+    lived.append(tmp_path, ticks(20, 1), {"ticks": 4})
+    with pytest.raises(UsageError, match="all partitions have to be taken as one"):
+        rebuild(request(tmp_path, until_ms=10), LocalEngine(1))
