@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable
 from typing import Any
 
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
@@ -97,14 +98,21 @@ def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | 
     )
 
 
-def is_of_timer(headers: Headers, actor: str, key: Any, name: str | None, time_ms: int) -> bool:
-    """Whether these headers of a dead letter are of the firing of this timer."""
+TimerName = tuple[bytes | None, bytes | None, bytes | None]
+"""What a dead letter says of a timer: actor, key, and name with time."""
+
+
+def timer_of(headers: Iterable[tuple[str, bytes]]) -> TimerName:
+    """Which timer a dead letter is of."""
     said = dict(headers)
-    named = {"actor": actor, "key": key, "timer": f"{name or 'unnamed'} at {time_ms} ms"}
-    return all(
-        said.get(f"tailrace-{part}") == str(value).encode(errors="backslashreplace")
-        for part, value in named.items()
-    )
+    return said.get("tailrace-actor"), said.get("tailrace-key"), said.get("tailrace-timer")
+
+
+def timer_named(actor: str, key: Any, name: str | None, time_ms: int) -> TimerName:
+    """What a dead letter of this timer would say."""
+    said = (actor, str(key), f"{name or 'unnamed'} at {time_ms} ms")
+    actor_said, key_said, timer_said = (part.encode(errors="backslashreplace") for part in said)
+    return actor_said, key_said, timer_said
 
 
 def _traced(cause: Exception) -> list[str]:

@@ -16,10 +16,10 @@ Three things look like exceptions:
 
     a failed unit            a punctuated or generated watermark is not asked about a record whose handlers failed; the tape
                              names these records (and the timers, by what their dead letters say of them)
-    a handler changes its    which a punctuating function sees afterwards: then the watermarks do not come out as the tape
-    event                    has them, and that is an error, here as in any replay
+    a handler changes its    which a punctuating function sees afterwards: a shard looks whether it then says the same, and
+    event                    the task cannot be split if not (UnsplittableError)
     the end of all input     the watermark rises to the latest timer of any key: the tape says where to, as long as nothing
-                             else can have moved it before the commit; else the task cannot be split (UnsplittableError)
+                             else can have moved it before the commit; if something can, the task cannot be split
 
 Records are dealt out to shards by a hash of their key's bytes. Whatever has no key of its own (refused, keyless, of a key
 that has no bytes) goes to shard 0.
@@ -49,7 +49,7 @@ from tailrace.core.engine.replay import Limit, Replay, Source
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.watermarks import NOTHING
-from tailrace.core.errors import BadRecordError, UnsplittableError
+from tailrace.core.errors import BadRecordError, ReplayDivergedError, UnsplittableError
 from tailrace.core.records import Head, InputRecord, Refused
 
 CHUNK_STEPS: Final = 20_000
@@ -319,7 +319,14 @@ class FirstPass:
         """
         task, first = self.task, self.task.step
         self._check_finish(record)
-        more = self._replay.take(record)
+        try:
+            more = self._replay.take(record)
+        except ReplayDivergedError as error:
+            if any(one.generator is not None or one.punctuate is not None for one in task.plan.inputs):
+                raise UnsplittableError(
+                    f"perhaps handlers change events before these state a watermark: {error}"
+                ) from error
+            raise
         if more or self._is_last_step(record):
             self._replay.settle()
         else:

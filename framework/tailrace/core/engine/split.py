@@ -30,12 +30,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import Plan
+from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.cells import Cells
 from tailrace.core.engine.course import (
@@ -48,7 +48,7 @@ from tailrace.core.engine.course import (
     summed,
     unpack,
 )
-from tailrace.core.engine.failure import is_of_timer
+from tailrace.core.engine.failure import TimerName, timer_named, timer_of
 from tailrace.core.engine.firing import Firing
 from tailrace.core.engine.heads import BoundRoute
 from tailrace.core.engine.settings import TaskSettings
@@ -57,7 +57,7 @@ from tailrace.core.engine.task import ORIGIN_HEADER, Task
 from tailrace.core.engine.timers import Entry, TimerQueue
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watching import Watch
-from tailrace.core.engine.watermarks import Watermarks
+from tailrace.core.engine.watermarks import Watermarks, copy
 from tailrace.core.errors import ReplayDivergedError, UnsplittableError
 from tailrace.core.handling.context import Context
 from tailrace.core.records import Head, Headers, Output, RawOutput, Refused
@@ -65,6 +65,9 @@ from tailrace.core.storage import StateReader
 
 Order: TypeAlias = tuple[int, bytes]
 """The step, and the place within it."""
+
+_ASK: Final[dict[tuple[int, int], Headers]] = {(TIMER, -1): ()}
+"""Skips that are not empty, so that ``timer_skip`` is asked, which knows."""
 
 _Columns: TypeAlias = tuple[list[int], list[int], list[int]]
 """Of a series: steps, watermarks, clock readings."""
@@ -142,7 +145,7 @@ class ShardTask(Task):
         (``take_ordered``) and commit."""
         units = self._units
         assert isinstance(units, _ShardUnits)
-        units.follow_timers(list(course.timer_skips))
+        units.follow_timers(course.timer_skips)
         firing = self._firing
         self._firing = _ShardFiring(units, self._watermarks, firing.events, firing.processing)
 
@@ -206,6 +209,7 @@ class ShardTask(Task):
         _, watermarks, clocks = columns
         routes = inputs.routes(cells.tables)
         inbox, judged = plan.is_inbox, plan.watermark != "none"
+        says = _says(plan)
         for step, before, after, (offset, time_ms, key, event, record) in places:
             watermark, now = watermarks[before], clocks[before]
             if watermark >= events.due_ms or now >= processing.due_ms:
@@ -227,6 +231,7 @@ class ShardTask(Task):
             cells.begin()
             mark = len(outputs)
             totals.records += 1
+            said = None if says is None else says(event, time_ms)
             try:
                 if time_ms <= watermark and judged:
                     totals.late += 1
@@ -242,6 +247,10 @@ class ShardTask(Task):
                         f"the first pass did not know that this one is not asked ({error!r})"
                     ) from error
                 units.failed(error, mark, number, offset, record)
+            if says is not None and says(event, time_ms) != said:
+                raise UnsplittableError(
+                    f"a handler has changed the event at offset {offset} of {plan.name}, which then states another watermark"
+                )
             context.is_late = False
             watermark = watermarks[after]
             if len(outputs) > mark:
@@ -278,6 +287,26 @@ class ShardTask(Task):
                 self.pause()
 
 
+def _says(plan: InputPlan) -> Callable[[Any, int], object] | None:
+    """What the events of an input say of the watermark, as far as that can be told of one alone; None if that is sure.
+
+    The whole asks after the handlers, the first pass before them: it must be the same.
+    """
+    if plan.watermark not in ("punctuated", "generator") or plan.topic is None or plan.topic.immutable:
+        return None
+
+    def says(event: Any, time_ms: int) -> object:
+        generator = None if plan.generator is None else copy(plan.generator)
+        try:
+            if generator is not None:
+                return generator.on_event(event, time_ms), msgspec.msgpack.encode(generator)
+            return None if plan.punctuate is None else plan.punctuate(event, time_ms)
+        except Exception as error:  # noqa: BLE001  # it is a user's function
+            return repr(error)
+
+    return says
+
+
 class _ShardFiring(Firing):
     """Fires the timers of a shard, and notes where among those of all shards each belongs."""
 
@@ -306,8 +335,8 @@ class _ShardFiring(Firing):
         skips, fired = units.skips, units.totals.fired
         units.step = self.step
         try:
-            if units.timer_skips:
-                units.skips = units.skips_of_timers
+            if units.counts_timers:
+                units.skips = _ASK
             super()._fire(domain, entry)
         finally:
             units.skips = skips
@@ -344,7 +373,7 @@ class _Confined(Watch):
 class _ShardUnits(Units):
     """Units that find the timers to be skipped by what is said of them."""
 
-    __slots__ = ("counts_timers", "just_skipped", "skips_of_timers", "step", "timer_skips")
+    __slots__ = ("counts_timers", "just_skipped", "step", "timer_skips")
 
     def __init__(self, *of_units: Any) -> None:
         super().__init__(*of_units)
@@ -352,25 +381,22 @@ class _ShardUnits(Units):
         self.just_skipped: list[int] = []
         self.follow_timers([])
 
-    def follow_timers(self, skips: list[TimerSkip]) -> None:
+    def follow_timers(self, skips: Sequence[TimerSkip]) -> None:
         """What is to be skipped, here or in another shard."""
-        self.timer_skips = skips
         self.counts_timers = bool(skips)
-        self.skips_of_timers: dict[tuple[int, int], Headers] = {
-            (TIMER, skip.number): tuple(skip.headers) for skip in skips
-        }
+        self.timer_skips: dict[TimerName, list[TimerSkip]] = {}
+        for skip in skips:
+            self.timer_skips.setdefault(timer_of(skip.headers), []).append(skip)
 
     def timer_skip(self, _fired: int, table: Table, time_ms: int, /) -> Headers | None:
         """See ``Units.timer_skip``."""
         context = self.context
-        for skip in self.timer_skips:
-            if not skip.first <= self.step <= skip.last:
-                continue
-            headers = self.skips_of_timers[TIMER, skip.number]
-            if is_of_timer(headers, table.plan.name, context.key, context.timer_name, time_ms):
-                self.timer_skips.remove(skip)
+        named = timer_named(table.plan.name, context.key, context.timer_name, time_ms)
+        for skip in self.timer_skips.get(named, ()):
+            if skip.first <= self.step <= skip.last:
+                self.timer_skips[named].remove(skip)
                 self.just_skipped.append(skip.number)
-                return headers
+                return tuple(skip.headers)
         return None
 
 

@@ -18,6 +18,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
 from tailrace.core.engine import tape
 from tailrace.core.engine.cells import Cells
+from tailrace.core.engine.failure import timer_named, timer_of
 from tailrace.core.engine.heads import BoundRoute
 from tailrace.core.engine.tables import Table
 from tailrace.core.engine.units import TIMER, Units
@@ -191,16 +192,9 @@ class _WatchedUnits(Units):
         """See ``Units.timer_skip``. Where keys are left out timers cannot be counted: the dead letter names the one."""
         if self._watch.keys is None:
             return super().timer_skip(fired, table, time_ms)
-        named = {
-            "tailrace-actor": table.plan.name,
-            "tailrace-key": str(self.context.key),
-            "tailrace-timer": f"{self.context.timer_name or 'unnamed'} at {time_ms} ms",
-        }
+        named = timer_named(table.plan.name, self.context.key, self.context.timer_name, time_ms)
         for (number, at), headers in self.skips.items():
-            said = dict(headers)
-            if number == TIMER and all(
-                said.get(name) == value.encode(errors="backslashreplace") for name, value in named.items()
-            ):
+            if number == TIMER and timer_of(headers) == named:
                 del self.skips[number, at]
                 return headers
         return None
