@@ -16,7 +16,10 @@ from tailrace.core.engine.task import Task
 from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError, SnapshotUnavailableError
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.comparing_state import LiveState
 from tailrace.runtime.history import History
+from tailrace.runtime.named_keys import named_keys
+from tailrace.runtime.replaying import ReplayOptions, ReplayReport, replay
 from tailrace.runtime.restore import FORMAT, StoreCut, decode_store_cut
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.snapshotting import take_snapshot
@@ -334,3 +337,88 @@ def test_a_log_that_has_lost_what_comes_next(world) -> None:
     with pytest.raises(OffsetGoneError, match="retention has deleted"):
         start_from(other, 0, world.log, MemoryStore(), world.start(), 1)
     assert world.log.committed_offsets("other", [TopicPartition("ticks", 0)]) == {}
+
+
+# --- replayed, rebuilt, compared: from the base on
+
+
+def compared(world: World, plan: Plan) -> ReplayReport:
+    def live(number: int) -> list[LiveState]:
+        store = world.state(plan.app, number)
+        data = store.cut
+        assert data is not None
+        return [LiveState("the store", store, decode_store_cut(data).core, indexed=True)]
+
+    return replay(plan, world.log, ReplayOptions(compare=True, any_environment=True), live=live)
+
+
+def test_a_replay_of_what_was_started_from_a_snapshot_begins_with_it_and_is_equal(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    world.log.append_all(ticks(KEYS, 1, ROUNDS))
+    world.run(numbers=range(1))
+    made = world.take()
+    other = world.app.renamed("other").plan()
+    world.run(other, start=world.start())
+    world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS + 1))
+    world.run(other, to_the_end=True)
+    found = compared(world, other)
+    assert [str(one) for one in found.differences.shown] == []
+    assert any(made.id in note for note in found.notes)
+    assert found.rows == sum(map(len, world.rows("other")))
+    assert found.records > 0
+    assert {"the store", "the changelog", "outputs"} <= set(found.compared)
+
+
+def test_some_keys_of_what_was_started_from_a_snapshot(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    world.take()
+    other = world.app.renamed("other").plan()
+    world.run(other, start=world.start())
+    world.log.append_all(ticks(KEYS, 2, ROUNDS))
+    world.run(other, to_the_end=True)
+    chosen = named_keys(other, ("k3", "k7"))
+    options = ReplayOptions(
+        partitions=sorted(chosen.partitions), keys=chosen.keys, compare=True, any_environment=True
+    )
+    found = replay(other, world.log, options)
+    assert found.differences.count == 0
+    assert found.rows >= 2
+
+
+def test_a_replay_of_a_state_that_was_replaced(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    world.take()
+    edited(world, without_auditors)
+    world.run(start=world.start(replace=True))
+    world.log.append_all(ticks(KEYS, 2, ROUNDS))
+    world.run(to_the_end=True)
+    found = compared(world, world.plan)
+    assert [str(one) for one in found.differences.shown] == []
+
+
+def test_a_snapshot_of_it_is_equal_to_its_rebuild(world) -> None:
+    """And one taken of what was started from another is a whole one, of no need of the other."""
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    world.take()
+    other = world.app.renamed("other").plan()
+    world.run(other, start=world.start())
+    made = world.take(other)
+    assert of_snapshot(world, app="other") == world.rows("other")
+    assert all(tape.decode_cut(task.cut).base for task in made.tasks)
+
+
+def test_without_its_base_nothing_can_be_replayed_and_it_is_said_why(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    made = world.take()
+    other = world.app.renamed("other").plan()
+    world.run(other, start=world.start())
+    world.snapshots().delete(made.id)
+    with pytest.raises(
+        SnapshotMismatchError, match=f"begins with the snapshot {made.id}, which cannot be used"
+    ):
+        replay(other, world.log, ReplayOptions(any_environment=True))

@@ -8,8 +8,9 @@ the snapshot's own and of what the record says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -17,9 +18,15 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import CorruptStateError, SnapshotError, SnapshotMismatchError
+from tailrace.core.storage import Store
+from tailrace.runtime.restore import FORMAT, StoreCut
 from tailrace.state.snapshots import Place, Snapshot, Snapshots
 
 T = TypeVar("T")
+
+_BATCH = 20_000
+UNFINISHED = -1
+"""Changelog position of a store that is no copy of the changelog: a service that finds it empties it first."""
 
 
 class Beginning(NamedTuple):
@@ -65,6 +72,38 @@ def beginning_of(
             mend="Bring it back to where it was; without it there is only what came after.",
         ) from error
     return Beginning(last.number + 1, begun, rows_of(snapshot, partition))
+
+
+def load_beginning(plan: Plan, begun: Beginning, store: Store, keys: Collection[Any] | None = None) -> bytes:
+    """Fill an empty store with the rows of a beginning, of some keys or of all, and their index; the cut to start with."""
+    codecs = {actor.name: actor.key_codec for actor in plan.actors}
+
+    def is_wanted(row: bytes) -> bool:
+        if keys is None or row[:1] != rows.STATE:
+            return True
+        parts = rows.read_state_row(row)
+        codec = codecs.get(parts.actor)
+        return codec is not None and codec.decode(parts.key) in keys
+
+    cut = tape.encode(begun.cut)
+    fill(
+        store,
+        ((row, value) for row, value in begun.rows if is_wanted(row)),
+        StoreCut(FORMAT, UNFINISHED, 0, cut),
+    )
+    return cut
+
+
+def fill(store: Store, found: Iterable[tuple[bytes, bytes]], cut: StoreCut) -> None:
+    """Write rows and the index that goes with them; who is killed on the way leaves a store that is known to be of no use."""
+    unfinished = StoreCut(FORMAT, UNFINISHED, cut.at_end_ms, None).encode()
+    source = iter(found)
+    while some := list(islice(source, _BATCH)):
+        changed: dict[bytes, bytes | None] = dict(some)
+        for row, value in some:
+            changed.update(rows.derived_index_rows(row, None, value))
+        store.write(changed, unfinished)
+    store.write({}, cut.encode())
 
 
 def base_name(snapshot: Snapshot, uri: str) -> str:

@@ -28,6 +28,7 @@ from tailrace.core.engine.watching import Call, KeyRows, Moment, Watch
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
 from tailrace.log.interface import Log
+from tailrace.runtime.beginnings import beginning_of, load_beginning
 from tailrace.runtime.comparing_state import shown_key
 from tailrace.runtime.differences import SHOWN
 from tailrace.runtime.history import History
@@ -209,16 +210,22 @@ def _tracks(
         return {}
     cut = tape.decode_cut(data)
     store = MemoryStore()
+    begun = beginning_of(code.plan, number, history.tapes(number, cut.tape), cut)
+    base = None if begun is None else load_beginning(code.plan, begun, store, keys)
     task = Task(
         code.plan,
         number,
         store,
+        base,
         lineage=cut.lineage,
         replaying=True,
         watch=Watch(recorder, frozenset(keys)),
     )
     followed = Replay(task, history.source(number), some_keys=True, lenient=True, any_environment=True)
+    first = task.tape_number
     for record in history.tapes(number, cut.tape):
+        if record.number < first:
+            continue
         followed.take(record)
         task.discard_outputs()
         followed.settle()

@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import msgspec
+
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
@@ -31,6 +33,7 @@ from tailrace.core.engine.watching import Observer, Watch
 from tailrace.core.errors import BadRecordError, HandlerError, ReplayDivergedError
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log
+from tailrace.runtime.beginnings import beginning_of, load_beginning
 from tailrace.runtime.comparing_outputs import OutputComparison
 from tailrace.runtime.comparing_state import LiveState, check_index, compare_cuts, compare_state
 from tailrace.runtime.differences import Difference, Differences
@@ -200,15 +203,24 @@ class _PartitionReplay:
         watch = None
         if options.observer is not None or options.keys is not None:
             watch = Watch(options.observer, options.keys)
+        begun = beginning_of(self._plan, number, history.tapes(number, cut.tape), cut)
+        base = None if begun is None else load_beginning(self._plan, begun, self._store, options.keys)
         task = Task(
             self._plan,
             number,
             self._store,
+            base,
             lineage=cut.lineage,
             settings=options.settings,
             replaying=True,
             watch=watch,
         )
+        first, counted = task.tape_number, msgspec.structs.replace(task.totals)
+        if begun is not None:
+            report.note(
+                f"partition {number} begins with the snapshot {begun.cut.base} that it was started from"
+            )
+            self._compare_state_at(first, base)
         replay = Replay(
             task,
             history.source(number),
@@ -217,9 +229,11 @@ class _PartitionReplay:
             lenient=options.compare,
             any_environment=options.any_environment,
         )
-        before, done = report.records, 0
+        before, done = report.records - counted.records, 0
         try:
             for record in history.tapes(number, cut.tape):
+                if record.number < first:
+                    continue
                 self._note_version(record)
                 if not self._take(replay, record, outputs, last=record.number + 1 == cut.tape):
                     break
@@ -228,10 +242,10 @@ class _PartitionReplay:
                 if tell is not None:
                     tell(ReplayStatus(number, done, cut.tape, report.records))
             else:
-                if done != cut.tape:
+                if first + done != cut.tape:
                     raise ReplayDivergedError(
-                        f"the tape of app {self._plan.app!r} partition {number} has {done} records, its last commit "
-                        f"was number {cut.tape - 1}",
+                        f"the tape of app {self._plan.app!r} partition {number} ends with record {first + done - 1}, its "
+                        f"last commit was number {cut.tape - 1}",
                         mend="A part of the tape is missing: a replay needs all of it.",
                     )
         except (ReplayDivergedError, HandlerError, BadRecordError) as error:
@@ -243,7 +257,7 @@ class _PartitionReplay:
             self._live.clear()
         report.records = before + task.totals.records
         report.commits += done
-        report.timers += task.totals.fired
+        report.timers += task.totals.fired - counted.fired
         for one in () if options.limit is not None else self._live:
             report.note(f"{one.name} of partition {number} is not compared: it stands at another commit")
         self._tell(replay, outputs)

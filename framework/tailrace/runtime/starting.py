@@ -36,7 +36,7 @@ from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, TopicPartition, Writer
-from tailrace.runtime.beginnings import base_name, begun_cut, here, rows_of
+from tailrace.runtime.beginnings import UNFINISHED, base_name, begun_cut, fill, here, rows_of
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.history import History
 from tailrace.runtime.restore import FORMAT, StoreCut, decode_store_cut
@@ -45,9 +45,6 @@ from tailrace.state.snapshots import Snapshot, Snapshots, TaskEntry
 _log = logging.getLogger("tailrace.starting")
 
 _BATCH = 20_000
-_UNFINISHED = -1
-"""Changelog position of a store that is being filled: who finds it there empties it first. See ``restore``."""
-
 T = TypeVar("T")
 
 
@@ -283,15 +280,10 @@ class _Task:
     def _fill(self, found: Iterator[tuple[bytes, bytes]], cut: StoreCut) -> None:
         """Make a store hold exactly these rows and their index; one that is killed on the way is emptied when it is found."""
         store = self._store
-        unfinished = StoreCut(FORMAT, _UNFINISHED, self._now_ms, None).encode()
+        unfinished = StoreCut(FORMAT, UNFINISHED, self._now_ms, None).encode()
         while batch := [row for row, _ in islice(store.scan(b"\x01", b"\xff"), _BATCH)]:
             store.write(dict.fromkeys(batch), unfinished)
-        for some in _batches(found):
-            changed: dict[bytes, bytes | None] = dict(some)
-            for row, value in some:
-                changed.update(rows.derived_index_rows(row, None, value))
-            store.write(changed, unfinished)
-        store.write({}, cut.encode())
+        fill(store, found, cut)
 
 
 def _batches(items: Iterator[T]) -> Iterator[list[T]]:
