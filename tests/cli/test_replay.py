@@ -11,8 +11,11 @@ import pytest
 
 from tailrace.cli.main import execute
 from tailrace.core import rows
+from tailrace.core.errors import WorkerLostError
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.replaying import ReplayOptions
+from tailrace.runtime.replaying_apart import ReplayJob, replay_apart
 from tailrace.runtime.service import ServiceOptions, serve
 from tailrace.state import RocksStore, StateIdentity
 from tests.runtime import served
@@ -49,6 +52,43 @@ def test_a_replay_of_what_ran_finds_no_difference(lived, capsys) -> None:
     assert "120 records" in out  # 60 ticks and the message that each of them sends
     assert f"the state in {lived / 'state' / 'tally'}, the changelog, outputs" in out
     assert "differences: none" in out
+
+
+def test_several_processes_say_what_one_does(lived, tmp_path, capsys) -> None:
+    def said(*arguments: str) -> tuple[int, dict[str, object]]:
+        code = run(lived, "--compare", "--json", *arguments)
+        found = msgspec.json.decode(capsys.readouterr().out, type=dict[str, object])
+        assert found.pop("seconds")
+        return code, found
+
+    alone = said("--to", str(tmp_path / "alone"))
+    assert said("--to", str(tmp_path / "shared"), "--workers", "3") == alone
+    assert said("--workers", "9", "--partition", "2", "--partition", "3") == said(
+        "--partition", "2", "--partition", "3"
+    )
+    for number in range(4):
+        stores = [
+            RocksStore(tmp_path / name / "tally" / str(number), StateIdentity("tally", number))
+            for name in ("alone", "shared")
+        ]
+        assert list(stores[0].rows()) == list(stores[1].rows()) != []
+        assert stores[0].cut == stores[1].cut
+        for store in stores:
+            store.close()
+
+
+def test_what_goes_wrong_in_a_process_is_told(lived, tmp_path, capsys) -> None:
+    log = EmbeddedLog(tmp_path / "log")
+    log.close()
+    assert execute(["replay", APP, "--log", str(tmp_path / "log"), "--workers", "2"]) != 0
+    assert "has never run on it" in capsys.readouterr().err
+    with pytest.raises(WorkerLostError, match="said nothing"):
+        replay_apart(ReplayJob("tests.cli.dies:app", lived / "log", ReplayOptions()), 2)
+
+
+def test_tracing_is_for_one_process(lived, capsys) -> None:
+    assert run(lived, "--trace", "even-0", "--workers", "2") != 0
+    assert "leave --workers out" in capsys.readouterr().err
 
 
 def test_state_that_was_tampered_with_is_found_and_named(lived, capsys) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -21,14 +20,11 @@ from tailrace.core.errors import (
     UnknownTopicError,
 )
 from tailrace.core.records import InputRecord, Output
-from tailrace.runtime import replaying
 from tailrace.runtime.comparing_state import LiveState
-from tailrace.runtime.history import History
 from tailrace.runtime.named_keys import named_keys
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.replaying import ReplayOptions, ReplayReport, replay
 from tailrace.runtime.restore import decode_store_cut
-from tailrace.runtime.scanning import scan
 from tailrace.runtime.topics import prepare_topics
 from tailrace.state import MemoryStore
 from tailrace.testing import COMMIT, CRASH, Clock, Harness, MemoryLog, Watermark
@@ -453,52 +449,3 @@ class TestTheLog:
             with pytest.raises(EnvironmentMismatchError):
                 compared(h)
             assert told(compared(h, any_environment=True)) == []
-
-
-class TestPace:
-    def test_where_the_commits_of_a_replay_fall_changes_nothing(
-        self, seeds: range, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        for seed in seeds[:: max(1, len(seeds) // 10)]:
-            with random_service(seed) as h:
-                one, few = self._stores(h)
-                with monkeypatch.context() as patched:
-                    patched.setattr(replaying, "_ENTRIES_AT_ONCE", 0)
-                    each, many = self._stores(h)
-            assert one == each, seed
-            assert few < many, seed
-
-    def _stores(self, h: Harness) -> tuple[list[Any], int]:
-        stores: dict[int, Counted] = {}
-
-        def open_store(number: int) -> Counted:
-            return stores.setdefault(number, Counted())
-
-        replay(h.plan, h.log, open_store=open_store)
-        return [(list(s.rows()), s.cut) for s in stores.values()], sum(s.writes for s in stores.values())
-
-    def test_inputs_are_read_the_same_in_runs_of_any_length(self, seeds: range) -> None:
-        h = lived(shops())
-        assert all(list(scan(h.log, "sales", number)) for number in range(h.plan.partitions))
-        for number in range(h.plan.partitions):
-            expected = list(scan(h.log, "sales", number))
-            for seed in seeds[:50]:
-                draw, read, at = Random(seed), History(h.plan, h.log).source(number), 0
-                found: list[InputRecord] = []
-                while at < len(expected):
-                    stop = min(at + draw.randrange(5), len(expected))
-                    found += read("sales", at, stop)
-                    at = stop
-                assert found == expected
-                back = draw.randrange(len(expected))
-                assert read("sales", back, len(expected)) == expected[back:]
-
-
-class Counted(MemoryStore):
-    """Counts its commits."""
-
-    writes = 0
-
-    def write(self, rows: Mapping[bytes, bytes | None], cut: bytes, /) -> None:
-        self.writes += 1
-        super().write(rows, cut)

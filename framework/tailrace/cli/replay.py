@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from tailrace.cli.arguments import Place, PlaceType, json_option, log_option, opened, piped
+from tailrace.cli.arguments import Place, PlaceType, json_option, log_option, piped
 from tailrace.cli.showing import printable
 from tailrace.cli.tracing import DebuggerLeft, Tracer
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.replay import Limit
 from tailrace.core.engine.task import TaskSettings
-from tailrace.core.storage import Store
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.environment import timezones_version
-from tailrace.runtime.live_state import LiveFolder
 from tailrace.runtime.logs import CLEAR_LINE
 from tailrace.runtime.named_keys import NamedKeys, named_keys
 from tailrace.runtime.replaying import ReplayOptions, ReplayReport, ReplayStatus
-from tailrace.runtime.replaying import replay as run_replay
-from tailrace.state import StateIdentity, StateMemory, open_store
+from tailrace.runtime.replaying_apart import ReplayJob, replay_apart, run_job
 
 DIFFERENT = 1
 _EVERY_S = 0.2
@@ -115,6 +111,13 @@ class TimeType(PlaceType):
 @click.option(
     "--any-environment", is_flag=True, help="Also under another Python, msgspec or time zone data than then."
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Processes to share the partitions.",
+)
 @json_option
 def replay(
     *,
@@ -132,6 +135,7 @@ def replay(
     clock_ms: int | None,
     partitions: tuple[int, ...],
     any_environment: bool,
+    workers: int,
     as_json: bool,
 ) -> int:
     """Make the state of APP (package.module:app) again from the log, along its tape. Nothing of the service is changed.
@@ -140,6 +144,8 @@ def replay(
     """
     plan = find_app(app).plan()
     _check(plan, actor, offsets, partitions, tracing=bool(traced or broken))
+    if workers > 1 and (traced or broken):
+        raise click.UsageError("--trace and --break are for one process: leave --workers out.")
     chosen = _named(plan, (*keys, *traced, *broken), "--key, --trace and --break")
     numbers = _partitions(plan, chosen, partitions)
     tracer = None
@@ -161,19 +167,17 @@ def replay(
         observer=tracer,
         settings=TaskSettings(timezones=timezones_version()),
     )
-    open_to = None if to is None else _opener(to, plan)
+    if to is not None:
+        _check_empty(to / plan.app)
+    job = ReplayJob(app, folder, options, to, state_folder)
     try:
-        with opened(folder) as log, ExitStack() as closing, piped():
-            live = closing.enter_context(LiveFolder(state_folder, plan.app))
+        with piped():
             progress = _Progress(shown=sys.stderr.isatty() and tracer is None)
             try:
-                report = run_replay(
-                    plan, log, options, open_store=open_to, live=live.states, tell=progress.tell
-                )
+                run = partial(replay_apart, workers=workers) if workers > 1 else run_job
+                report = run(job, tell=progress.tell)
             finally:
                 progress.clear()
-            for note in live.notes if compare and not limited else ():
-                report.note(note)
             for text in dict.fromkeys((*traced, *broken)):
                 if tracer is not None and tracer.met.isdisjoint(named_keys(plan, (text,)).keys):
                     report.note(f"nothing that was replayed has called a handler for the key {text!r}")
@@ -232,16 +236,10 @@ def _partitions(plan: Plan, chosen: NamedKeys, given: tuple[int, ...]) -> list[i
     return numbers
 
 
-def _opener(to: Path, plan: Plan) -> Callable[[int], Store]:
-    """Opens the stores of the replay, in a folder that has none yet."""
-    place, memory = to / plan.app, StateMemory()
+def _check_empty(place: Path) -> None:
+    """The state is kept in a folder that has none yet."""
     if place.exists() and any(place.iterdir()):
-        raise click.BadParameter(f"the folder {str(place)!r} is not empty", param_hint="--to")
-
-    def open_to(number: int) -> Store:
-        return open_store(place / str(number), StateIdentity(plan.app, number), memory)
-
-    return open_to
+        raise click.BadParameter(f"the folder {str(place.parent)!r} is not empty", param_hint="--to")
 
 
 class _Progress:
