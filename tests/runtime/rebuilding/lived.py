@@ -72,7 +72,11 @@ def done(
     """Rebuild, and open what was made."""
     asked = request(folder, app, **options)
     report = rebuild(asked, LocalEngine(processes))
-    return report, Snapshots(asked.to, find_app(app).name).open(report.snapshot)
+    return report, opened(asked, report)
+
+
+def opened(asked: Request, report: RebuildReport) -> Snapshot:
+    return Snapshots(asked.to, find_app(asked.app).name).open(report.snapshot)
 
 
 def serve_tallies(folder: Path, keys: int = 20, rounds: int = 3, *, first_round: int = 0) -> None:

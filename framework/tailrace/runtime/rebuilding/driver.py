@@ -246,6 +246,7 @@ def _absolute(request: Request) -> Request:
         request,
         log=str(Path(request.log).absolute()),
         to=Place.at(request.to).uri,
+        archive=None if request.archive is None else Place.at(request.archive).uri,
         base=None if request.base is None else Place.at(request.base).uri,
         work=None if request.work is None else str(Path(request.work).absolute()),
     )

@@ -10,10 +10,13 @@ from typing import Protocol
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.tape import TapeRecord
+from tailrace.log.archive import Archive, ArchivedLog
+from tailrace.log.archive.reading import JoinedLog
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Ends, Log
 from tailrace.runtime.history import Committed, History
 from tailrace.runtime.rebuilding.job import Request
+from tailrace.state.snapshots import Place
 
 
 class Past(Protocol):
@@ -51,35 +54,45 @@ class Past(Protocol):
 
 
 class LogPast(History):
-    """The history that is in a log of this machine."""
+    """The history that is in a log of this machine, or in an archive, or in both."""
 
-    def __init__(self, plan: Plan, log: EmbeddedLog, *, taped: bool) -> None:
+    def __init__(self, plan: Plan, log: JoinedLog, *, taped: bool) -> None:
         if taped:
             super().__init__(plan, log)
         else:  # the app need never have run
             self.plan, self.log = plan, log
-        self._embedded = log
+        self._joined = log
 
     def ends(self, topics: Iterable[str]) -> Ends:
         """See ``Past.ends``."""
-        return self._embedded.ends(topics)
+        return self._joined.ends(topics)
 
     def uncleaned(self) -> AbstractContextManager[None]:
         """See ``Past.uncleaned``."""
-        return self._embedded.uncleaned()
+        return self._joined.uncleaned()
 
 
 @contextmanager
 def opened_past(request: Request, plan: Plan, *, taped: bool) -> Generator[Past]:
     """The history that a request names, for the length of a unit; ``taped`` if it has to have a tape.
 
+    Where there is an archive there need be no log.
+
     Raises:
         LogFolderError: There is no log, or it is damaged.
+        LogUnavailableError, ArchiveError: The same of the archive.
         UnknownTopicError: The app has never run on it.
         InputsChangedError: It ran with another number of partitions.
     """
-    log = EmbeddedLog(Path(request.log), create=False)
+    path = Path(request.log)
+    log: JoinedLog | None = None
+    if request.archive is None or path.is_dir():
+        log = EmbeddedLog(path, create=False)
     try:
+        if request.archive is not None:
+            log = ArchivedLog(Archive(Place.at(request.archive)), log)
+        assert log is not None
         yield LogPast(plan, log, taped=taped)
     finally:
-        log.close()
+        if log is not None:
+            log.close()

@@ -201,6 +201,15 @@ def _deleted(request: Request, past: Past, targets: list[Target]) -> Iterator[st
         if target.cut is None or tape.decode_cut(target.cut).base:
             continue
         number = target.partition
+        if first := past.log.start_offset(past.plan.tape_topic, number):
+            raise OffsetGoneError(
+                f"the log has deleted the first {first} records of the tape",
+                topic=past.plan.tape_topic,
+                partition=number,
+                offset=0,
+                mend="Start from a snapshot (--from-snapshot), read an archive (--archive), or go without it "
+                "(--order canonical).",
+            )
         for name, began in began_at(past, target).items():
             start = past.log.start_offset(name, number)
             if start <= began:
