@@ -19,13 +19,15 @@ passes through untouched, as the process's own end would.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import CommitBatch, Task
 from tailrace.core.errors import CommitUnknownError, FencedError, TailraceError
+from tailrace.core.handling.promises import Behind, Promises
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
 from tailrace.runtime.lifecycle import Event, Lifecycle, State
@@ -70,6 +72,7 @@ class Partition:
         self._own_reader = reader is None
         self._reader = log.reader({}) if reader is None else reader
         self._on_committed = on_committed
+        self._promises = Promises()
         self._may_go_on = may_go_on
         self._writer: Writer | None = None
         self._slices: Slices | None = None
@@ -84,6 +87,11 @@ class Partition:
     def task(self) -> Task:
         """The task, while it runs: to query it and to look at it."""
         return self._running("be looked at").task
+
+    @property
+    def behind(self) -> Mapping[Behind, int]:
+        """How many events were emitted at or before the watermark that was published for their topic, and by whom."""
+        return self._promises.behind
 
     def restore(self) -> None:
         """Take the task over and bring it to its last commit. Also the way out of an unknown outcome.
@@ -119,7 +127,7 @@ class Partition:
                 found.cut,
                 lineage=self._lineage,
                 positions=found.positions,
-                settings=self.settings.task,
+                settings=replace(self.settings.task, promises=self._promises),
                 drop=self.settings.drop,
             )
             self._slices = Slices(task, self._log, self._reader, found.writer, self.settings, self._clock())
@@ -167,8 +175,9 @@ class Partition:
         with self._ending():
             batch = slices.stage()
             offsets = {TopicPartition(name, self.partition): at for name, at in batch.positions.items()}
+            watermarks = publications(slices.task)
             try:
-                ends = slices.writer.commit(offsets, self.plan.app, publications(slices.task))
+                ends = slices.writer.commit(offsets, self.plan.app, watermarks)
             except CommitUnknownError:
                 self.lifecycle.on(Event.OUTCOME_UNKNOWN)
                 self._drop()
@@ -177,6 +186,7 @@ class Partition:
             cut = StoreCut(FORMAT, position, slices.now_ms, batch.cut)
             self._store.write(batch.rows | batch.index_rows, cut.encode())
             slices.committed()
+            self._promises.publish(watermarks)
             self.lifecycle.on(Event.COMMITTED)
         if self._on_committed is not None:
             self._on_committed(batch)

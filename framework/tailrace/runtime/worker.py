@@ -197,6 +197,18 @@ class Worker:
             if slot.partition is not None and slot.partition.state is State.RUNNING:
                 _tell(slot.partition, self.phase)
 
+    def _tell_of_behind(self, slot: _Slot, partition: Partition) -> None:
+        """Name who emits behind what was published: the first time, and then as often as there are twice as many."""
+        for (topic, handler), count in partition.behind.items():
+            if count >= 2 * slot.told_behind.get((topic, handler), 0.5):
+                slot.told_behind[topic, handler] = count
+                _log.warning(
+                    "%s emits to %r behind the watermark published for it: readers find these events late",
+                    handler,
+                    topic,
+                    extra={**self._of(slot), "topic": topic, "handler": handler, "events": count},
+                )
+
     def status(self) -> Status:
         """How far it has come; asks the log for the ends of the inputs."""
         running = [slot for slot in self._slots if slot.running is not None]
@@ -237,6 +249,8 @@ class Worker:
         if in_doubt and partition.state is State.RUNNING:
             _tell(partition, self.phase)
         elif partition.state is State.RUNNING:
+            if slot.committed and partition.behind:
+                self._tell_of_behind(slot, partition)
             taken = _taken(partition) - before
             self._records += taken
             if taken and not slot.committed:
@@ -365,7 +379,7 @@ class Worker:
 class _Slot:
     """The place of one partition in a worker."""
 
-    __slots__ = ("committed", "number", "partition", "records", "retry_at_s", "retry_ms")
+    __slots__ = ("committed", "number", "partition", "records", "retry_at_s", "retry_ms", "told_behind")
 
     def __init__(self, number: int, records: int) -> None:
         self.number = number
@@ -376,6 +390,8 @@ class _Slot:
         self.retry_ms = 0
         self.committed = False
         """During the present slice, whose time then says nothing of its records."""
+        self.told_behind: dict[tuple[str, str], float] = {}
+        """By topic and handler, how many events behind the watermark the log has told of."""
 
     @property
     def running(self) -> Partition | None:

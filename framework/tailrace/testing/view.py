@@ -6,6 +6,8 @@ Everything here is read from the log and the stores, where a consumer or a resta
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from tailrace.core import rows
@@ -13,6 +15,7 @@ from tailrace.core.declare.actor import Actor
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
 from tailrace.core.engine.query import Reader
+from tailrace.core.handling.promises import Behind
 from tailrace.core.values.partitioner import partition_of
 from tailrace.testing.emitted import DeadLetter, Emitted, dead_letter
 from tailrace.testing.memory_log import MemoryLog
@@ -74,6 +77,15 @@ class View(ABC):
         """How many late events there have been."""
         self.recover()
         return sum(one.task.totals.late for one in self._service.partitions)
+
+    @property
+    def behind(self) -> Mapping[Behind, int]:
+        """How many events were emitted behind the watermark published for their topic, by topic and handler.
+
+        Counted since the last start, from the first commit on. Who follows the topic finds them late.
+        """
+        self.recover()
+        return sum((Counter(one.behind) for one in self._service.partitions), Counter[Behind]())
 
     @property
     def metrics(self) -> dict[str, float | list[float]]:

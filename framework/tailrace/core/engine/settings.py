@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailrace.core.handling.context import Measurement
+from tailrace.core.handling.promises import Promises
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class TaskSettings:
     """The version of the time zone data here, for the tape."""
     reload: bool = False
     """Decode every touched instance anew after each handler: a live object must be what its encoding says."""
+    promises: Promises | None = None
+    """What was published of the topics that the task writes, if its driver publishes anything."""
     checked: bool = False
     """Look for state changed outside its own handlers, at each touch and each commit. For tests: it costs time."""
 

@@ -110,7 +110,7 @@ class Task:
             reload=settings.reload,
             checked=settings.checked,
         )
-        self._context: Context[Any] = Context(plan, self.lineage, settings.timer_loop_cap)
+        self._context: Context[Any] = Context(plan, self.lineage, settings.timer_loop_cap, settings.promises)
         self._cells.context = self._context
         self._context.metrics.bind(self._cells.undo)
         self._own_rows, self.orphans = schema_rows(plan, state.get(rows.SCHEMA_ROW), drop)

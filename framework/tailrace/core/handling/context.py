@@ -21,6 +21,7 @@ from tailrace.core import rows
 from tailrace.core.durations import to_ms
 from tailrace.core.errors import TimerLoopError, UsageError
 from tailrace.core.handling.entries import MISSING
+from tailrace.core.handling.promises import Promises
 from tailrace.core.records import RawOutput
 
 if TYPE_CHECKING:
@@ -96,9 +97,11 @@ class Context(Generic[K]):
         "_fired",
         "_instance",
         "_lineage",
+        "_marks",
         "_origin",
         "_outputs",
         "_plan",
+        "_promises",
         "_random",
         "_route",
         "_salt",
@@ -129,10 +132,12 @@ class Context(Generic[K]):
     metrics: Metrics
     """The user's own metrics."""
 
-    def __init__(self, plan: Plan, lineage: bytes, timer_cap: int) -> None:
+    def __init__(self, plan: Plan, lineage: bytes, timer_cap: int, promises: Promises | None = None) -> None:
         self._plan = plan
         self._lineage = lineage
         self._timer_cap = timer_cap
+        self._promises = promises or Promises()
+        self._marks = self._promises.marks
         self._outputs: list[RawOutput] = []
         self._chained: deque[tuple[Stream[Any], Any]] = deque()
         self.metrics = Metrics()
@@ -175,6 +180,12 @@ class Context(Generic[K]):
             self._outputs.append(
                 (edge.name, edge.encode_key(event), edge.encode_emitted(event), self.event_time, ())
             )
+            mark_ms = self._marks.get(edge.name)
+            if mark_ms is not None:
+                # In place, as it is done for every event: one without a time of its own has that of its cause.
+                time_ms = self.event_time if edge.time_of is None else edge.time_of(event)
+                if time_ms is not None and time_ms <= mark_ms:
+                    self._promises.broken(edge.name, self._place())
 
     def send(self, actor: type[Actor], key: Any, message: Any) -> None:
         """Send a message to an instance of another actor, or of the same.
