@@ -120,6 +120,11 @@ def rate(events: int, case: Callable[[], object], repeats: int) -> float:
     return events / median(seconds(case) for _ in range(repeats))
 
 
+def load() -> str:
+    """How busy the machine is, to be told with what only the wall can tell."""
+    return f"load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"
+
+
 def peak_bytes() -> int:
     """The most memory that this process has had."""
     # On Linux, `ru_maxrss` of a new process begins at what its parent had; the kernel's own mark does not.

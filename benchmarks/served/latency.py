@@ -7,7 +7,7 @@ from statistics import median, quantiles
 from time import perf_counter, sleep
 
 from benchmarks.apps import counting
-from benchmarks.measure import Row, Scale
+from benchmarks.measure import Row, Scale, load
 from benchmarks.served.house import House, endless
 from benchmarks.served.service import PATIENCE_S, BenchmarkError
 from tailrace.log import TopicPartition
@@ -47,7 +47,7 @@ def latency(scale: Scale) -> list[Row]:
             unit="ms",
             target=f"under {MOST_MS} ms",
             met=high_ms < MOST_MS,
-            note=f"{unserved:.1f} ms until the event itself is visible",
+            note=f"{unserved:.1f} ms until the event itself is visible; {load()}",
         ),
     ]
 

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from benchmarks import apps
-from benchmarks.measure import Row, Scale
+from benchmarks.measure import Row, Scale, load
 from benchmarks.served.house import House, as_records
 from benchmarks.served.service import Service, wait_until
 from tailrace.core.records import Output
@@ -51,7 +51,7 @@ def recovery(scale: Scale) -> list[Row]:
             target=f"{MOST_S:g} s or less",
             met=committed_s <= MOST_S,
             note=f"at work after {median(one.running_s for one in gone):.2f} s; "
-            f"at worst {max(one.committed_s for one in gone):.2f} s; a commit every {scale.commit_ms:,} ms",
+            f"at worst {max(one.committed_s for one in gone):.2f} s; a commit every {scale.commit_ms:,} ms; {load()}",
         )
     ]
 
