@@ -17,7 +17,10 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
+from tailrace.log.archive import ArchiveOptions, archive_log
+from tailrace.log.archive.files import ChunkRecords
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.archived import open_archive
 from tests.spark import travel
 from tests.spark.reading import answer
 
@@ -281,3 +284,55 @@ def test_an_option_that_makes_no_sense_is_refused_with_the_mend(folder, options,
 def test_what_spark_says_of_a_wrong_option_has_our_sentence_in_it(spark, folder):
     with pytest.raises(Exception, match="Is 'topic' meant"):
         read(spark, log=folder, topick="trips")
+
+
+@pytest.fixture(scope="module")
+def archived(tmp_path_factory):
+    """Half of the trips are in an archive only, some in archive and log, the last in the log only."""
+    path = tmp_path_factory.mktemp("archived")
+    log = travel.filled(path / "log", COUNT * 3 // 4)
+    archive_log(log, open_archive(str(path / "archive")), ArchiveOptions(records_per_chunk=20))
+    for number in range(4):
+        log.delete_before("trips", number, log.end_offset("trips", number) // 2)
+    writer = log.writer("late")
+    some = [travel.trip(number) for number in range(COUNT * 3 // 4, COUNT)]
+    writer.append([travel.output(travel.trips, one, travel.ms(one.at)) for one in some])
+    writer.commit()
+    log.close()
+    return {"log": path / "log", "archive": path / "archive", "topic": "trips", "app": APP}
+
+
+def test_an_archive_and_its_log_are_one_table(spark, folder, archived):
+    columns = {"columns": "miles,_partition,_offset"}
+    rows = {tuple(row) for row in read(spark, **archived, **columns).collect()}
+    assert rows == {
+        tuple(row) for row in read(spark, log=folder, topic="trips", app=APP, **columns).collect()
+    }
+    alone = {name: value for name, value in archived.items() if name != "log"}
+    assert {row["miles"] for row in answer(**alone).rows} == set(range(COUNT * 3 // 4))
+    assert answer(**archived).rows == answer(log=folder, topic="trips", app=APP).rows
+
+
+def test_of_an_archive_only_chunks_and_columns_that_can_matter_are_read(archived, monkeypatch):
+    loaded: list[ChunkRecords] = []
+    original = ChunkRecords.__init__
+
+    def counted(self, *arguments, **named):
+        original(self, *arguments, **named)
+        loaded.append(self)
+
+    monkeypatch.setattr(ChunkRecords, "__init__", counted)
+    assert len(answer(**archived).rows) == COUNT
+    whole = len({one.chunk for one in loaded})
+    loaded.clear()
+    start, stop = travel.DAY + timedelta(minutes=100), travel.DAY + timedelta(minutes=120)
+    found = answer(
+        startingTime=start.isoformat(), endingTime=stop.isoformat(), **archived, columns="_offset,_timestamp"
+    )
+    assert len(found.rows) == 20
+    assert (
+        sum(one.chunk.first_ms >= travel.ms(stop) or one.chunk.last_ms < travel.ms(start) for one in loaded)
+        == 0
+    )
+    assert 0 < len({one.chunk for one in loaded}) < whole / 2
+    assert {name for one in loaded for name in one._table.column_names} == {"offset", "timestamp"}

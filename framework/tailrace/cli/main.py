@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
+from tailrace.cli.archive import archive
 from tailrace.cli.compare import compare
 from tailrace.cli.dead_letters import dead_letters
 from tailrace.cli.graph import graph
@@ -58,6 +59,7 @@ tailrace.add_command(run)
 tailrace.add_command(replay)
 tailrace.add_command(compare)
 tailrace.add_command(rebuild)
+tailrace.add_command(archive)
 tailrace.add_command(snapshot)
 tailrace.add_command(log)
 tailrace.add_command(dead_letters)

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from tailrace.core.errors import UsageError
-from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.archived import open_history
 from tailrace.spark.options import Options
 from tailrace.spark.states import StateReader, StateTable
 from tailrace.spark.topics import TopicReader, TopicTable
@@ -52,9 +52,9 @@ class TailraceSource(DataSource):
         options = self._options
         if "snapshot" in options:
             return StateTable(options)
-        if "log" not in options:
+        if "log" not in options and "archive" not in options:
             raise UsageError(
                 "it is not said what to read",
                 mend="Give log and topic, archive and topic, or snapshot and app.",
             )
-        return TopicTable(options, partial(EmbeddedLog, options.required("log"), create=False))
+        return TopicTable(options, partial(open_history, options.get("log"), options.get("archive")))

@@ -19,6 +19,8 @@ from pyspark.sql import types
 
 from tailrace.core.errors import OffsetGoneError, UsageError
 from tailrace.core.records import InputRecord
+from tailrace.log.archive import ArchivedLog
+from tailrace.log.archive.files import Wanted
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.spark.bounds import Bounds, MetaColumns, Pushed, Range
 from tailrace.spark.columns import Column, struct_type
@@ -181,8 +183,37 @@ class TopicReader(ds.DataSourceReader):
             span = asked & bounds.offsets
             if bounds.times_ms.start > Range().start and span.start < span.stop:
                 span &= Range(start=log.offset_at(topic, number, bounds.times_ms.start))
-            for start in range(span.start, span.stop, per_task):
-                yield Slice(number, start, min(start + per_task, span.stop))
+            for begin, end in self._stretches(log, number, span):
+                for start in range(begin, end, per_task):
+                    yield Slice(number, start, min(start + per_task, end))
+
+    def _stretches(self, log: Log, number: int, span: Range) -> list[tuple[int, int]]:
+        """The parts of some offsets that can have a row: an archive knows from when its chunks are."""
+        if span.start >= span.stop:
+            return []
+        if not isinstance(log, ArchivedLog):
+            return [(span.start, span.stop)]
+        log.wanted = self._wanted()
+        found = log.stretches(TopicPartition(self.table.topic, number), span.start, span.stop)
+        whole: list[tuple[int, int]] = []
+        for begin, end in found:
+            if whole and whole[-1][1] == begin:
+                begin = whole.pop()[0]
+            whole.append((begin, end))
+        return whole
+
+    def _wanted(self) -> Wanted:
+        """What of the files of an archive is read: days and columns."""
+        times_ms, made = self.bounds.times_ms, {one.name for one in self.columns}
+        names = {name for name in ("key", "headers") if {name, f"_{name}"} & made}
+        if self.bounds.keys is not None:
+            names.add("key")
+        events = self.table.events
+        if events is None:
+            names |= made & {"value"}
+        elif made & {ERROR, VALUE, *(one.name for one in events.columns)}:
+            names |= {"key", "value"}  # the key to name a record by, should its value not be decoded
+        return Wanted(times_ms.start, times_ms.stop, frozenset(names))
 
     def _check(self, number: int, asked: Range, kept: Range) -> None:
         """Offsets that were asked for by number have to be there: less would be read in silence otherwise."""
@@ -204,6 +235,8 @@ class TopicReader(ds.DataSourceReader):
             return  # nothing is left to read: Spark makes one partition of its own
         log = self.table.open_log()
         try:
+            if isinstance(log, ArchivedLog):
+                log.wanted = self._wanted()
             table = self.table
             make = Batches(
                 TopicPartition(table.topic, partition.partition),

@@ -1,4 +1,7 @@
-"""PyArrow, which comes without types: ``Any`` to both checkers. Importing this without it says what to install."""
+"""PyArrow, imported when it is first used, so that who reads no archive runs without that extra.
+
+It comes without types: what stands here is ``Any`` to both checkers.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,23 @@ from typing import Any
 from tailrace.core.errors import MissingExtraError
 
 
-def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "archives need the package pyarrow, which is not installed",
-            mend="pip install 'tailrace[parquet]'",
-        ) from error
+class _Module:
+    """Stands for a module until something of it is asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        try:
+            module = importlib.import_module(self._name)
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(
+                "archives need the package pyarrow, which is not installed",
+                mend="pip install 'tailrace[parquet]'",
+            ) from error
+        return getattr(module, attribute)
 
 
-pa: Any = _module("pyarrow")
-compute: Any = _module("pyarrow.compute")
-parquet: Any = _module("pyarrow.parquet")
+pa: Any = _Module("pyarrow")
+compute: Any = _Module("pyarrow.compute")
+parquet: Any = _Module("pyarrow.parquet")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, NamedTuple
 
 from tailrace.core.errors import ArchiveError
@@ -20,15 +21,20 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_DAY = "__HIVE_DEFAULT_PARTITION__"
 """For an instant beyond the calendar: what Hive calls a partition without a value."""
 _MEND = "Restore the file from a copy of the archive; the log itself may still have the records."
-SCHEMA: Any = pa.schema(
-    [
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("timestamp", pa.timestamp("ms", "UTC"), nullable=False),
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("headers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))),
-    ]
-)
+
+
+@cache
+def schema() -> Any:
+    """The ``pyarrow.Schema`` of a file."""
+    return pa.schema(
+        [
+            pa.field("offset", pa.int64(), nullable=False),
+            pa.field("timestamp", pa.timestamp("ms", "UTC"), nullable=False),
+            pa.field("key", pa.binary()),
+            pa.field("value", pa.binary()),
+            pa.field("headers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))),
+        ]
+    )
 
 
 class Wanted(NamedTuple):
@@ -67,7 +73,7 @@ def _encoded(records: Sequence[InputRecord]) -> bytes:
     sink = pa.BufferOutputStream()
     with parquet.ParquetWriter(
         sink,
-        SCHEMA,
+        schema(),
         compression="zstd",
         compression_level=3,
         use_dictionary=["key"],
@@ -97,8 +103,8 @@ def _table(records: Sequence[InputRecord]) -> Any:
     offsets, times, keys, values, headers = zip(*records, strict=True)
     named = [[{"name": name, "value": value} for name, value in each] for each in headers]
     columns = (offsets, times, keys, values, named)
-    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema(), strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema())
 
 
 class ChunkRecords:
@@ -118,7 +124,7 @@ class ChunkRecords:
             for one in content.files
             if wanted.takes(one.first_ms, one.last_ms)
         ]
-        self._table: Any = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+        self._table: Any = pa.concat_tables(tables) if tables else schema().empty_table()
         if len(tables) > 1:
             self._table = self._table.sort_by("offset").combine_chunks()
         self._offsets: Any = self._table.column("offset")

@@ -1,0 +1,117 @@
+"""``tailrace archive``: a log's topics as Parquet files, kept for as long as one likes, read with the log as one history."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+import msgspec
+
+from tailrace.cli.arguments import json_option, opened
+from tailrace.log.archive import ArchiveOptions, ArchiveStatus, archive_log
+from tailrace.runtime.archived import open_archive
+from tailrace.runtime.logs import CLEAR_LINE
+
+_EVERY_S = 0.2
+
+
+@click.command
+@click.argument("folder", metavar="LOG", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--to",
+    "uri",
+    required=True,
+    metavar="URI",
+    help="Where the archive is, or is to be: a folder, file://…, s3://bucket/prefix.",
+)
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    help="Only this topic; may be repeated. An app can be replayed from an archive of all topics only.",
+)
+@click.option(
+    "--records-per-file",
+    type=click.IntRange(1, 10_000_000),
+    default=100_000,
+    show_default=True,
+    help="At most. So many are held in memory, here and by who reads them.",
+)
+@click.option(
+    "--after-deleted",
+    is_flag=True,
+    help="Go on where the log begins, if it has deleted what should have come next: that is lost.",
+)
+@json_option
+def archive(
+    *,
+    folder: Path,
+    uri: str,
+    topics: tuple[str, ...],
+    records_per_file: int,
+    after_deleted: bool,
+    as_json: bool,
+) -> None:
+    """Archive what LOG, a folder, holds and the archive does not: a file for each topic, partition and day.
+
+    The service may run meanwhile. One that was interrupted is gone on with by the same command.
+    """
+    found = open_archive(uri)
+    options = ArchiveOptions(topics or None, records_per_file, after_deleted)
+    progress = _Progress(shown=sys.stderr.isatty())
+    with opened(folder) as log:
+        try:
+            report = archive_log(log, found, options, tell=progress.tell)
+        finally:
+            progress.clear()
+    if as_json:
+        click.echo(
+            msgspec.json.encode(
+                {
+                    "topics": report.topics,
+                    "records": report.records,
+                    "chunks": report.chunks,
+                    "swept": report.swept,
+                    "lost": [
+                        {"topic": place.topic, "partition": place.partition, "from": start, "until": stop}
+                        for place, start, stop in report.lost
+                    ],
+                }
+            )
+        )
+        return
+    topic_count = f"{report.topics:,} topic{'' if report.topics == 1 else 's'}"
+    click.echo(f"archived {report.records:,} records of {topic_count} in {report.chunks:,} chunks")
+    for place, start, stop in report.lost:
+        click.echo(
+            f"lost: {place.topic} partition {place.partition} offsets {start:,} to {stop - 1:,}, deleted before they "
+            "were archived"
+        )
+
+
+class _Progress:
+    """One line on a terminal, written over."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown
+        self._told_s = 0.0
+
+    def tell(self, status: ArchiveStatus) -> None:
+        """Tell how far it has come, now and then."""
+        now_s = time.monotonic()
+        if not self._shown or now_s - self._told_s < _EVERY_S:
+            return
+        self._told_s = now_s
+        sys.stderr.write(
+            f"{CLEAR_LINE}{status.topic} partition {status.partition}: offset {status.offset:,} of {status.end:,}, "
+            f"{status.records:,} records"
+        )
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            sys.stderr.write(CLEAR_LINE)
+            sys.stderr.flush()

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tailrace.core.records import Output
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.archived import open_history
+from tailrace.runtime.scanning import scan
+from tests.cli.commands import done, run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    done("log", "create", "things", "--partitions", 2, "--log", tmp_path / "log")
+    fill(tmp_path, 100)
+    return tmp_path
+
+
+def fill(folder, count):
+    log = EmbeddedLog(folder / "log")
+    log.append_all([Output("things", b"%d" % number, b"value", number) for number in range(count)])
+    log.close()
+
+
+def test_a_log_is_archived_and_what_is_new_is_added(folder):
+    first = done("archive", folder / "log", "--to", folder / "archive", "--records-per-file", 30)
+    assert first.out == "archived 100 records of 1 topic in 4 chunks\n"
+    fill(folder, 7)
+    again = done("archive", folder / "log", "--to", folder / "archive", "--json")
+    assert again.lines == [{"topics": 1, "records": 7, "chunks": 2, "swept": 0, "lost": []}]
+    alone = open_history(None, str(folder / "archive"))
+    assert sum(1 for number in range(2) for _ in scan(alone, "things", number)) == 107
+
+
+def test_what_was_deleted_before_it_was_archived_is_told(folder):
+    done("archive", folder / "log", "--to", folder / "archive")
+    log = EmbeddedLog(folder / "log")
+    before = log.end_offset("things", 0)
+    fill(folder, 50)
+    ends = [log.end_offset("things", number) for number in range(2)]
+    log.delete_before("things", 0, ends[0])
+    log.close()
+    failed = run("archive", folder / "log", "--to", folder / "archive")
+    assert failed.code == 1
+    assert "--after-deleted" in failed.err
+    told = done("archive", folder / "log", "--to", folder / "archive", "--after-deleted")
+    assert told.out.splitlines()[1] == (
+        f"lost: things partition 0 offsets {before} to {ends[0] - 1}, deleted before they were archived"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["LOG"], 2, "--to"),
+        (["LOG", "--to", "ARCHIVE", "--topic", "thing"], 1, "thing"),
+        (["LOG", "--to", "ARCHIVE", "--records-per-file", "0"], 2, "records-per-file"),
+        (["LOG/none", "--to", "ARCHIVE"], 1, "there is no log"),
+        (["LOG", "--to", "LOG"], 1, "holds something else"),
+        (["LOG", "--to", "nothing://here"], 1, "nothing://here"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_sentence(folder, arguments, code, said):
+    places = {"LOG": folder / "log", "ARCHIVE": folder / "archive", "LOG/none": folder / "none"}
+    ended = run("archive", *(places.get(one, one) for one in arguments))
+    assert (ended.code, ended.out) == (code, "")
+    assert said in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_without_pyarrow_the_mend_names_the_extra(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    ended = run("archive", folder / "log", "--to", folder / "archive")
+    assert ended.code == 1
+    assert "pip install 'tailrace[parquet]'" in ended.err
