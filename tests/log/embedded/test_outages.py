@@ -88,6 +88,36 @@ assert read(log) == read(other) == read(EmbeddedLog(state)) == expected
 log.verify()
 """
 
+FULL_WHILE_CLEANING = """
+log = opened(segment_bytes=1 << 20)
+log.create_topic("c", TopicSettings(1, compacted=True))
+C = TopicPartition("c", 0)
+writer = log.writer("w")
+for number in range(20):
+    keys = [b"%d" % (one + 1_000 * number if one % 2 else one) for one in range(300)]
+    writer.append([Output("c", key, os.urandom(500), 0) for key in keys])
+    writer.commit()
+log.roll()
+
+def last(log):
+    found, reader = {}, log.reader({C: 0})
+    while records := reader.fetch("c", 0, 1000).records:
+        found.update((one.key, one) for one in records)
+    return found
+
+expected = last(log)
+before = sorted(state.glob("0*"))
+outage(room=50_000)
+refused(lambda: log.clean(least_gain=0), "full", "size")
+assert sorted(state.glob("0*")) == before, "something was left behind"
+assert last(log) == last(EmbeddedLog(state)) == expected
+relief()
+done = log.clean(least_gain=0)
+assert done.bytes_after < 0.7 * done.bytes_before, done
+assert last(log) == last(EmbeddedLog(state)) == expected
+log.verify()
+"""
+
 FULL_AT_START = """
 outage()
 refused(opened, "full", "size")
@@ -143,6 +173,11 @@ def folder() -> Iterator[Path]:
 @pytest.mark.parametrize("outage", FULL)
 def test_of_a_commit_that_finds_the_disk_full_nothing_is_visible_and_later_ones_work(outage, folder) -> None:
     run(FULL[outage], FULL_WHILE_RUNNING, folder)
+
+
+@pytest.mark.parametrize("outage", FULL)
+def test_a_cleaning_that_finds_the_disk_full_leaves_everything_as_it_was(outage, folder) -> None:
+    run(FULL[outage], FULL_WHILE_CLEANING, folder)
 
 
 @pytest.mark.parametrize("outage", FULL)
