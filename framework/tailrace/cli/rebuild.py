@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,8 +19,11 @@ from tailrace.runtime.logs import CLEAR_LINE
 from tailrace.runtime.rebuilding.driver import rebuild as run_rebuild
 from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
 from tailrace.runtime.rebuilding.job import Request
+from tailrace.runtime.rebuilding.report import RebuildReport
+from tailrace.runtime.rebuilding.twice import TwiceReport, rebuild_twice
 from tailrace.runtime.rebuilding.work import Progress
 
+DIFFERENT = 1
 _EVERY_S = 0.2
 _STAGES = {
     "task": "replaying",
@@ -120,6 +123,11 @@ class _OffsetType(click.ParamType):
     type=click.Path(file_okay=False),
     help="Folder for what is under way; beside the snapshots without.",
 )
+@click.option(
+    "--twice",
+    is_flag=True,
+    help="Find code that is not deterministic: run it again another way, and exit 1 if any key, output differs.",
+)
 @click.option("--restart", is_flag=True, help="Begin anew what was interrupted, and do not go on with it.")
 @json_option
 def rebuild(
@@ -144,6 +152,7 @@ def rebuild(
     any_environment: bool,
     name: str | None,
     work: str | None,
+    twice: bool,
     restart: bool,
     as_json: bool,
 ) -> int:
@@ -178,20 +187,26 @@ def rebuild(
         name=name,
     )
     progress = _Progress(shown=sys.stderr.isatty())
+    report: RebuildReport | TwiceReport
     try:
-        with _engine(engine, master, processes) as chosen:
-            report = run_rebuild(request, chosen, tell=progress.tell, restart=restart)
+        with _engines(engine, master, processes) as engine_of:
+            if twice:
+                report = rebuild_twice(request, engine_of, tell=progress.tell)
+            else:
+                report = run_rebuild(request, engine_of(None), tell=progress.tell, restart=restart)
     finally:
         progress.clear()
     click.echo(msgspec.json.encode(report) if as_json else "\n".join(report.lines()))
-    return 0
+    return DIFFERENT if isinstance(report, TwiceReport) and report.differs else 0
 
 
 @contextmanager
-def _engine(name: str, master: str | None, processes: int | None) -> Generator[Engine]:
-    """The engine for the length of the command."""
+def _engines(
+    name: str, master: str | None, processes: int | None
+) -> Generator[Callable[[int | None], Engine]]:
+    """What makes an engine of a hash seed, for the length of the command."""
     if name == "local":
-        yield LocalEngine(processes)
+        yield lambda seed: LocalEngine(processes, seed)
         return
     try:
         engines: Any = importlib.import_module("tailrace.spark.engine")
@@ -201,7 +216,7 @@ def _engine(name: str, master: str | None, processes: int | None) -> Generator[E
             f"the engine 'spark' needs {error.name}", mend="pip install 'tailrace[spark]'"
         ) from error
     with sessions.running(master or "local[*]") as spark:
-        yield engines.SparkEngine(spark)
+        yield lambda seed: engines.SparkEngine(spark, seed)
 
 
 class _Progress:

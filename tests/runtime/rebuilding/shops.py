@@ -49,10 +49,11 @@ def make_app(version: str = "1", sale: type[Sale] = Sale) -> tr.App:
             self.by_cents[event.cents % 5] = self.by_cents.get(event.cents % 5, 0) + 1
             if WRONG.startswith("fails") and event.cents == 77:
                 raise ValueError("77 brings bad luck")
-            if event.shop == "shop-3" and WRONG in ("sets", "was-sets"):
+            if event.shop == "shop-3" and WRONG == "sets":
                 # The order of a set of texts is that of their hashes, which differ from process to process.
                 self.seen = list({f"{event.cents}-{number}" for number in range(5)})
-            ctx.emit(totals, Total(event.shop, self.cents))
+            chance = Random().random() if WRONG == "chance" and event.shop == "shop-5" else 0
+            ctx.emit(totals, Total(event.shop, self.cents + int(1e9 * chance)))
             ctx.set_timer(event.at + 50, "closing")
 
         @tr.on_timer("closing")

@@ -87,10 +87,15 @@ class _Rebuild:
 
     def _begin(self, other: Job | None) -> Job:
         """Settle the job. ``other`` was begun by other code, or is not to be gone on with: nothing of it is of use."""
-        request, plan = self._request, self._plan
         if other is not None:
             Place.at(other.folder).remove_folder()
             self._work.empty()
+        job = self._settled()
+        self._work.begin(job)
+        return job
+
+    def _settled(self) -> Job:
+        request, plan = self._request, self._plan
         base = None
         if request.base is not None:
             base = Snapshots(request.base, plan.app).open(request.base_id).manifest.id
@@ -98,7 +103,7 @@ class _Rebuild:
             settled = settle(request, past)
             check_topics(request, past)
         draft = Snapshots(request.to, plan.app).begin()
-        job = Job(
+        return Job(
             id=self._id,
             code=self._code,
             request=request,
@@ -111,15 +116,13 @@ class _Rebuild:
             created_ms=draft.created_ms,
             order=settled.order,
             together=settled.together,
-            lenient=request.on_error == "dead-letter" or request.go_on_after_deleted,
+            lenient=request.lenient or request.on_error == "dead-letter" or request.go_on_after_deleted,
             targets=settled.targets,
             base=base,
             ends=settled.ends,
             position=settled.position,
             notes=settled.notes,
         )
-        self._work.begin(job)
-        return job
 
     # --- the units
 
@@ -152,6 +155,7 @@ class _Rebuild:
             (request.keys, "of some keys"),
             (request.on_error == "dead-letter", "that may write dead letters"),
             (request.go_on_after_deleted, "that goes on without what is deleted"),
+            (request.lenient, "that is held against another"),
         ):
             if wanted:
                 report.note(f"it was not split: a rebuild {what} is done in one piece for each partition")
@@ -223,6 +227,11 @@ class _Rebuild:
         )
         Snapshots(request.to, job.app).publish(manifest)
         report.uri = Place.at(job.folder).shown
+
+
+def settled_job(request: Request) -> Job:
+    """What a rebuild would settle now, without beginning it."""
+    return _Rebuild(request, LocalEngine(1), None)._settled()
 
 
 def _entry(result: UnitResult) -> TaskEntry:

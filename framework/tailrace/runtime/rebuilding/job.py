@@ -76,6 +76,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     """The savepoint's name."""
     variant: Variant = Variant()
+    lenient: bool = False
+    """Go on where it differs from the service."""
+    until_cuts: tuple[bytes, ...] = ()
+    """Along the tape: where each task ends, if not at its last commit."""
 
     @property
     def limited(self) -> bool:
@@ -137,6 +141,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     kind: UnitKind
     partition: int
     shard: int = 0
+    keys: tuple[bytes, ...] = ()
+    """Of a trace."""
 
     @property
     def name(self) -> str:

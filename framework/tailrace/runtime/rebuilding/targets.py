@@ -60,6 +60,8 @@ def settle(request: Request, past: Past) -> Settled:
             targets.append(Target(number, found.cut, found.position))
     if order == "canonical":
         return _untaped(request, past, Settled(order, False, tuple(targets), ends, position, why))
+    if request.until_cuts:
+        targets = [Target(number, cut or None, None) for number, cut in enumerate(request.until_cuts)]
     if all(one.cut is None for one in targets):
         raise SnapshotMismatchError(
             f"the app {plan.app!r} has never committed: there is no history to rebuild from",

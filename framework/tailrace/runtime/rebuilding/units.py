@@ -13,6 +13,7 @@ from tailrace.runtime.rebuilding.job import Failure, Job, Unit, UnitKind, UnitRe
 from tailrace.runtime.rebuilding.past import Past, opened_past
 from tailrace.runtime.rebuilding.splitting import run_first, run_merge, run_shard
 from tailrace.runtime.rebuilding.tasks import TaskRun
+from tailrace.runtime.rebuilding.tracing import run_trace
 from tailrace.runtime.rebuilding.untaped import run_canonical
 from tailrace.runtime.rebuilding.work import WorkFolder
 from tailrace.runtime.replaying import seldom_collected
@@ -62,4 +63,5 @@ _RUNS: dict[UnitKind, Callable[[Unit, Past, WorkFolder, str], UnitResult]] = {
     "shard": run_shard,
     "merge": run_merge,
     "canonical": run_canonical,
+    "trace": run_trace,
 }

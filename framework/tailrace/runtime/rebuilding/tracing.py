@@ -1,0 +1,88 @@
+"""The unit that runs the history of a few keys again and notes, step by step, what each has left: see ``twice``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.replay import Replay
+from tailrace.core.engine.settings import TaskSettings
+from tailrace.core.engine.task import Task
+from tailrace.core.engine.watching import Call, Watch
+from tailrace.core.errors import TailraceError
+from tailrace.core.records import RawOutput
+from tailrace.runtime.comparing_states import _Recorder
+from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.rebuilding.job import Unit, UnitResult
+from tailrace.runtime.rebuilding.origins import load, origin_of_task
+from tailrace.runtime.rebuilding.past import Past
+from tailrace.runtime.rebuilding.work import WorkFolder
+from tailrace.state import MemoryStore
+
+
+class _Hashing(_Recorder):
+    """Notes a hash of what every step has left and emitted."""
+
+    def returned(self, call: Call, _outputs: Sequence[RawOutput]) -> None:
+        """See ``Observer.returned``."""
+        if call.actor is not None:
+            left = msgspec.msgpack.encode((sorted(call.rows().items()), _outputs))
+            said = f"{self._place(call.moment)} ({call.handler})"
+            self._note(call.actor, call.moment, said, hashlib.sha256(left).digest()[:8])
+
+
+def run_trace(unit: Unit, past: Past, _work: WorkFolder, attempt: str) -> UnitResult:
+    """Run the history of some keys, and note what each step leaves."""
+    result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
+    job, plan, number = unit.job, past.plan, unit.partition
+    target = job.targets[number].cut
+    if target is None:
+        return result
+    end, recorder, store = tape.decode_cut(target), _Hashing(plan), MemoryStore()
+    origin = origin_of_task(job, past, number)
+    cut = None if origin is None else load(origin, number, store).core
+    variant = job.request.variant
+    settings = TaskSettings(
+        cache_bytes=variant.cache_bytes,
+        timers_in_memory=variant.timers_in_memory,
+        timezones=timezones_version(),
+        reload=variant.reload,
+    )
+    watch = Watch(recorder, frozenset(_meant(plan, unit.keys)))
+    task = Task(plan, number, store, cut, lineage=end.lineage, settings=settings, replaying=True, watch=watch)
+    replay = Replay(
+        task,
+        past.source(number),
+        limit=job.request.limit(number),
+        some_keys=True,
+        lenient=True,
+        any_environment=True,
+    )
+    for record in past.tapes(number, end.tape):
+        if record.number < task.tape_number:
+            replay._names = record.inputs or replay._names
+            continue
+        more = replay.take(record)
+        task.discard_outputs()
+        batch = task.commit_batch()
+        store.write(batch.rows | batch.index_rows, batch.cut)
+        task.committed()
+        if not more:
+            break
+    result.made = {"tracks": msgspec.msgpack.encode(list(recorder.tracks.items()))}
+    return result
+
+
+def _meant(plan: Plan, keys: Sequence[bytes]) -> Iterator[Any]:
+    """What bytes mean as keys of the app's actors."""
+    for actor in plan.actors:
+        for key in keys:
+            try:
+                yield actor.key_codec.decode(key)
+            except (TailraceError, ValueError):
+                continue
