@@ -23,6 +23,7 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 from array import array
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
+from tailrace.core.errors import LogUnavailableError
 from tailrace.log.embedded import blocks as blocks_
 from tailrace.log.embedded.appending import Appender, now_ms
 from tailrace.log.embedded.failures import failing
@@ -47,6 +49,7 @@ _LOOKED = Struct("<Q")
 """The number of the last segment that was sealed then."""
 _GONE = -1
 _DIRTY_SHARE = 0.5
+_ROOM_FOR_COMMITS = 16 << 20
 _MOST_AT_ONCE = 4_000_000
 """Records of a partition whose keys are remembered in one pass."""
 
@@ -320,6 +323,9 @@ def _rewrite(appender: Appender, sealed: list[SegmentIndex], kept: Kept) -> Clea
             following_of[name] = _GONE
             continue
         older_are_gone = False
+        deleted += _put_in_place(appender, following_of)
+        following_of.clear()
+        _require_room(view, name)
         following = SegmentName(name.number, name.generation + 1)
         files.create(following.file, rewritten(view, index, following, stays))
         files.create(following.index_file, [view.index_of(following).encode()])
@@ -330,6 +336,17 @@ def _rewrite(appender: Appender, sealed: list[SegmentIndex], kept: Kept) -> Clea
     deleted += _put_in_place(appender, following_of)
     after = sum(files.size(index.name) for index in _sealed(view))
     return Cleaned(0, after, rewrote, deleted)
+
+
+def _require_room(view: View, name: SegmentName) -> None:
+    """See that a segment can be written anew without taking the room that commits need meanwhile."""
+    free = shutil.disk_usage(view.files.folder).free
+    if free < view.files.size(name) + _ROOM_FOR_COMMITS:
+        raise LogUnavailableError(
+            f"the disk is nearly full: to clean {name.file} in {str(view.files.folder)!r} takes "
+            f"{view.files.size(name):,} bytes for a while, and {free:,} are free",
+            mend="Make room; cleaning goes on then. Nothing committed is lost, and what could be deleted was.",
+        )
 
 
 def _put_in_place(appender: Appender, following_of: Mapping[SegmentName, int]) -> int:
