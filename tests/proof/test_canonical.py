@@ -14,6 +14,7 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.canonical import Canonical, Past
 from tailrace.core.engine.merge import Merge
 from tailrace.core.engine.passing import Passing
+from tailrace.core.engine.replay import Limit
 from tailrace.core.engine.split import check, in_order, numbered
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import UnsplittableError
@@ -24,7 +25,7 @@ from tests.proof.apps import Variant, build
 from tests.proof.runs import ALL, LINEAGE, Committed, assert_equal
 from tests.proof.seeds import START_MS, Feed, Records, append, pick, settings_of, told, variant_of
 from tests.proof.test_replay import SIZES, replayed
-from tests.proof.test_split import Shard, assert_same
+from tests.proof.test_split import Shard, assert_same, between, limit_of
 
 
 class Given(NamedTuple):
@@ -287,3 +288,38 @@ def test_an_app_whose_messages_are_delivered_comes_to_the_same_bytes_and_along_i
         trace: list[str] = []
         with told(seed, trace):
             check_messages(seed, trace)
+
+
+# --- limits ------------------------------------------------------------------------------------------------------
+
+
+def check_limit(seed: int, trace: list[str]) -> None:
+    """Stopped on the way, it stands where a replay along the whole tape stands that is stopped there."""
+    random = Random(seed)
+    app = given(random, trace, messages=False)
+    plan = app.plan
+    for partition in range(plan.partitions):
+        past = app.past(partition, inbox=False)
+        _, tapes = taken(plan, partition, past, random, finish=False, window=100)
+        limit = limit_of(random, plan, tapes, app.log, partition)
+        if limit.offsets:
+            limit = Limit()  # an input that ends earlier has the others taken in another order
+        trace.append(str(limit))
+        _, along, draining = between(plan, partition, tapes, 0, len(tapes), app.log, limit)
+        if draining:
+            continue  # a commit fell into the drain of the very step at which it is to stop
+        task = Task(plan, partition, MemoryStore(), lineage=LINEAGE, settings=settings_of(random))
+        canonical = Canonical([task], [past], limit=limit, window=random.choice((1, 9)))
+        for _ in canonical.go():
+            pass
+        outputs = canonical.outputs()
+        cut, then = tape.decode_cut(task.commit_batch().cut), along.standing()
+        assert (cut.now, cut.watermark, cut.totals) == (then.now, then.watermark, then.totals)
+        assert outputs == along.outputs
+
+
+def test_the_canonical_order_stops_where_a_replay_along_it_stops(seeds: range) -> None:
+    for seed in seeds:
+        trace: list[str] = []
+        with told(seed, trace):
+            check_limit(seed, trace)
