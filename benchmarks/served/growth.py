@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from itertools import islice
 from statistics import median
+from typing import NamedTuple
 
 from benchmarks.apps import counting
 from benchmarks.measure import Row, Scale
-from benchmarks.served.house import House, endless
+from benchmarks.served.house import House, Taken, endless
 
 MOST = 1.15
 _MIB = 1 << 20
@@ -21,8 +22,9 @@ def growth_served(scale: Scale) -> list[Row]:
     first_ns = 0.0
     for count in scale.served_growth:
         repeats = scale.repeats if count <= _REPEATED_UP_TO else 1
-        runs = [_cost(count, scale) for _ in range(repeats)]
-        cost_ns, last = median(ns for ns, _ in runs), count == scale.served_growth[-1]
+        runs = [_run(count, scale) for _ in range(repeats)]
+        cost_ns, last = median(one.cost_ns for one in runs), count == scale.served_growth[-1]
+        of_lumps = median(one.last_ns / one.first_ns for one in runs)
         first_ns = first_ns or cost_ns
         rows.append(
             Row(
@@ -34,20 +36,29 @@ def growth_served(scale: Scale) -> list[Row]:
                 ratio=cost_ns / first_ns if rows else None,
                 compared_with=f"{scale.served_growth[0]:,} events" if rows else "",
                 compared=first_ns if rows else None,
-                note=f"{max(size for _, size in runs) / _MIB:.0f} MiB of memory at the end",
+                note=f"its last lump {of_lumps:.0%} of its first; {max(one.size for one in runs) / _MIB:.0f} MiB in the end",
             )
         )
     return rows
 
 
-def _cost(count: int, scale: Scale) -> tuple[float, int]:
-    """Nanoseconds per event, and the bytes of memory that it had in the end."""
-    keys = scale.keys // 10
+class _Run(NamedTuple):
+    """Nanoseconds per event of all, of the first and of the last lump, and the bytes of memory that it had in the end."""
+
+    cost_ns: float
+    first_ns: float
+    last_ns: float
+    size: int
+
+
+def _run(count: int, scale: Scale) -> _Run:
+    keys, lumps = scale.keys // 10, list[Taken]()
     with House(counting) as house, house.start("benchmarks.apps:counting", scale.commit_ms) as service:
         service.wait_for_partitions(1)
         events = endless(keys)
         house.take(service, islice(events, keys), "totals")
-        before_s = service.processor_s()
         for fed in range(0, count, _LUMP):
-            house.take(service, islice(events, min(_LUMP, count - fed)), "totals")
-        return (service.processor_s() - before_s) / count * 1e9, service.resident_bytes()
+            lumps.append(house.take(service, islice(events, min(_LUMP, count - fed)), "totals"))
+        size = service.resident_bytes()
+    cost_ns = sum(one.events / one.rate for one in lumps) / count * 1e9
+    return _Run(cost_ns, 1e9 / lumps[0].rate, 1e9 / lumps[-1].rate, size)
