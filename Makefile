@@ -86,7 +86,7 @@ java:  ## a JDK for Spark: checked for, and installed on Debian as root
 .PHONY: lock
 lock:  ## resolve the dependencies anew (needs uv on the PATH)
 	$(call compile,runtime) pyproject.toml
-	$(call compile,extras) -c requirements/runtime.txt --all-extras pyproject.toml
+	$(call compile,extras) -c requirements/runtime.txt -c requirements/constraints.in --all-extras pyproject.toml
 	$(call compile,dev) -c requirements/extras.txt pyproject.toml requirements/dev.in
 	$(call compile,data) -c requirements/extras.txt --no-deps requirements/data.in
 

@@ -1,6 +1,7 @@
 """A law on dependencies: what the framework imports is what it says it needs, so that it runs where nothing else is."""
 
 import ast
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -13,6 +14,8 @@ DISTRIBUTIONS = packages_distributions()
 OWN = {"tailrace", "services", "schemas"}
 # The plugin is imported by pytest, so pytest is there.
 ALSO_THERE = {"framework/tailrace/testing/plugin.py": {"pytest"}}
+# Rooms that are an extra's: they may import it at once, as nothing else imports them unless it is asked for.
+ROOM_OF = {"framework/tailrace/spark/": "spark"}
 
 
 def imported(source: str) -> set[str]:
@@ -27,9 +30,17 @@ def imported(source: str) -> set[str]:
     return {DISTRIBUTIONS.get(name, [name])[0].lower().replace("_", "-") for name in foreign}
 
 
-def declared() -> set[str]:
+def declared(extra: str | None = None) -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    return {requirement.partition(">")[0].strip() for requirement in project["dependencies"]}
+    requirements = project["dependencies"] if extra is None else project["optional-dependencies"][extra]
+    return {requirement.partition(">")[0].strip() for requirement in requirements}
+
+
+def also_there(name: str) -> set[str]:
+    extras = [declared(extra) for room, extra in ROOM_OF.items() if name.startswith(room)]
+    # What a package hands out of one that it needs itself.
+    handed_on = {"py4j"} if any("pyspark" in one for one in extras) else set[str]()
+    return ALSO_THERE.get(name, set()) | handed_on | {one for found in extras for one in found}
 
 
 @pytest.mark.parametrize("top", ["framework", "services", "schemas"])
@@ -37,7 +48,7 @@ def test_what_is_imported_is_declared_as_a_dependency(top: str) -> None:
     undeclared: dict[str, set[str]] = {}
     for path in sorted((ROOT / top).rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
-        found = imported(path.read_text("utf-8")) - declared() - ALSO_THERE.get(name, set())
+        found = imported(path.read_text("utf-8")) - declared() - also_there(name)
         if found:
             undeclared[name] = found
     assert undeclared == {}
@@ -50,3 +61,31 @@ def test_an_import_that_is_not_declared_is_found() -> None:
     }
     assert {"hypothesis", "pytest"}.isdisjoint(declared())
     assert imported("import msgspec, typing_extensions") <= declared()
+
+
+def test_without_the_extras_the_commands_are_there_and_say_what_is_missing(tmp_path: Path) -> None:
+    """In a process in which they cannot be imported."""
+    script = f"""
+import sys
+
+class Refuses:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pyarrow", "pyspark", "pandas", "fsspec", "confluent_kafka", "faust"):
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Refuses())
+from tailrace.cli.main import execute
+assert execute(["--help"]) == 0
+for command in (
+    ["snapshot", "list", "app", "--at", {str(tmp_path)!r}],
+    ["rebuild", "services.sensors:app", "--log", {str(tmp_path)!r}, "--engine", "spark"],
+    ["archive", "--help"],
+):
+    print(execute(command))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("pip install 'tailrace[") >= 2, done.stderr

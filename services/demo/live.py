@@ -58,8 +58,7 @@ class LiveRun:
         whole = aircraft.waiting()
         self._until(lambda: aircraft.committed() > whole // 2)
         pid, killed_s = aircraft.pid, time.monotonic()
-        killed_at = aircraft.committed()
-        if killed_at >= whole or not aircraft.kill():
+        if not aircraft.kill() or (killed_at := aircraft.committed()) >= whole:
             raise ServiceFailed("aircraft was done before it could be killed: take more days")
         say(f"   ✗ aircraft {pid} is killed (SIGKILL) with {killed_at:,} of {whole:,} committed")
         aircraft.start(until_end=False)
