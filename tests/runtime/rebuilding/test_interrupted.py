@@ -11,12 +11,13 @@ import msgspec
 import pytest
 
 from tailrace.core.engine import tape
+from tailrace.core.errors import StateInUseError
 from tailrace.runtime.apps import find_app
-from tailrace.runtime.rebuilding.driver import rebuild
+from tailrace.runtime.rebuilding.driver import identity, rebuild
 from tailrace.runtime.rebuilding.engines import LocalEngine
 from tailrace.runtime.rebuilding.job import Job
 from tailrace.runtime.rebuilding.report import RebuildReport
-from tailrace.runtime.rebuilding.work import Progress
+from tailrace.runtime.rebuilding.work import Progress, WorkFolder
 from tailrace.state.snapshots import Snapshots
 from tests.runtime.processes import Running, wait_until
 from tests.runtime.rebuilding import lived
@@ -88,3 +89,51 @@ def test_it_ends_where_it_was_to_end_though_the_log_has_gone_on(tally: Path, tmp
     assert [tape.decode_cut(one.cut or b"").tape for one in live(tally, find_app(TALLY).plan())] > [
         tape.decode_cut(one.cut or b"").tape for one in job.targets
     ]
+
+
+def test_a_process_that_is_killed_ends_the_rebuild_with_what_to_do_and_it_goes_on(
+    tally: Path, tmp_path: Path
+) -> None:
+    with Running(
+        *("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--processes", 2),
+        environment={"TALLY_SLOW_MS": "1"},
+    ) as running:
+        wait_until(lambda: progress(tmp_path / "tally" / "_work") > 0, "it is at work")
+        victim = next(pid for pid in running.members() if pid != running.process.pid and is_worker(pid))
+        running.signal(signal.SIGKILL, victim)
+        assert running.ended() == 1
+        assert "was ended from outside" in running.complaint
+        assert "goes on where it was" in running.complaint
+    assert Snapshots(str(tmp_path), "tally").list() == []
+    report = again(tally, tmp_path)
+    assert report.resumed
+    snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
+    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
+
+
+def is_worker(pid: int) -> bool:
+    """Whether a process was spawned to run units; there is one besides that looks after shared resources."""
+    try:
+        return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_two_drivers_of_the_same_rebuild_do_not_meet(tally: Path, tmp_path: Path) -> None:
+    asked = msgspec.structs.replace(request(tally), to=str(tmp_path), work=str(tmp_path / "work"))
+    name, _ = identity(asked, find_app(TALLY).plan())
+    other = WorkFolder(tmp_path / "work" / "tally" / name)
+    with other.held(), pytest.raises(StateInUseError, match="under way in another process"):
+        rebuild(asked, LocalEngine(1))
+    assert rebuild(asked, LocalEngine(1)).events > 0
+
+
+def test_other_code_does_not_go_on_with_what_was_begun(tally: Path, tmp_path: Path) -> None:
+    killed(tally, tmp_path, 0.3)
+    (place,) = (tmp_path / "tally" / "_work").glob("*/job")
+    job = msgspec.msgpack.decode(place.read_bytes(), type=Job)
+    place.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(job, code="of yesterday")))
+    report = again(tally, tmp_path)
+    assert not report.resumed
+    assert report.taken == report.events
+    assert not Path(job.folder).exists()

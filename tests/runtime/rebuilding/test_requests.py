@@ -149,9 +149,15 @@ def test_a_snapshot_of_another_history_is_no_base(sold: Path, tmp_path: Path) ->
     refused(sold, UnknownSnapshotError, "there is no snapshot 'nix'", base=asked, base_id="nix")
 
 
+def test_a_snapshot_that_stands_within_a_commit_is_no_base(sold: Path) -> None:
+    _, within = done(sold, SHOPS, until_offsets={"sales": {0: 60}})
+    asked = str(sold / "snapshots")
+    refused(sold, SnapshotMismatchError, "stands within commit", base=asked, base_id=within.manifest.id)
+
+
 def test_an_app_that_has_never_run_has_no_history(tmp_path: Path) -> None:
     lived.append(tmp_path, shops.sales(3), {"sales": 2})
-    refused(tmp_path, UnknownTopicError, "has never run")
+    refused(tmp_path, UnknownTopicError, "has never run", order="tape")
 
 
 def test_deleted_history_is_named_and_gone_without_where_that_is_wanted(own: Path) -> None:

@@ -64,7 +64,19 @@ def origin_of_task(job: Job, past: Past, number: int) -> Origin | None:
             "after its last commit",
             mend="Take one that was made of this log, or rebuild from the beginning.",
         )
+    _check_commit(past, number, cut, job.base)
     return Origin(request.base, job.app, job.base, entry.cut)
+
+
+def _check_commit(past: Past, number: int, cut: Cut, snapshot: str) -> None:
+    """A snapshot that stopped at a limit may stand in the midst of what one commit was caused by: nothing goes on there."""
+    for record in past.tapes(number, cut.tape):
+        if record.number == cut.tape - 1 and (record.totals, record.watermark) != (cut.totals, cut.watermark):
+            raise SnapshotMismatchError(
+                f"the snapshot {snapshot} stands within commit {record.number} of app {past.plan.app!r} partition {number}",
+                mend="A rebuild along the tape goes on from a commit. Take a snapshot that was not stopped by a limit, or "
+                "go on in canonical order (--order canonical).",
+            )
 
 
 def _seeded(past: Past, number: int, end: Cut) -> Origin | None:

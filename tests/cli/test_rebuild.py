@@ -1,0 +1,156 @@
+"""``tailrace rebuild``: a service's log made into a snapshot that it starts from; its wrong arguments, a full disk."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.apps import find_app
+from tailrace.state.snapshots import Snapshots
+from tests.cli.commands import done, run
+from tests.runtime.processes import ROOT
+from tests.runtime.rebuilding import lived, shops
+from tests.runtime.rebuilding.lived import TALLY, live, rebuilt
+
+SHOPS = "tests.runtime.rebuilding.shops:app"
+
+
+@pytest.fixture(scope="module")
+def tally(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tally")
+    for first in range(3):
+        lived.serve_tallies(folder, 20, 1, first_round=first)
+    return folder
+
+
+def test_a_snapshot_is_made_reported_and_named(tally: Path, tmp_path: Path) -> None:
+    arguments = ("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--processes", 1)
+    said = done(*arguments, "--name", "before-the-change").out
+    assert "rebuilt tally along the tape: snapshot " in said
+    assert "120 events, 23 keys, " in said
+    assert "environment: python cpython 3." in said
+    snapshot = Snapshots(str(tmp_path), "tally").open("before-the-change")
+    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
+    report = json.loads(done(*arguments, "--json", "--split", 2).out)
+    assert (report["events"], report["taken"], report["order"]) == (120, 120, "tape")
+    assert set(report["phases"]) == {"read", "shuffle", "handle", "write"}
+    assert Snapshots(str(tmp_path), "tally").open(report["snapshot"]).verify() == []
+
+
+def test_a_service_goes_on_from_what_was_rebuilt(tally: Path, tmp_path: Path) -> None:
+    """With an empty state folder and no changelog to read: what it then holds is what the live one holds."""
+    done("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path / "made", "--processes", 1)
+    lived.serve_tallies(tally, 20, 1, first_round=3)
+    arguments = ("--log", tally / "log", "--state", tmp_path / "state", "--until-end")
+    done("run", TALLY, *arguments, "--from-snapshot", tmp_path / "made")
+    done("replay", TALLY, "--log", tally / "log", "--state", tmp_path / "state", "--compare")
+
+
+def test_limits_keys_and_orders_are_taken_from_the_command_line(tally: Path, tmp_path: Path) -> None:
+    arguments = ("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--processes", 1, "--json")
+    said = json.loads(done(*arguments, "--until-offset", "ticks:0:2", "--until-offset", "ticks:1:3").out)
+    assert any("ends within commit" in one for one in said["notes"])
+    assert json.loads(done(*arguments, "--key", "k7").out)["keys"] == 1
+    assert json.loads(done(*arguments, "--order", "canonical").out)["order"] == "canonical"
+    said = json.loads(done(*arguments, "--until-time", "1970-01-01T00:00:00.030Z").out)
+    assert 30 < said["events"] < 90
+    whole = json.loads(done(*arguments).out)
+    said = json.loads(done(*arguments, "--from-snapshot", f"{tmp_path}#{whole['snapshot']}").out)
+    assert (said["base"], said["taken"], said["events"]) == (whole["snapshot"], 0, whole["events"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--until-offset", "ticks"], 2, "is no offset of a partition"),
+        (["--until-offset", "tick:0:1"], 1, "does not read 'tick'"),
+        (["--until-time", "soon"], 2, "'soon' is no instant"),
+        (["--key", "k1", "--outputs", "csv"], 1, "outputs cannot go to 'csv'"),
+        (["--master", "local[2]"], 2, "--master goes with --engine spark"),
+        (["--from-snapshot", "nowhere"], 1, "there is no snapshot yet"),
+        (["--archive", "nowhere"], 1, "there is no archive in"),
+        (["--split", "0"], 2, "--split"),
+        (["--name", "latest"], 1, "cannot be the name of a snapshot"),
+        (["--to", "s3://bucket/x?endpoint_override=127.0.0.1:1"], 1, "needs a folder for what is under way"),
+    ],
+)
+def test_wrong_arguments_are_told_in_one_line(
+    tally: Path, tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    to = [] if "--to" in arguments else ["--to", tmp_path / "to"]
+    ended = run("rebuild", TALLY, "--log", tally / "log", *to, *arguments)
+    assert ended.code == code
+    (line,) = ended.err.splitlines()
+    assert said in line
+    assert not list((tmp_path / "to").glob("*/*/manifest.json"))
+
+
+def test_an_app_and_a_log_that_are_not_there_are_told(tally: Path, tmp_path: Path) -> None:
+    assert run("rebuild", "nowhere:app", "--log", tally / "log").code == 2
+    ended = run("rebuild", TALLY, "--log", tmp_path / "none", "--to", tmp_path / "to")
+    assert ended.code == 1
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_where_there_is_no_room_nothing_is_published_and_the_next_run_goes_on(
+    tally: Path, tmp_path: Path
+) -> None:
+    arguments = ["rebuild", TALLY, "--log", str(tally / "log"), "--to", str(tmp_path), "--processes", "1"]
+    ended = subprocess.run(
+        [sys.executable, "-B", "-m", "tailrace", *arguments],
+        cwd=ROOT,
+        env={"PYTHONPATH": f"{ROOT / 'framework'}:{ROOT}", "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000)),
+    )
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert "a file has reached the size" in line
+    assert Snapshots(str(tmp_path), "tally").list() == []
+    said = done(*arguments).out
+    assert "went on with an interrupted rebuild" in said
+    snapshot = Snapshots(str(tmp_path), "tally").open()
+    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
+
+
+def test_code_that_is_not_deterministic_ends_with_exit_code_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shops, "WRONG", "sets")
+    monkeypatch.setenv("SHOPS_WRONG", "sets")
+    lived.append(tmp_path, shops.sales(50), {"sales": 2})
+    lived.live_on(tmp_path, SHOPS)
+    ended = run("rebuild", SHOPS, "--log", tmp_path / "log", "--to", tmp_path / "to", "--twice")
+    assert ended.code == 1
+    assert "Shop, key 'shop-3' (partition " in ended.out
+    assert "seen: [" in ended.out
+
+
+def test_a_handler_that_fails_is_named_and_goes_to_the_dead_letters_where_that_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = shops.Sale("shop-1", 5_000, 77)
+    unlucky = shops.sales(1)[0]._replace(key=b"shop-1", value=msgspec.json.encode(sale))
+    lived.append(tmp_path, [*shops.sales(20), unlucky], {"sales": 2})
+    lived.live_on(tmp_path, SHOPS)
+    monkeypatch.setattr(shops, "WRONG", "fails")
+    arguments = ("rebuild", SHOPS, "--log", tmp_path / "log", "--to", tmp_path / "to", "--processes", 1)
+    ended = run(*arguments)
+    log = EmbeddedLog(tmp_path / "log", create=False)
+    ends = [log.end_offset("sales", number) for number in range(2)]
+    log.close()
+    assert ended.code == 1
+    assert "topic 'sales'" in ended.err
+    assert any(f"offset {end - 1}" in ended.err for end in ends)
+    assert "key 'shop-1'" in ended.err
+    said = done(*arguments, "--on-error", "dead-letter").out
+    assert "1 failed that had not failed when they ran first" in said
