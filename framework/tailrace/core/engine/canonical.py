@@ -60,6 +60,7 @@ class _Lane:
     """One input of one task: the heads of it that are here, and where they stand in the order."""
 
     __slots__ = (
+        "_inbox",
         "_past",
         "_read",
         "_window",
@@ -70,20 +71,22 @@ class _Lane:
         "marks",
         "name",
         "number",
+        "stamps",
         "task",
         "times",
-        "timestamps",
     )
 
     def __init__(self, task: Task, number: int, past: Past, end: int, window: int) -> None:
         plan = task.plan.inputs[number]
         self.task, self.number, self.name, self.end = task, number, plan.name, end
         self.judged = plan.watermark != "none"
-        self.timestamps = not plan.is_inbox
+        self._inbox = plan.is_inbox
         self.marks = deque(past.upstream.get(plan.name, ()))
         self.heads: list[Head] = []
         self.times: list[int | None] = []
         """Where the heads stand; None for one that goes at once."""
+        self.stamps: list[int] = []
+        """Clock readings that come with them; a message has none."""
         self.at = 0
         self._past, self._window = past, window
         self._read: int = task.positions[plan.name]
@@ -94,20 +97,18 @@ class _Lane:
             if self._read >= self.end:
                 return False
             stop = min(self._read + self._window, self.end)
-            self.heads = self.task.decode(self.number, self._past.source(self.name, self._read, stop))
-            self.times = [_stands_at(head) for head in self.heads]
+            records = self._past.source(self.name, self._read, stop)
+            self.heads = self.task.decode(self.number, records)
+            self.times = [head[1] for head in self.heads]
+            if None in self.times:
+                self.times = [_stands_at(head) for head in self.heads]
+            self.stamps = [NOTHING if self._inbox else record.timestamp_ms for record in records]
             self.at, self._read = 0, stop
         return True
 
     def next_offset(self) -> int:
         """Up to where everything has been taken."""
         return self.heads[self.at][0] if self.fill() else self.end
-
-    def timestamp_ms(self, at: int) -> int:
-        """The log's timestamp of a head."""
-        record = self.heads[at][4]
-        assert record is not None
-        return record.timestamp_ms
 
 
 def _stands_at(head: Head) -> int | None:
@@ -183,9 +184,9 @@ class Canonical:
             yield from self._end()
 
     def _records(self) -> Iterator[Task]:
-        limit = self._limit
+        limit_ms = self._limit.clock_ms
         current, until_ms = None, NOTHING
-        while not (limit.watermark_ms is not None and self.tasks[0].watermark >= limit.watermark_ms):
+        while not self._at_limit():
             if current is not None and current.fill():
                 time_ms = current.times[current.at]
                 if time_ms is None or time_ms > until_ms:
@@ -197,17 +198,27 @@ class Canonical:
                 if current is None:
                     return
             at = current.at
-            if current.timestamps and current.timestamp_ms(at) > self.clock_ms:
-                if limit.clock_ms is not None and current.timestamp_ms(at) > limit.clock_ms:
+            if current.stamps[at] > self.clock_ms:
+                if limit_ms is not None and current.stamps[at] > limit_ms:
                     return
-                self.clock_ms = current.timestamp_ms(at)
-            yield from self._read_clock(current.task)
-            yield from self._after(current.task)
+                self.clock_ms = current.stamps[at]
+            task, quiet = current.task, self._deliver is None
+            if self.clock_ms > task.now:
+                task.clock(self.clock_ms)
+                if not quiet or task.draining:
+                    yield from self._after(task)
             stop = self._stop(current, until_ms)
-            yield from self._take(current.task, current.number, current.heads[at:stop])
+            heads = current.heads[at:stop]
+            taken = task.run(current.number, heads)
+            while taken < len(heads):
+                yield from self._settle(task)
+                taken = task.run(current.number, heads, taken)
             current.at = stop
-            yield from self._after(current.task)
-            yield from self._read_on(current)
+            if not quiet or task.draining:
+                yield from self._after(task)
+            if current.marks or stop == len(current.heads):
+                yield from self._read_on(current)
+            yield task
 
     def _choose(self) -> tuple[_Lane | None, int]:
         """The lane whose turn it is, and how far its run goes."""
@@ -228,14 +239,17 @@ class Canonical:
         first = lane.at + 1
         if self._deliver is not None or self._limit.watermark_ms is not None or lane.times[lane.at] is None:
             return first
-        mark = lane.marks[0][0] if lane.marks else FOREVER
-        for at in range(first, len(lane.heads)):
-            time_ms = lane.times[at]
-            if time_ms is None or time_ms > until_ms or lane.heads[at][0] >= mark:
+        mark, clock_ms = lane.marks[0][0] if lane.marks else FOREVER, self.clock_ms
+        heads, times, stamps = lane.heads, lane.times, lane.stamps
+        for at in range(first, len(heads)):
+            time_ms = times[at]
+            if stamps[at] > clock_ms or time_ms is None or time_ms > until_ms or heads[at][0] >= mark:
                 return at
-            if lane.timestamps and lane.timestamp_ms(at) > self.clock_ms:
-                return at
-        return len(lane.heads)
+        return len(heads)
+
+    def _at_limit(self) -> bool:
+        limit_ms = self._limit.watermark_ms
+        return limit_ms is not None and self.tasks[0].watermark >= limit_ms
 
     # --- causes
 
@@ -254,11 +268,11 @@ class Canonical:
     def _read_on(self, lane: _Lane) -> Iterator[Task]:
         """What follows from how far a lane has come: published watermarks, and that it is at its end."""
         task = lane.task
-        while lane.marks and lane.marks[0][0] <= lane.next_offset():
+        while lane.marks and lane.marks[0][0] <= lane.next_offset() and not self._at_limit():
             _, mark = lane.marks.popleft()
             task.upstream(lane.number, mark)
             yield from self._after(task)
-        if lane.judged and not lane.fill():
+        if lane.judged and not lane.fill() and not self._at_limit():
             others = [one for one in self._lanes if one.task is task and one.judged and one is not lane]
             if any(other.fill() for other in others):
                 task.idle(lane.number)
