@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -160,10 +161,13 @@ def test_a_second_owner_is_refused_while_the_first_lives(house) -> None:
     check_all(house.log, KEYS, 5)
 
 
-def stop(house: House, service: Running, *, appending: bool) -> None:
-    """Stop a service while it holds the log's append lock, or while it does not."""
+def stop(
+    house: House, service: Running, *, appending: bool, before_each: Callable[[], None] = lambda: None
+) -> None:
+    """Stop a service while it holds the log's append lock, or while it does not; ``before_each`` attempt give it work."""
 
     def stopped() -> bool:
+        before_each()
         service.signal(signal.SIGSTOP)
         wait_until(lambda: is_stopped(service.process.pid), "it is stopped")
         _, _, holder, *_ = _LAYOUT.unpack((house.folder / "log" / LOCK).read_bytes())
@@ -222,17 +226,23 @@ def test_a_stopped_owner_is_ended_for_its_state_folder_when_its_lease_is_over_an
 
 
 def test_a_worker_stopped_while_it_appends_holds_others_up_for_the_lease_that_they_were_given(house) -> None:
-    house.feed(ticks(KEYS, 50))
-    with house.run("--fsync", "commit", "--commit-interval", "1ms", slow_ms=1) as first:
-        house.wait_for_more()
-        stop(house, first, appending=True)
+    rounds = 0
+
+    def feed() -> None:
+        nonlocal rounds
+        house.feed(ticks(KEYS, 1, rounds))
+        rounds += 1
+
+    with house.run("--fsync", "commit", "--commit-interval", "1ms") as first:
+        first.wait_for("a partition runs", times=4)
+        stop(house, first, appending=True, before_each=feed)
         time.sleep(0.5)
         begun = time.monotonic()
         house.run_to_the_end("--lease", "500ms", state="another")
         # By its default, 10 s, the append lock alone would have taken longer.
         assert time.monotonic() - begun < 9
         assert first.ended() == -signal.SIGKILL
-    check_all(house.log, KEYS, 50)
+    check_all(house.log, KEYS, rounds)
 
 
 def test_a_worker_stopped_for_a_while_that_nobody_has_replaced_goes_on(house) -> None:
