@@ -16,6 +16,8 @@ from tailrace.core.engine.tables import Table
 from tailrace.core.errors import BadRecordError, TailraceError
 from tailrace.core.records import Delivery, Head, InputRecord, Refused
 
+_RUN_WORTH_READING_AHEAD = 32
+
 BoundRoute = tuple[Route, Table | None]
 """A route, and the table of its actor in this task; None for a stateless function."""
 
@@ -41,6 +43,12 @@ class InputHeads:
                 for route in self._plan.routes
             ]
         return self._routes
+
+    def prefetch(self, heads: Sequence[Head], start: int, tables: Sequence[Table]) -> None:
+        """Have the tables of those who take the input's records read ahead what a run of some length is about to need."""
+        if len(heads) - start >= _RUN_WORTH_READING_AHEAD and not self._plan.is_inbox:
+            for table in {table for _, table in self.routes(tables) if table is not None}:
+                table.prefetch(heads, start)
 
     def bound(self, delivery: Delivery, tables: Sequence[Table]) -> Sequence[BoundRoute]:
         """Who takes a message."""

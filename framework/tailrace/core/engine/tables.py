@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,6 +18,7 @@ from tailrace.core.errors import (
     WrongPartitionError,
 )
 from tailrace.core.handling.entries import MISSING
+from tailrace.core.records import Head
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.types import CODEC_ERRORS, explain
 
@@ -32,6 +35,9 @@ _PARTS_WEIGHT = 600
 _PLAIN = bytes((rows.FORMAT,))
 _WITH_TIMERS = bytes((rows.FORMAT | rows.HAS_TIMERS,))
 
+_ONE_IN = 4
+"""Rows are read ahead where one in so many records has a key that is not live: to look for these costs time, too."""
+
 Rows = dict[bytes, bytes | None]
 
 
@@ -39,6 +45,9 @@ class Table:
     """The instances of one actor in one task."""
 
     __slots__ = (
+        "_ahead",
+        "_asked",
+        "_expected",
         "_has_parts",
         "_weight",
         "cells",
@@ -79,8 +88,32 @@ class Table:
         """Whether checking types is all there is to sealing."""
         self._has_parts = bool(plan.maps or plan.lists or plan.ttls)
         self._weight = 0
+        self._ahead: dict[bytes, bytes | None] = {}
+        """Rows read before they are needed. They are true until the store is written to."""
+        self._asked = self._expected = 0
+        """How many instances were asked of the store in the last run of records, and how many records it had."""
 
     # --- the unit ---
+
+    def prefetch(self, heads: Sequence[Head], start: int) -> None:
+        """Read the rows of the keys of a run at once, if in the last run one in four was not live.
+
+        One call of RocksDB for many rows takes about half the time of as many calls for one each.
+        """
+        worth, self._asked = self._asked * _ONE_IN >= max(1, self._expected), 0
+        self._expected = len(heads) - start
+        self._ahead.clear()
+        if not worth:
+            return
+        live, old, dirty, wanted = self.live, self.old, self.dirty, dict[Any, bytes]()
+        for _, _, key, _, _ in islice(heads, start, None):
+            try:
+                if not (key is None or key in live or key in wanted or key in old or key in dirty):
+                    wanted[key] = self.prefix + rows.escaped(self.encode_key(key))
+            except Exception:  # noqa: BLE001, S110  # a key that is none: the record's own unit fails on it
+                pass
+        names = list(wanted.values())
+        self._ahead = dict(zip(names, self.state.get_many(names), strict=True))
 
     def load(self, key: Any) -> Any:
         """The instance of a key that is not live: from the older generation, the store, or new."""
@@ -97,7 +130,12 @@ class Table:
                 mend="Its producer uses another partitioner than Kafka's murmur2. "
                 "Declare the topic with repartition=True, or correct the producer.",
             )
-        row = None if key in self.dirty else self.state.get(self.prefix + rows.escaped(key_bytes))
+        self._asked += 1
+        name = self.prefix + rows.escaped(key_bytes)
+        if key in self.dirty:
+            row = None
+        else:
+            row = self._ahead.pop(name) if name in self._ahead else self.state.get(name)
         if row is None:
             instance = self.plan.new()
             self._bind(instance, key, key_bytes, _ABSENT, has_timers=False)
@@ -364,6 +402,7 @@ class Table:
         """What was collected is in the store; let the older generation go if ``limit`` bytes are passed."""
         self.dirty.clear()
         self.moved.clear()
+        self._ahead.clear()
         if self._weight > limit // 2:
             self.old = self.live
             self.live = {}

@@ -234,6 +234,7 @@ class Task:
         if start >= len(heads):
             return start
         plan, inputs = self.plan.inputs[number], self._inputs[number]
+        inputs.prefetch(heads, start, self._cells.tables)
         cells, context, marks, totals = self._cells, self._context, self._watermarks, self.totals
         units, firing = self._units, self._firing
         events, processing, now = firing.events, firing.processing, context.now

@@ -1,0 +1,110 @@
+"""The rows of a run's keys are read at once where many are not live, which changes nothing but the time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core.engine import heads, tables
+from tailrace.core.engine.task import Task, TaskSettings
+from tailrace.runtime import replaying
+from tailrace.state import MemoryStore
+from tests.runtime.test_replaying import compared, random_service, told
+
+
+class Event(msgspec.Struct, frozen=True):
+    key: str
+
+
+app = tr.App("reading", partitions=1)
+events = app.topic("events", Event, key="key")
+
+
+@app.actor
+class Counter(tr.Actor):
+    count: int = 0
+
+    @tr.process(events)
+    def on_event(self, event: Event, ctx: tr.Context[str]) -> None:
+        self.count += 1
+
+
+class Store(MemoryStore):
+    """Notes how it is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.single = 0
+        self.many: list[int] = []
+
+    def get(self, row: bytes, /) -> bytes | None:
+        self.single += 1
+        return super().get(row)
+
+    def get_many(self, rows: Sequence[bytes], /) -> list[bytes | None]:
+        self.many.append(len(rows))
+        return super().get_many(rows)
+
+
+def run(task: Task, keys: Sequence[str]) -> None:
+    at = task.positions["events"]
+    task.run(0, task.heads(0, [Event(key) for key in keys], at))
+
+
+def commit(task: Task, store: Store) -> None:
+    batch = task.commit_batch()
+    store.write(batch.rows | batch.index_rows, batch.cut)
+    task.committed()
+
+
+def task_on(store: Store) -> Task:
+    return Task(app.plan(), 0, store, store.cut, lineage=b"x", settings=TaskSettings(cache_bytes=0))
+
+
+def test_rows_of_keys_that_are_not_live_are_read_in_one_call() -> None:
+    store = Store()
+    task = task_on(store)
+    sets = [[f"{name}{number}" for number in range(100)] for name in "ab"]
+    for turn in range(6):
+        store.single = 0
+        keys = sets[turn % 2]  # those of the other set push them out of the cache
+        run(task, keys + keys)
+        # In the first run nothing is known yet of how many are live.
+        assert (store.many, store.single) == (([], 100) if turn == 0 else ([100], 0))
+        commit(task, store)
+        store.many.clear()
+    again = task_on(store)
+    assert {again._cells.tables[0].load(key).count for keys in sets for key in keys} == {6}
+
+
+def test_nothing_is_read_ahead_where_the_keys_are_live() -> None:
+    store = Store()
+    task, keys = task_on(store), [f"k{number}" for number in range(100)]
+    for _ in range(3):
+        run(task, keys)
+    assert len(store.many) <= 1
+    assert sum(store.many) == 0
+
+
+def test_what_is_read_ahead_is_forgotten_when_the_store_changes() -> None:
+    store = Store()
+    task, keys = task_on(store), [f"k{number}" for number in range(50)]
+    table = task._cells.tables[0]
+    run(task, keys)
+    table.prefetch(task.heads(0, [Event("new")], 0), 0)
+    assert list(table._ahead.values()) == [None]
+    commit(task, store)
+    assert not table._ahead
+
+
+def test_reading_ahead_changes_nothing(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replays that commit at every tape record, with nothing cached and all read ahead, beside runs that do neither."""
+    for seed in seeds[:: max(1, len(seeds) // 20)]:
+        with random_service(seed) as h, monkeypatch.context() as patched:
+            patched.setattr(replaying, "_ENTRIES_AT_ONCE", 0)
+            patched.setattr(tables, "_ONE_IN", 1_000_000)
+            patched.setattr(heads, "_RUN_WORTH_READING_AHEAD", 1)
+            assert told(compared(h, settings=TaskSettings(cache_bytes=0))) == [], seed
