@@ -55,10 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--here", action="store_true", help="in this process, rows as JSON: for the profiler")
     options = parser.parse_args(arguments)
+    # Who is asked to end ends what it has started.
+    signal.signal(signal.SIGTERM, _leave)
     names: list[str] = options.cases or _names()
     if options.here:
-        # So that a case that is asked to end ends what it has started.
-        signal.signal(signal.SIGTERM, _leave)
         found = _measure(names, quick=options.quick, repeats=options.repeats)
         sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
         return 0
@@ -83,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: the second would stop the cleaning up
     sys.exit(1)
 
 
@@ -111,8 +112,13 @@ def _measure(names: Sequence[str], *, quick: bool, repeats: int | None) -> list[
 
 def _in_a_process(name: str, told: Sequence[str]) -> list[Row] | None:
     command = [sys.executable, "-m", "benchmarks.run", name, "--here", *told]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=False)
-    return msgspec.json.decode(done.stdout, type=list[Row]) if done.returncode == 0 else None
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        try:
+            found, _ = process.communicate()
+        except SystemExit:  # Ctrl-C has reached the case as well
+            process.terminate()
+            raise
+    return msgspec.json.decode(found, type=list[Row]) if process.returncode == 0 else None
 
 
 def _write(folder: Path, rows: list[Row], *, quick: bool) -> None:
