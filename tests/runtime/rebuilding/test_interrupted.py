@@ -18,6 +18,7 @@ from tailrace.runtime.rebuilding.engines import LocalEngine
 from tailrace.runtime.rebuilding.job import Job
 from tailrace.runtime.rebuilding.report import RebuildReport
 from tailrace.runtime.rebuilding.work import Progress, WorkFolder
+from tailrace.state import RocksStore, StateIdentity
 from tailrace.state.snapshots import Snapshots
 from tests.runtime.processes import Running, wait_until
 from tests.runtime.rebuilding import lived
@@ -74,6 +75,29 @@ def test_a_rebuild_that_was_killed_goes_on_where_it_was(tally: Path, tmp_path: P
     snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
     assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
     assert not (tmp_path / "tally" / "_work").exists()
+
+
+def test_in_shards_only_those_that_were_at_work_are_done_again(tally: Path, tmp_path: Path) -> None:
+    """The first pass calls no handler, so it is done at once; it counts each record once, and the shards do again."""
+    had = killed(tally, tmp_path, 1.9, "--split", "8") - EVENTS
+    report = again(tally, tmp_path, split=8)
+    assert report.resumed
+    assert had + report.taken - EVENTS <= 0.15 * EVENTS
+    snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
+    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
+
+
+def test_an_attempt_that_finds_its_folder_held_takes_one_of_its_own(tally: Path, tmp_path: Path) -> None:
+    asked = msgspec.structs.replace(request(tally), to=str(tmp_path))
+    plan = find_app(TALLY).plan()
+    name, _ = identity(asked, plan)
+    folder = tmp_path / "tally" / "_work" / name / "tasks"
+    held = RocksStore(folder / "0" / "state", StateIdentity("tally", 0))
+    try:
+        report = rebuild(asked, LocalEngine(1))
+    finally:
+        held.close()
+    assert rebuilt(Snapshots(str(tmp_path), "tally").open(report.snapshot)) == live(tally, plan)
 
 
 def test_it_ends_where_it_was_to_end_though_the_log_has_gone_on(tally: Path, tmp_path: Path) -> None:

@@ -26,8 +26,12 @@ from tailrace.runtime.apps import find_app
 from tailrace.runtime.rebuilding.driver import rebuild
 from tailrace.runtime.rebuilding.engines import LocalEngine
 from tailrace.runtime.scanning import scan
+from tailrace.runtime.snapshotting import take_snapshot
+from tailrace.state.snapshots import Snapshots
 from tests.runtime.rebuilding import lived, shops
 from tests.runtime.rebuilding.lived import done, live, rebuilt, request
+from tests.runtime.served import Tick
+from tests.runtime.tallies import ticks
 
 SHOPS = "tests.runtime.rebuilding.shops:app"
 OTHER = "tests.runtime.rebuilding.shops:other"
@@ -103,17 +107,25 @@ def test_some_keys_have_the_state_that_they_have_among_all(sold: Path) -> None:
     assert all(one.changelog_position is None for one in snapshot.manifest.tasks)
 
 
-def test_messages_under_way_are_in_it(tmp_path: Path) -> None:
-    """As of the same commit of the log: what is sent and not read yet is not lost."""
-    lived.serve_tallies(tmp_path, 20, 2)
-    report, snapshot = done(tmp_path, "tests.runtime.served:app")
-    manifest = snapshot.manifest
-    for task in manifest.tasks:
-        at = tape.decode_cut(task.cut).positions["tally.inbox"]
-        assert [one.offset for one in snapshot.messages(task.partition)] == list(
-            range(at, manifest.ends["tally.inbox"][task.partition])
-        )
-    assert report.notes == []
+def test_messages_under_way_are_in_it_as_in_a_snapshot_of_the_service(tmp_path: Path) -> None:
+    """A service that stops at a bad event leaves messages that nobody has read yet."""
+    app = "tests.runtime.served:app"
+    bad = Output("ticks", b"k3", msgspec.json.encode(Tick("k3", 8_000, -1)), 8_000)
+    lived.append(tmp_path, [*ticks(20, 400), bad, *ticks(20, 2, 500)], {"ticks": 4})
+    with pytest.raises(HandlerError, match="a negative amount"):
+        lived.live_on(tmp_path, app)
+    log = EmbeddedLog(tmp_path / "log", create=False)
+    plan = find_app(app).plan()
+    taken = take_snapshot(plan, log, Snapshots(str(tmp_path / "taken"), "tally"))
+    log.close()
+    wanted = Snapshots(str(tmp_path / "taken"), "tally").open(taken.id)
+    for split in (1, 3):
+        _, snapshot = done(tmp_path, app, split=split)
+        messages = [list(snapshot.messages(number)) for number in range(4)]
+        assert messages == [list(wanted.messages(number)) for number in range(4)]
+        assert sum(map(len, messages)) > 0
+        assert rebuilt(snapshot) == rebuilt(wanted)
+        assert (snapshot.manifest.ends, snapshot.manifest.position) == (taken.ends, taken.position)
 
 
 # --- what makes no sense ---

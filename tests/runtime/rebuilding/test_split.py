@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tailrace.core.engine.course import Course
+from tailrace.core.engine.split import ShardResult, check
+from tailrace.core.engine.tape import Totals
+from tailrace.core.errors import CorruptStateError, UnsplittableError
 from tailrace.runtime.apps import find_app
+from tailrace.runtime.rebuilding import splitting
+from tailrace.runtime.rebuilding.blocks import BlockReader, BlockWriter
 from tests.runtime.rebuilding import lived
 from tests.runtime.rebuilding.lived import TALLY, done, live, rebuilt
 
@@ -28,3 +35,38 @@ def test_split_or_not_the_snapshot_is_the_same(tally: Path, shards: int, process
     assert report.notes == []
     assert report.events == report.taken == 320
     assert report.phases.shuffle > 0
+
+
+def test_what_cannot_be_split_is_replayed_whole_and_the_report_says_why(
+    tally: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the last commit fell in the middle of a drain."""
+    sums = check
+    asked: list[int] = []
+
+    def differ(course: Course, results: Sequence[ShardResult]) -> Totals:
+        asked.append(course.shards)
+        if len(asked) == 2:
+            raise UnsplittableError("the shards do not add up to the whole")
+        return sums(course, results)
+
+    monkeypatch.setattr(splitting, "check", differ)
+    report, snapshot = done(tally, split=3)
+    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
+    assert len(asked) == 4
+    assert report.notes == ["partition 1 was not split: the shards do not add up to the whole"]
+
+
+def test_a_block_that_was_altered_is_found(tally: Path, tmp_path: Path) -> None:
+    place = tmp_path / "blocks"
+    with BlockWriter(place) as writer:
+        writer.write([b"a" * 1_000])
+        writer.write([b"b"])
+    assert list(BlockReader[list[bytes]](place, list[bytes])) == [[b"a" * 1_000], [b"b"]]
+    data = bytearray(place.read_bytes())
+    data[-2] ^= 1
+    place.write_bytes(data)
+    blocks = iter(BlockReader[list[bytes]](place, list[bytes]))
+    assert next(blocks) == [b"a" * 1_000]
+    with pytest.raises(CorruptStateError, match="does not fit its checksum"):
+        next(blocks)
