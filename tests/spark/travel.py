@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 import tailrace as tr
+from tailrace.core.declare.plan import Plan
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicSettings
@@ -83,6 +84,21 @@ class Plane(tr.Actor):
         self.last = None
 
 
+other = tr.App("travel", partitions=4)
+"""The app with another declaration of its actor."""
+other_trips = other.topic("trips", Trip, key="tail", event_time="at", out_of_order="1h")
+
+
+@other.actor(name="Plane")
+class OtherPlane(tr.Actor):
+    miles: int = 0
+    hops: int = 0
+
+    @tr.process(other_trips)
+    def flew(self, trip: Trip, ctx: tr.Context[str]) -> None:
+        self.miles += trip.miles
+
+
 def trip(number: int) -> Trip:
     """The trip of this number: each a minute after the one before."""
     return Trip(
@@ -138,15 +154,20 @@ class Lived:
 
     def run(self) -> None:
         """Until there is nothing to read."""
-        often = WorkerSettings(slice_records=50, partition=PartitionSettings(commit_interval_ms=1))
-        worker = Worker(app.plan(), self.log, range(4), self.states.__getitem__, settings=often, bounded=True)
-        worker.start()
-        while worker.turn() or not worker.quiet:
-            pass
-        worker.leave()
+        live(app.plan(), self.log, self.states)
 
     def take(self, **options: Any) -> Manifest:
         return take_snapshot(app.plan(), self.log, Snapshots(self.uri, "travel"), TakingOptions(**options))
 
     def snapshot(self, which: str = "latest") -> Snapshot:
         return Snapshots(self.uri, "travel").open(which)
+
+
+def live(plan: Plan, log: EmbeddedLog, states: list[MemoryStore], begin: Any = None) -> None:
+    """The service lives until there is nothing to read; ``begin`` fills a store that is empty."""
+    often = WorkerSettings(slice_records=50, partition=PartitionSettings(commit_interval_ms=1))
+    worker = Worker(plan, log, range(4), states.__getitem__, settings=often, bounded=True, begin=begin)
+    worker.start()
+    while worker.turn() or not worker.quiet:
+        pass
+    worker.leave()

@@ -164,8 +164,6 @@ def _union(schema: TypeSchema) -> tuple[types.DataType, Convert | None]:
     scalar = all(one.kind not in ("struct", "datetime") for one in members)
     if scalar and len(kinds) == 1 and all(convert is None for _, convert in found):
         return found[0]
-    if {one.kind for one in members} == {"int", "float"}:
-        return types.DoubleType(), float
     return types.StringType(), _as_json
 
 

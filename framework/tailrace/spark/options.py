@@ -34,6 +34,7 @@ _READ = {
     "id": "which snapshot: its id, the beginning of it, a savepoint's name, or latest",
     "actor": "the actor",
     "field": "its MapState or ListState, which is a table of its own",
+    "name": "of a snapshot that is written: makes it a savepoint",
     "table": "timers, messages, or state as it is stored",
 }
 _NAMES = {name.lower(): name for name in _READ}

@@ -10,6 +10,8 @@ options                                   a table of
 ``snapshot``, ..., ``field``              the entries of one of its MapStates or ListStates
 ``snapshot``, ``app``, ``table=timers``   the pending timers
 ========================================  ==============================================================
+
+What can be written: an actor's table, as a new snapshot. See ``writer``.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from tailrace.core.errors import UsageError
@@ -25,6 +27,7 @@ from tailrace.runtime.archived import open_history
 from tailrace.spark.options import Options
 from tailrace.spark.states import StateReader, StateTable
 from tailrace.spark.topics import TopicReader, TopicTable
+from tailrace.spark.writer import StateWriter
 
 
 class TailraceSource(DataSource):
@@ -47,6 +50,10 @@ class TailraceSource(DataSource):
         """Reads the columns of ``schema``."""
         table = self._table()
         return StateReader(table, schema) if isinstance(table, StateTable) else TopicReader(table, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Writes an actor's table."""
+        return StateWriter(self._options, schema, overwrite)
 
     def _table(self) -> TopicTable | StateTable:
         options = self._options

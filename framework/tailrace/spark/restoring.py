@@ -1,0 +1,82 @@
+"""The way back: from what a column holds to the plain value that ``columns.plain`` gave, by the same table of types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tailrace.core.values.type_schemas import TypeSchema
+from tailrace.spark.columns import column
+
+Restore = Callable[[Any], Any]
+
+
+def restorer(schema: TypeSchema) -> Restore:
+    """What makes a plain value of what Arrow gives for a value of a type: a dict for a struct, pairs for a map."""
+    match schema.kind:
+        case "list" | "tuple...":
+            return _many(schema.of[0])
+        case "tuple":
+            return _places([(f"_{at}", one) for at, one in enumerate(schema.of, 1)], None)
+        case "namedtuple":
+            return _places([(one.name, one.type) for one in schema.fields], None)
+        case "struct" if schema.fields and schema.array_like:
+            return _places([(one.name, one.type) for one in schema.fields], schema.tag)
+        case "struct" if schema.fields:
+            return _fields(schema)
+        case "dict":
+            key, value = restorer(schema.of[0]), restorer(schema.of[1])
+            return lambda given: {_hashable(key(one)): _or_none(value, item) for one, item in given}
+        case "union":
+            members = [one for one in schema.of if one.kind != "None"]
+            if len(members) == 1:
+                return restorer(members[0])
+            return _json if column("", schema).convert is not None else _same
+        case _:
+            # A plain type is what it is; any other is JSON, as ``columns`` has it.
+            return _same if column("", schema).convert is None else _json
+
+
+def _or_none(restore: Restore, value: Any) -> Any:
+    return None if value is None else restore(value)
+
+
+def _hashable(key: Any) -> Any:
+    """A key as a dict takes it: a tuple came as a list."""
+    return tuple(_hashable(one) for one in key) if key.__class__ is list else key
+
+
+def _many(of: TypeSchema) -> Restore:
+    restore = restorer(of)
+    return lambda given: [_or_none(restore, one) for one in given]
+
+
+def _places(named: list[tuple[str, TypeSchema]], tag: str | int | None) -> Restore:
+    restores = [(name, restorer(one)) for name, one in named]
+    first = [] if tag is None else [tag]
+    return lambda given: [*first, *(_or_none(restore, given[name]) for name, restore in restores)]
+
+
+def _fields(schema: TypeSchema) -> Restore:
+    restores = [(one.name, restorer(one.type)) for one in schema.fields]
+    tag = {} if schema.tag is None or schema.tag_field is None else {schema.tag_field: schema.tag}
+    absent = {one.name for one in schema.fields if one.absent}
+
+    def restore_fields(given: Any) -> dict[str, Any]:
+        return tag | {
+            name: _or_none(restore, given[name])
+            for name, restore in restores
+            if given[name] is not None or name not in absent
+        }
+
+    return restore_fields
+
+
+def _json(value: str) -> Any:
+    return msgspec.json.decode(value)
+
+
+def _same(value: Any) -> Any:
+    return value

@@ -1,0 +1,318 @@
+"""A changed actor table becomes a new snapshot: ``df.write.format("tailrace").mode("append").options(...).save()``.
+
+Theory. The new snapshot is an incremental one upon the one that is named (``id``), of source "edited": it has the cut of its
+parent, so a service starts from it where it would have started from that. What is written are the rows that change:
+
+    append     each row of the table is the instance of its key: the plain fields that are columns get these values, others,
+               and the key's maps, lists and timers, stay as they are. A key that was not there begins with defaults
+    overwrite  the same, and all that belongs to a key that is not in the table is gone
+
+1. Every task of Spark checks and encodes its rows with the app's code, and leaves them in a file of its own name.
+2. The driver, when all have ended, joins them with the rows of the parent, writes the tables and publishes the manifest.
+
+A task that fails, is retried or runs twice leaves a file that nobody names. Nothing is a snapshot before the last step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from pyspark.sql import types
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import ActorPlan
+from tailrace.core.declare.schema import decode_schemas
+from tailrace.core.errors import BadRecordError, IncompatibleStateError, TailraceError, UsageError
+from tailrace.core.values.partitioner import partition_of
+from tailrace.core.values.types import CODEC_ERRORS
+from tailrace.runtime.apps import find_app
+from tailrace.spark.arrow import compute, pa
+from tailrace.spark.options import Options
+from tailrace.spark.restoring import Restore, restorer
+from tailrace.state.snapshots import (
+    Draft,
+    FileInfo,
+    Manifest,
+    Place,
+    Snapshot,
+    Snapshots,
+    TaskEntry,
+    write_task,
+)
+
+_BUILTIN = (bytes, datetime, date, timedelta)
+_PLAIN = bytes((rows.FORMAT,))
+_Edit = tuple[bytes, dict[str, bytes]]
+_encode, _decode_edits = (
+    msgspec.msgpack.Encoder().encode,
+    msgspec.msgpack.Decoder(dict[int, list[_Edit]]).decode,
+)
+
+
+@dataclass
+class Edited(WriterCommitMessage):
+    """What one task of Spark has left: a file in the draft's folder, or why it could not.
+
+    That is told and not raised: Spark would try again what fails again.
+    """
+
+    file: str = ""
+    refused: UsageError | None = None
+
+
+@dataclass(frozen=True)
+class _Field:
+    name: str
+    attr: str
+    type: Any
+    restore: Restore
+
+
+@dataclass(frozen=True)
+class _Code:
+    """What the app's code says of the actor and of the columns that are written."""
+
+    actor: ActorPlan
+    key_name: str
+    fields: tuple[_Field, ...]
+
+
+@dataclass
+class StateWriter(DataSourceArrowWriter):
+    """Writes one actor's table. Made on the driver, and taken to the tasks of Spark."""
+
+    options: Options
+    schema: types.StructType
+    overwrite: bool
+    draft: Draft = field(init=False)
+    parent: Snapshot = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._check_options()
+        snapshots = self._snapshots()
+        self.parent = snapshots.open(self.options.get("id") or "latest")
+        self._code()
+        self.draft = snapshots.begin()
+
+    # --- what is written to
+
+    def _check_options(self) -> None:
+        self.options.refuse(
+            *("field", "table", "log", "topic", "columns", "key", "keys"),
+            because="an actor's own table is written, as a whole row",
+        )
+        if ":" not in self.options.required("app"):
+            raise UsageError(
+                f"app is {self.options.required('app')!r}: the app's code has to check what is written",
+                mend="Write the module and the app in it: package.module:app.",
+            )
+
+    def _snapshots(self) -> Snapshots:
+        app = find_app(self.options.required("app")).plan().app
+        return Snapshots(self.options.required("snapshot"), app)
+
+    def _actor(self) -> ActorPlan:
+        plan, name = find_app(self.options.required("app")).plan(), self.options.required("actor")
+        for one in plan.actors:
+            if one.name == name:
+                return one
+        raise UsageError(
+            f"the app {plan.app!r} has no actor {name!r}",
+            mend=f"It has {', '.join(one.name for one in plan.actors)}.",
+        )
+
+    def _code(self) -> _Code:
+        """The code, found anew in every process. What is written by it has to be what the snapshot's schema says."""
+        actor = self._actor()
+        for task in self.parent.manifest.tasks:
+            stored = decode_schemas(task.schema).get(actor.name) if task.schema else None
+            if stored is not None and stored != actor.schema:
+                raise IncompatibleStateError(
+                    "the declaration of the actor is not the one that the snapshot was written with",
+                    actor=actor.name,
+                    mend="Write with that version of the code, or take a snapshot with this one first.",
+                )
+        key_name = "_key" if any(one.name == "key" for one in actor.schema.fields) else "key"
+        if key_name not in self.schema.names:
+            raise UsageError(f"the table has no column {key_name!r}", mend="It says whose row each one is.")
+        names = [name for name in self.schema.names if name != key_name]
+        return _Code(actor, key_name, tuple(_field(actor, name) for name in names))
+
+    # --- on the workers
+
+    def write(self, iterator: Iterator[Any]) -> Edited:
+        """Check and encode the rows of one task."""
+        code, count = self._code(), self.parent.manifest.partitions
+        edits: dict[int, list[_Edit]] = {}
+        try:
+            for batch in iterator:
+                for key, values in _edits(code, batch):
+                    edits.setdefault(partition_of(key, count), []).append((key, values))
+        except UsageError as error:
+            return Edited(refused=error)
+        name = f"edits-{uuid4().hex}"
+        (Place.at(self.draft.folder_uri) / name).write(_encode(edits))
+        return Edited(name)
+
+    # --- on the driver
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Join what the tasks have left with the parent's rows, and publish."""
+        told = [one for one in messages if isinstance(one, Edited)]
+        try:
+            for one in told:
+                if one.refused is not None:
+                    raise one.refused
+            self._publish([one.file for one in told])
+        except TailraceError:
+            self._discard()
+            raise
+
+    def _publish(self, names: Sequence[str]) -> None:
+        folder, code = Place.at(self.draft.folder_uri), self._code()
+        edits: dict[int, dict[bytes, dict[str, bytes]]] = {}
+        for name in names:
+            for number, some in _decode_edits((folder / name).read()).items():
+                found = edits.setdefault(number, {})
+                for key, values in some:
+                    if key in found:
+                        raise UsageError(
+                            f"the key {code.actor.key_codec.decode(key)!r} is in two rows of the table",
+                            mend="Give each key one row.",
+                        )
+                    found[key] = values
+        before = self.parent.manifest
+        tasks = tuple(self._task(code, one, edits.get(one.partition, {})) for one in before.tasks)
+        for name in names:
+            (folder / name).remove()
+        manifest = Manifest(
+            id=self.draft.id,
+            app=before.app,
+            version=before.version,
+            partitions=before.partitions,
+            created_ms=self.draft.created_ms,
+            kind="incremental",
+            parent=before.id,
+            name=self.options.get("name"),
+            source="edited",
+            environment=before.environment,
+            position=before.position,
+            ends=before.ends,
+            tasks=tasks,
+            notes=(
+                *before.notes,
+                f"{code.actor.name} was edited: {sum(map(len, edits.values()))} rows were written",
+            ),
+        )
+        self._snapshots().publish(manifest)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 (all of it goes)
+        """Take away what there is."""
+        self._discard()
+
+    def _discard(self) -> None:
+        Place.at(self.draft.folder_uri).remove_folder()
+
+    def _task(self, code: _Code, task: TaskEntry, edits: Mapping[bytes, dict[str, bytes]]) -> TaskEntry:
+        name = code.actor.name
+        before = self._before(name, task.partition, None if self.overwrite else [*edits])
+        if edits and not task.cut:
+            raise UsageError(
+                f"partition {task.partition} has seen no event yet: nothing can be written to it",
+                mend="Let the service see an event of such a key first.",
+            )
+        prefix = rows.actor_prefix(name)
+        changed = sorted(
+            (prefix + rows.escaped(key), _row(code, before.get(key), values)) for key, values in edits.items()
+        )
+        gone = self._gone(name, task.partition, edits) if self.overwrite else ()
+        files: tuple[FileInfo, ...] = ()
+        if changed or gone:
+            files = write_task(self.draft.folder_uri, task.partition, "edited", changed, deleted=gone or None)
+        return msgspec.structs.replace(task, files=files)
+
+    def _before(self, actor: str, number: int, keys: Sequence[bytes] | None) -> dict[bytes, bytes]:
+        """The value rows of the parent, of some keys or of all."""
+        wanted: Any = (compute.field("actor") == actor) & (compute.field("kind") == "value")
+        if keys is not None:
+            wanted &= compute.field("key").isin(pa.array(sorted(keys), pa.binary()))
+        found: dict[bytes, bytes] = {}
+        for batch in self.parent.batches("state", number, ["key", "value"], wanted):
+            found.update(zip(*(batch.column(name).to_pylist() for name in ("key", "value")), strict=True))
+        return found
+
+    def _gone(self, actor: str, number: int, edits: Mapping[bytes, object]) -> list[bytes]:
+        """Every row of the parent that belongs to a key of the actor that is not in the table."""
+        prefix = rows.actor_prefix(actor)
+        return [
+            row
+            for row, _ in self.parent.rows(number)
+            if row.startswith(prefix) and rows.unescaped(row, len(prefix))[0] not in edits
+        ]
+
+
+def _field(actor: ActorPlan, name: str) -> _Field:
+    """A plain field by its column. Raises UsageError."""
+    stored = {one.name: one for one in actor.schema.fields}
+    cls: Any = actor.cls
+    declared = {one.encode_name: one for one in msgspec.structs.fields(cls)}
+    if name not in declared:
+        kind = ", but a MapState or ListState" if name in stored else ""
+        raise UsageError(
+            f"the column {name!r} is no plain field of {actor.name}{kind}",
+            mend=f"Its fields are {', '.join(declared)}. Drop the column.",
+        )
+    if stored[name].ttl_ms is not None:
+        raise UsageError(
+            f"the field {name!r} of {actor.name} expires: when, is not in the table", mend="Drop the column."
+        )
+    return _Field(name, declared[name].name, declared[name].type, restorer(stored[name].type))
+
+
+def _edits(code: _Code, batch: Any) -> Iterator[_Edit]:
+    """The rows of a batch: keys, and the encoded values of fields."""
+    actor, key_type = code.actor, code.actor.key_codec.type
+    columns: dict[str, list[Any]] = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+    for at, shown in enumerate(columns[code.key_name]):
+        try:
+            key = actor.key_codec.encode(msgspec.convert(shown, key_type, builtin_types=_BUILTIN))
+        except (msgspec.ValidationError, BadRecordError) as error:
+            said = error.what if isinstance(error, BadRecordError) else str(error)
+            raise UsageError(f"{shown!r} is no key of {actor.name}: {said}") from None
+        yield key, {one.name: _encoded(actor, one, columns[one.name][at], shown) for one in code.fields}
+
+
+def _encoded(actor: ActorPlan, one: _Field, value: Any, key: Any) -> bytes:
+    """The value of a field, checked. Raises UsageError."""
+    try:
+        plain = None if value is None else one.restore(value)
+        return _encode(msgspec.convert(plain, one.type, builtin_types=_BUILTIN))
+    except (*CODEC_ERRORS, KeyError) as error:
+        raise UsageError(
+            f"{actor.name} {key!r}: {value!r} is no value for the field {one.name!r}: {error}",
+            mend="Cast the column to the field's type.",
+        ) from None
+
+
+def _row(code: _Code, before: bytes | None, values: Mapping[str, bytes]) -> bytes:
+    """The value row of a key: its flags, and its fields as the actor's own codec writes them, settled."""
+    actor = code.actor
+    instance = actor.new() if before is None else actor.decode(before[1:])
+    for one in code.fields:
+        setattr(instance, one.attr, msgspec.msgpack.decode(values[one.name], type=one.type))
+    missing = [name for name in actor.required if not hasattr(instance, name)]
+    if missing:
+        raise UsageError(
+            f"a new instance of {actor.name} needs a value for {', '.join(missing)}",
+            mend="Give the table that column.",
+        )
+    if actor.seal is not None:
+        actor.seal(instance)
+    settled = actor.decode(actor.encode(instance))
+    return (_PLAIN if before is None else before[:1]) + actor.encode(settled)
