@@ -44,8 +44,8 @@ from tailrace.state import MemoryStore
 LiveStates: TypeAlias = Callable[[int], Sequence[LiveState]]
 
 _ENTRIES_AT_ONCE, _MOVED_AT_ONCE = 200_000, 500_000
-"""A replay commits when so many entries have changed, or so many records, timers and outputs have passed: as a live task
-does at the latest."""
+"""A replay commits when so many entries have changed, or so many records and timers have passed: as a live task does
+at the latest."""
 
 _UNFINISHED = -1
 """Changelog position of a store that is no copy of the changelog: a service that finds it empties it first."""
@@ -360,8 +360,9 @@ def _tape_of(live: LiveState) -> int:
 
 
 def _moved(task: Task) -> int:
-    totals = task.totals
-    return totals.records + totals.fired + totals.outputs
+    return (
+        task.totals.records + task.totals.fired
+    )  # outputs are not kept until a commit, as a live task's are
 
 
 @contextmanager
