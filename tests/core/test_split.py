@@ -131,7 +131,7 @@ def test_a_repartitioned_input_and_what_it_forwards_are_split() -> None:
 
 
 def alarms() -> tuple[tr.App, tr.Topic[Sale, int]]:
-    """Timers that set others, before and behind them, and all of them speak."""
+    """Timers that set others, before and behind them, and most of them speak."""
     app = tr.App("alarms", partitions=1)
     sales = app.topic("sales", Sale, key="item", event_time="at")
     said = app.topic("said", Said, key="item")
@@ -142,12 +142,13 @@ def alarms() -> tuple[tr.App, tr.Topic[Sale, int]]:
 
         @tr.process(sales)
         def take(self, event: Sale, ctx: tr.Context[int]) -> None:
-            ctx.set_timer(2_000, name=event.note)
+            ctx.set_timer(2_000 + event.item % 7, name=event.note)
             ctx.set_processing_timer(5_000)
 
         @tr.on_timer("a")
         def backwards(self, ctx: tr.Context[int]) -> None:
-            ctx.emit(said, Said(ctx.key, f"a {ctx.event_time} {ctx.watermark} {ctx.now}"))
+            if self.left % 2 == 0:  # what says nothing has its place in the order as well
+                ctx.emit(said, Said(ctx.key, f"a {ctx.event_time} {ctx.watermark} {ctx.now}"))
             if self.left:
                 self.left -= 1
                 ctx.set_timer(ctx.event_time - 100 * (ctx.key % 3) - 1, name="a")
@@ -174,7 +175,7 @@ def test_one_drain_of_all_shards_is_merged_in_the_order_of_the_whole(shards: int
     life.task.clock(6_000)
     life.settle()
     life.commit()
-    assert len(life.committed.outputs) > 200
+    assert len(life.committed.outputs) > 150
     life.split_alike(shards)
 
 
@@ -187,7 +188,7 @@ def test_the_watermark_at_the_end_of_all_input_is_that_of_the_tape() -> None:
     life.task.finish()
     life.settle()
     life.commit()
-    assert life.task.watermark == 2_000
+    assert life.task.watermark == 2_006
     life.split_alike()
 
 

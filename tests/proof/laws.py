@@ -28,7 +28,8 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import MemoryStore
 from tailrace.testing.every_point import every_point, unharmed
-from tests.proof import test_independent, test_replay
+from tests.core import test_split as alarms
+from tests.proof import test_canonical, test_independent, test_replay, test_split
 from tests.proof.apps import Variant, build
 from tests.proof.operations import Change, Event
 from tests.proof.programs import Op
@@ -303,6 +304,16 @@ def replay_equals_live() -> None:
             assert_equal(run.committed, again, f"seed {seed}")
             numbers = [dict(one.headers)[ORIGIN_HEADER] for one in again.outputs]
             assert numbers == [f"proof/{run.partition}/{n}".encode() for n in range(len(numbers))]
+    what_is_split_and_what_has_no_tape_comes_to_the_same()
+
+
+def what_is_split_and_what_has_no_tape_comes_to_the_same() -> None:
+    """In shards, key by key; and in the canonical order, however it is read."""
+    alarms.test_one_drain_of_all_shards_is_merged_in_the_order_of_the_whole(8)
+    assert sum(test_split.check_whole(seed, []) for seed in range(30)) > 100, "hardly any could be split"
+    for seed in range(30):
+        test_canonical.check_partition(seed, [])
+        test_canonical.check_messages(seed, [])
 
 
 def what_was_skipped_is_skipped_whole() -> None:

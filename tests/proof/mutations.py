@@ -135,6 +135,24 @@ MUTATIONS: dict[str, Mutation] = {
     "outputs-numbered-anew-after-a-restart": Mutation(
         6, "core.engine.task", "            msgspec.structs.replace(self.totals),\n", "            msgspec.structs.replace(self.totals, outputs=0),\n"
     ),
+    "a-drain-merged-by-names-alone": Mutation(
+        6, "core.engine.split", "self.place = max(self.place, _place(domain, entry))", "self.place = _place(domain, entry)"
+    ),
+    "a-timer-of-a-shard-fired-a-millisecond-late": Mutation(
+        6, "core.engine.split", "bisect_left(watermarks, events.due_ms, 0", "bisect_left(watermarks, events.due_ms + 1, 0"
+    ),
+    "a-shard-told-the-watermark-after-its-record": Mutation(
+        6, "core.engine.split", "watermark, now = watermarks[before], clocks[before]", "watermark, now = watermarks[after], clocks[before]"
+    ),
+    "a-key-in-two-shards": Mutation(
+        6, "core.engine.passing", "shard_of(codec.encode(key), self.shards)", "(self.step + len(known)) % self.shards"
+    ),
+    "an-order-that-ends-with-what-was-read": Mutation(
+        6, "core.engine.canonical", "if current is not None and current.fill():", "if current is not None and current.at < len(current.heads):"
+    ),
+    "messages-out-of-turn": Mutation(
+        6, "core.engine.canonical", "self._messages.popleft()", "self._messages.pop()"
+    ),
     # 7: watermarks never go back, a timer fires at most once
     "a-watermark-that-follows-its-inputs-down": Mutation(
         7, "core.engine.watermarks", "        if mark > self.task_ms:", "        if mark != self.task_ms:"

@@ -164,13 +164,15 @@ def assert_same(first: Committed, again: Committed, what: str) -> None:
     assert first.store.cut == again.store.cut, f"{what}: stands elsewhere"
 
 
-def check_whole(seed: int, trace: list[str]) -> None:
+def check_whole(seed: int, trace: list[str]) -> int:
+    """From nothing to the last commit, in some shards; how often that could be done."""
     random = Random(seed)
     variant = variant_of(random)
     trace.append(str(variant))
     model = build(variant)
     log: Records = {}
     first = first_run(model, variant, random, log, trace)
+    done = 0
     for run in first.runs:
         plan, number, then = run.plan, run.partition, run.committed
         for shards in (1, 2, 3, 7):
@@ -179,6 +181,8 @@ def check_whole(seed: int, trace: list[str]) -> None:
             except UnsplittableError:
                 continue
             assert_same(then, again, f"{shards} shards")
+            done += 1
+    return done
 
 
 def test_a_task_split_by_key_comes_to_the_same_bytes_as_the_whole(seeds: range) -> None:
