@@ -29,7 +29,7 @@ ROTATION_MS = 12 * HOUR_MS
 """A delay is handed on to a leg that is scheduled to begin within this time of the scheduled end of the one before."""
 
 app = tr.App("aircraft")
-# Read first and never waited for: an aircraft that is not in it is one of which nothing is known.
+# Loaded before all else, and never waited for: of an aircraft that has not been read yet nothing is known.
 airframes = app.topic("airframes", Airframe, key="tail", key_type=str, event_time="since_ms", watermark=False)
 # A departure is known at take-off. Few aircraft taxi for more than an hour; those are late, and handled.
 departures = app.topic(

@@ -94,9 +94,20 @@ def test_wrong_arguments_are_told_in_one_line(
 
 def test_an_app_and_a_log_that_are_not_there_are_told(tally: Path, tmp_path: Path) -> None:
     assert run("rebuild", "nowhere:app", "--log", tally / "log").code == 2
-    ended = run("rebuild", TALLY, "--log", tmp_path / "none", "--to", tmp_path / "to")
+    for more in ([], ["--archive", tmp_path / "none"]):
+        ended = run("rebuild", TALLY, "--log", tmp_path / "none", "--to", tmp_path / "to", *more)
+        assert ended.code == 1
+        (line,) = ended.err.splitlines()
+        assert f"in '{tmp_path / 'none'}'" in line
+        assert not (tmp_path / "to").exists()
+
+
+def test_a_target_that_is_a_file_is_told(tally: Path, tmp_path: Path) -> None:
+    (tmp_path / "to").write_text("")
+    ended = run("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path / "to")
     assert ended.code == 1
-    assert len(ended.err.splitlines()) == 1
+    (line,) = ended.err.splitlines()
+    assert "a part of that path is a file. Name a folder with --to" in line
 
 
 def test_where_there_is_no_room_nothing_is_published_and_the_next_run_goes_on(

@@ -55,8 +55,15 @@ def test_the_version_is_told_installed_or_not(capsys, monkeypatch) -> None:
         ([APP, "--workers", "0"], "'--workers'"),
         ([APP, "--workers", "many"], "'many' is not a valid integer"),
         ([APP, "--workers", "5"], "4 partitions, so at most 4 workers"),
-        ([APP, "--commit-interval", "soon"], "'soon' is not a duration"),
-        ([APP, "--lease", "100ms"], "it is at least 500ms"),
+        (
+            [APP, "--commit-interval", "soon"],
+            "'soon' is not a duration. Write for example 500ms, 1s, 30m, 1h30m or 7d.",
+        ),
+        ([APP, "--commit-interval", "0s"], "'--commit-interval': it is at least 1ms."),
+        ([APP, "--lease", "100ms"], "'--lease': it is at least 500ms."),
+        ([APP, "--snapshot-every", "0s"], "'--snapshot-every': it is at least 1000ms."),
+        ([APP, "--log", "data", "--state", "data"], "is within the log's folder"),
+        ([APP, "--log", "data", "--state", "./data/state"], "is within the log's folder"),
         ([APP, "--fsync", "sometimes"], "'sometimes' is not one of"),
         ([APP, "--speed", "9"], "No such option: --speed"),
         ([APP, "another"], "unexpected extra argument (another)"),
@@ -88,6 +95,17 @@ def test_a_module_that_fails_when_imported_is_told_with_its_place(
     assert "broken_service.py:3" in said
     assert execute(["run", "needy_service:app"]) == 2
     assert "ModuleNotFoundError: No module named 'a_module_that_nobody_has'" in capsys.readouterr().err
+
+
+def test_a_module_that_ends_the_program_is_told_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "leaving_service.py").write_text("import sys\n\nsys.exit(3)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert execute(["run", "leaving_service:app"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "'leaving_service' ends the program when it is imported: SystemExit: 3 at " in line
+    assert "leaving_service.py:3" in line
 
 
 def test_a_declaration_that_makes_no_sense_is_told_as_it_is(tmp_path: Path, capsys, monkeypatch) -> None:

@@ -124,6 +124,16 @@ def test_a_torn_end_is_cut_off_and_what_was_committed_before_it_stays(house: Hou
     log.close()
 
 
+def test_a_log_whose_label_is_broken_is_mended_as_the_message_says(house: House) -> None:
+    label = house.log / "tailrace-log.json"
+    label.write_text("{")
+    said = house.refused()
+    assert str(label) in said
+    assert "It holds no events" in said
+    label.write_text(said.partition("write ")[2].partition(" into it")[0])
+    assert house.run().code == 0
+
+
 def test_other_inputs_are_refused_until_they_are_meant(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "app", make_app(extra_input=True))
     assert "'more'" in house.refused()

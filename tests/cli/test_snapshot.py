@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ class TestSnapshots:
                 "no snapshot yet",
             ),
             (["run", APP, "--log", "{}/log", "--state", "{}/new", "--as", "a b"], "a b"),
-            (["compare", APP, "{}/log", "{}/nothing"], "no snapshot yet"),
+            (["compare", APP, "{}/log", "{}/nothing"], "holds nothing of the app"),
             (["compare", APP, "{}/log"], "Missing argument"),
         ],
     )
@@ -165,6 +166,12 @@ class TestCompare:
         said = json.loads(capsys.readouterr().out)
         assert said["differences"] == 1
         assert said["first"][0]["changes"][0]["label"] == "count"
+
+    def test_a_path_that_leads_nowhere_is_named(self, lived, capsys, monkeypatch) -> None:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)  # what is wrong is not that it is missing
+        assert compare(lived, "state", "snap") == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"'{lived / 'snap'}' holds nothing of the app 'tally'" in line
 
     def test_an_app_of_other_partitions(self, lived, capsys) -> None:
         assert compare(lived, "state", "log", "--with", "tests.cli.shop:app") == 2

@@ -95,16 +95,23 @@ class PlaceType(click.ParamType):
 
 
 class DurationType(click.ParamType):
-    """A length of time as the API takes it: 500ms, 1h, 7d. Its value is in milliseconds."""
+    """A length of time as the API takes it: 500ms, 1h, 7d, of at least ``least_ms``. Its value is in milliseconds."""
 
     name = "duration"
+
+    def __init__(self, least_ms: int = 0) -> None:
+        self._least_ms = least_ms
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The milliseconds."""
         try:
-            return duration(value)
+            found = duration(value)
         except TailraceError as error:
-            self.fail(str(error), param, ctx)
+            said = error.args[0]
+            self.fail(f"{said}. Write for example 500ms, 1s, 30m, 1h30m or 7d.", param, ctx)
+        if found < self._least_ms:
+            self.fail(f"it is at least {self._least_ms}ms.", param, ctx)
+        return found
 
 
 @contextmanager

@@ -80,6 +80,12 @@ def _side(text: str, plan: Plan, closing: ExitStack) -> Side:
     if (folder / plan.app / "0" / STATE_LABEL).is_file():
         return _of_folder(text, folder / plan.app, plan, closing)
     uri, _, which = text.partition("#")
+    if "://" not in uri and not (Path(uri) / plan.app).is_dir():
+        # Said before pyarrow is asked for, which may not be there and is not what is wrong.
+        raise click.BadParameter(
+            f"{uri!r} holds nothing of the app {plan.app!r}: it is no event log, and there is no folder "
+            f"{str(Path(uri) / plan.app)!r} with its state or its snapshots"
+        )
     found = Snapshots(uri, plan.app).open(which or "latest")
     return Side(text, found.rows, lambda number: found.manifest.task(number).cut or None)
 

@@ -19,6 +19,8 @@ from tailrace.runtime.supervisor import Supervisor
 
 _LEAST_LEASE_MS = 500
 """A lease is renewed by a thread that competes with handlers for the interpreter."""
+_LEAST_SNAPSHOT_MS = 1_000
+"""Each is taken by a process of its own, which has to start."""
 
 
 @click.command
@@ -44,14 +46,14 @@ _LEAST_LEASE_MS = 500
 )
 @click.option(
     "--commit-interval",
-    type=DurationType(),
+    type=DurationType(least_ms=1),
     default="1s",
     show_default=True,
     help="Time between two commits.",
 )
 @click.option(
     "--lease",
-    type=DurationType(),
+    type=DurationType(least_ms=_LEAST_LEASE_MS),
     default="10s",
     show_default=True,
     help="After which a worker that does not run (stopped, frozen) loses its tasks to another that asks for them.",
@@ -90,7 +92,7 @@ _LEAST_LEASE_MS = 500
 )
 @click.option(
     "--snapshot-every",
-    type=DurationType(),
+    type=DurationType(least_ms=_LEAST_SNAPSHOT_MS),
     default="10m",
     show_default=True,
     help="With --snapshots: time between two of them.",
@@ -160,8 +162,11 @@ def run(
             f"{plan.app!r} has {plan.partitions} partitions, so at most {plan.partitions} workers have something to do",
             param_hint="--workers",
         )
-    if lease < _LEAST_LEASE_MS:
-        raise click.BadParameter(f"it is at least {_LEAST_LEASE_MS}ms.", param_hint="--lease")
+    if log_folder.resolve() in (state_folder.resolve(), *state_folder.resolve().parents):
+        raise click.BadParameter(
+            f"{str(state_folder)!r} is within the log's folder, which holds the log alone",
+            param_hint="--state",
+        )
     lease_s = lease / 1_000
     options = ServiceOptions(
         app=app,

@@ -62,16 +62,26 @@ def _import(name: str) -> ModuleType:
                 mend=f"Correct the name, or start in the folder that holds {missing.partition('.')[0]!r}.",
             ) from None
         raise _failed(name, error) from error
+    except SystemExit as error:
+        raise UnknownAppError(
+            f"the module {name!r} ends the program when it is imported: SystemExit: {error.code}{_place(error)}",
+            mend='Put what a script does under if __name__ == "__main__".',
+        ) from None
     except Exception as error:
         raise _failed(name, error) from error
 
 
-def _failed(name: str, error: Exception) -> UnknownAppError:
-    """Where in the user's code the import went wrong, for one line."""
+def _place(error: BaseException) -> str:
+    """Where in the user's code the import went wrong."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
     ]
-    place = f" at {frames[-1].filename}:{frames[-1].lineno}" if len(frames) > 1 else ""
+    return f" at {frames[-1].filename}:{frames[-1].lineno}" if len(frames) > 1 else ""
+
+
+def _failed(name: str, error: Exception) -> UnknownAppError:
+    """The error of an import, in one line."""
+    place = _place(error)
     return UnknownAppError(
         f"the module {name!r} cannot be imported: {type(error).__name__}: {error}{place}",
         mend="Mend the module.",

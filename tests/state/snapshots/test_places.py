@@ -184,3 +184,13 @@ def test_without_pyarrow_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPa
 def test_the_framework_is_imported_without_pyarrow() -> None:
     program = "import sys, tailrace, tailrace.state.snapshots; assert 'pyarrow' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize("path", ["/proc/snapshots", "{file}", "{file}/within"])
+def test_a_folder_that_cannot_be_made_is_unavailable(path: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    with pytest.raises(SnapshotUnavailableError, match="while making the folder"):
+        Place.at(path.format(file=file)).make()
+    with pytest.raises(SnapshotUnavailableError, match="while writing"):
+        (Place.at("/proc/snapshots") / "manifest.json").write(b"")

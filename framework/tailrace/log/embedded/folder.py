@@ -17,7 +17,6 @@ from tailrace.log.embedded.failures import failing
 from tailrace.log.embedded.files import MAKING, SegmentFiles
 from tailrace.log.embedded.frames import (
     FORMAT,
-    REPAIR,
     Meta,
     SegmentName,
     State,
@@ -92,7 +91,9 @@ def _is_log(folder: Path) -> bool:
         label = msgspec.json.decode((folder / LABEL).read_bytes(), type=_Label)
     except msgspec.MsgspecError as error:
         raise CorruptLogError(
-            f"the label cannot be read: {error}", segment=LABEL, position=0, mend=REPAIR
+            f"the label cannot be read: {error}",
+            segment=str(folder / LABEL),
+            mend=f'It holds no events: if this version made the log, write {{"format": {FORMAT}}} into it.',
         ) from error
     if label.format > FORMAT:
         raise newer(label.format, str(folder / LABEL))

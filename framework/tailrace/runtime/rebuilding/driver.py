@@ -69,6 +69,9 @@ class _Rebuild:
         """See ``rebuild``."""
         begun_s = time.perf_counter()
         work = self._work
+        if not work.path.exists():
+            with opened_past(self._request, self._plan, taped=False):
+                pass  # what is not there is told before a folder is made
         with work.held():
             job = work.job()
             resumed = job is not None and job.code == self._code and not restart

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from tailrace.core.errors import CorruptStateError, StateInUseError
+from tailrace.core.errors import CorruptStateError, StateInUseError, UsageError
 from tailrace.runtime.rebuilding.job import Job, Unit, UnitResult, decode_result, encode_result
 from tailrace.state.failures import as_state_error
 
@@ -57,11 +57,17 @@ class WorkFolder:
         Raises:
             StateInUseError: Another driver is at work in it.
             StateUnavailableError: It cannot be made: no space, no permission.
+            UsageError: A file is in its way.
         """
         try:
             for folder in self._folders:
                 folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except (NotADirectoryError, FileExistsError) as error:
+            raise UsageError(
+                f"{str(self.path)!r} cannot be made: a part of that path is a file",
+                mend="Name a folder with --to, and with --work.",
+            ) from error
         except OSError as error:
             raise as_state_error(error, self.path, "making the work folder") from error
         try:

@@ -30,6 +30,9 @@ _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
 _PYARROW_ALONE = frozenset({"s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs"})
 """Schemes of pyarrow's own: what it says of their URIs is what is wrong."""
 
+WRITING = "writing"
+_MAKING = "making the folder"
+
 _OUTAGES = {
     errno.ENOSPC: ("there is no space left", "Make room and try again."),
     errno.EDQUOT: ("the disk quota is used up", "Raise the quota and try again."),
@@ -121,7 +124,7 @@ class Place:
         Raises FileExistsError where it is there and ``replace`` is not set: on a disk without fail, in an object store as
         far as a look before tells. Raises SnapshotUnavailableError; nothing has appeared then, as far as the place says.
         """
-        with self.failures("writing"):
+        with self.failures(WRITING):
             if self._filesystem is None:
                 _write_local(Path(self._path), data, replace=replace)
                 return
@@ -134,7 +137,7 @@ class Place:
     @contextmanager
     def stream(self) -> Generator[IO[bytes]]:
         """A new file to be written from its start to its end; flushed to the disk at the end, and taken away on an error."""
-        with self.failures("writing"):
+        with self.failures(WRITING):
             try:
                 if self._filesystem is None:
                     Path(self._path).parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +177,7 @@ class Place:
 
     def make(self) -> None:
         """Make the folder and those above it, where the place knows folders."""
-        with self.failures("making the folder"):
+        with self.failures(_MAKING):
             if self._filesystem is None:
                 Path(self._path).mkdir(parents=True, exist_ok=True)
             elif self._filesystem.type_name not in _OBJECT_STORES:
@@ -209,18 +212,29 @@ class Place:
     def settle(self) -> None:
         """What was written into this folder is found after a power cut."""
         if self._filesystem is None:
-            with self.failures("writing"):
+            with self.failures(WRITING):
                 _sync_folder(Path(self._path))
 
     # --- failures ---
 
     @contextmanager
     def failures(self, doing: str) -> Generator[None]:
-        """Turn what the place says when it fails into our error. What is absent or there already stays what it is."""
+        """Turn what the place says when it fails into our error.
+
+        What is absent stays that where something is looked for, and what is there already where a file is written.
+        """
         try:
             yield
-        except (FileNotFoundError, FileExistsError, TailraceError):
+        except TailraceError:
             raise
+        except FileNotFoundError as error:
+            if doing not in (WRITING, _MAKING):
+                raise
+            raise self._unavailable(error, doing) from error
+        except FileExistsError as error:
+            if doing != _MAKING:
+                raise
+            raise self._unavailable(error, doing) from error
         except OSError as error:
             raise self._unavailable(error, doing) from error
 
