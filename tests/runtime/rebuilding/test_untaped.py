@@ -35,12 +35,13 @@ def outputs(folder: Path, snapshot: Any) -> list[tuple[Any, ...]]:
     return found
 
 
-def test_what_has_never_run_comes_to_what_it_would_have_emitted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("split", [1, 3])
+def test_what_has_never_run_comes_to_what_it_would_have_emitted(tmp_path: Path, split: int) -> None:
     sold, never = tmp_path / "sold", tmp_path / "never"
     for folder in (sold, never):
         lived.append(folder, shops.sales(300), {"sales": 2})
     lived.live_on(sold, SHOPS)
-    report, snapshot = done(never, SHOPS, outputs=f"parquet:{never / 'out'}")
+    report, snapshot = done(never, SHOPS, outputs=f"parquet:{never / 'out'}", split=split)
     assert report.order == snapshot.manifest.source == "canonical"
     assert any("has never run on this log" in one for one in snapshot.manifest.notes)
     log = EmbeddedLog(sold / "log", create=False)
@@ -65,8 +66,10 @@ def test_it_comes_to_the_same_bytes_however_it_is_run(tmp_path: Path, ran: bool)
         lived.live_on(tmp_path, TALLY)
     first, one = done(tmp_path, order="canonical")
     second, other = done(tmp_path, order="canonical", store="memory", processes=2)
-    assert rebuilt(one) == rebuilt(other)
-    assert first.events == second.events == 200
+    third, split = done(tmp_path, order="canonical", split=3, processes=2)
+    assert rebuilt(one) == rebuilt(other) == rebuilt(split)
+    assert first.events == second.events == third.events == 200
+    assert any("was not split" in note for note in third.notes) is not ran
     assert first.taken == 200
     keys = [rows.read_state_row(row) for state in rebuilt(one) for row, _ in state.rows]
     assert len({key.key for key in keys if key.actor == "Auditor"}) == 5
@@ -81,8 +84,11 @@ def test_it_can_go_on_from_a_snapshot_and_end_at_an_offset(tmp_path: Path) -> No
     _, base = done(tmp_path, SHOPS, until_offsets=until)
     cuts = [tape.decode_cut(one.cut) for one in base.manifest.tasks]
     assert [cut.positions["sales"] for cut in cuts] == [50, 50]
-    _, both = done(tmp_path, SHOPS, base=str(tmp_path / "snapshots"), base_id=base.manifest.id)
+    asked = str(tmp_path / "snapshots")
+    _, both = done(tmp_path, SHOPS, base=asked, base_id=base.manifest.id)
+    _, split = done(tmp_path, SHOPS, base=asked, base_id=base.manifest.id, split=2)
     assert [one.rows for one in rebuilt(both)] == [one.rows for one in rebuilt(whole)]
+    assert rebuilt(split) == rebuilt(both)
 
 
 def test_inputs_that_are_not_there_or_of_another_number_are_told(tmp_path: Path) -> None:

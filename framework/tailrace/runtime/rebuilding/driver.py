@@ -132,14 +132,14 @@ class _Rebuild:
     def _results(self, job: Job, report: RebuildReport) -> list[UnitResult]:
         """The last result of each partition."""
         request = job.request
-        if job.order == "canonical":
+        in_one: UnitKind = "task" if job.order == "tape" else "canonical"
+        if job.together:
             if request.split > 1:
-                report.note("it was not split: in canonical order each partition is taken in one piece")
-            numbers = [(0, 0)] if job.together else None
-            found = self._units(job, "canonical", report, numbers)
-            return [one for result in found for one in (result, *result.others)]
+                report.note("it was not split: all partitions are taken as one")
+            (all_of_them,) = self._units(job, in_one, report, [(0, 0)])
+            return [all_of_them, *all_of_them.others]
         if request.split == 1 or not self._may_be_split(job, report):
-            return self._units(job, "task", report)
+            return self._units(job, in_one, report)
         self._units(job, "first", report)
         shards = [(number, shard) for number in range(job.partitions) for shard in range(request.split)]
         self._units(job, "shard", report, shards)
@@ -147,7 +147,7 @@ class _Rebuild:
         whole = [one.partition for one in merged if UNSPLIT in one.made]
         for number in whole:
             report.note(f"partition {number} was not split: {merged[number].made[UNSPLIT]}")
-        for one in self._units(job, "task", report, [(number, 0) for number in whole]) if whole else ():
+        for one in self._units(job, in_one, report, [(number, 0) for number in whole]) if whole else ():
             merged[one.partition] = one
         return merged
 

@@ -1,4 +1,4 @@
-"""The units that take one partition along its tape in parts, by key. The theory of it is in ``core.engine.passing``.
+"""The units that take one partition through its past in parts, by key. The theory of it is in ``core.engine.passing``.
 
     first   reads the partition once, calls no handler, and deals its records to shards: a file of blocks for each
     shard   runs the handlers of one shard's keys: a file of rows, ascending, and one of outputs, in their order
@@ -13,18 +13,20 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from heapq import merge
 from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import msgspec
 
 from tailrace.core import rows
 from tailrace.core.engine import tape
-from tailrace.core.engine.course import Course, Series, ShardRecords
-from tailrace.core.engine.passing import FirstPass
+from tailrace.core.engine.canonical import Canonical
+from tailrace.core.engine.course import Chunk, Course, Series, ShardRecords
+from tailrace.core.engine.passing import FirstPass, Passing
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.split import Ordered, ShardResult, ShardTask, check, in_order, is_of_shard, numbered
 from tailrace.core.errors import ReplayDivergedError, UnsplittableError
@@ -36,6 +38,7 @@ from tailrace.runtime.rebuilding.origins import Origin, load, origin_of_task
 from tailrace.runtime.rebuilding.outputs import Frame, outputs_folder, write_outputs
 from tailrace.runtime.rebuilding.past import Past
 from tailrace.runtime.rebuilding.tasks import Counted, messages_of
+from tailrace.runtime.rebuilding.untaped import begun_task, one_commit, past_of
 from tailrace.runtime.rebuilding.work import WorkFolder
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
 from tailrace.state.snapshots import write_task
@@ -70,6 +73,8 @@ class _Part:
 
     def origin(self) -> Origin | None:
         """What the task starts from."""
+        if self.job.order == "canonical":
+            return begun_task(self.job, self.past, self.number).origin
         return origin_of_task(self.job, self.past, self.number)
 
     def done(self, kind: UnitKind, shard: int = 0) -> UnitResult:
@@ -87,11 +92,12 @@ class _Part:
 def run_first(unit: Unit, past: Past, work: WorkFolder, attempt: str) -> UnitResult:
     """Read a partition and deal its records to shards."""
     part = _Part(unit, past, work, attempt)
-    if part.target is None:
+    taped = part.job.order == "tape"
+    if taped and part.target is None:
         return part.result
     begun_s = time.perf_counter()
     try:
-        _first(part)
+        _first(part) if taped else _first_untaped(part)
     except UnsplittableError as error:
         part.result.made = {UNSPLIT: error.what}
     phases = part.result.phases
@@ -101,7 +107,7 @@ def run_first(unit: Unit, past: Past, work: WorkFolder, attempt: str) -> UnitRes
 
 def _first(part: _Part) -> None:
     assert part.target is not None
-    job, result, request = part.job, part.result, part.job.request
+    result, request = part.result, part.job.request
     end, origin = tape.decode_cut(part.target), part.origin()
     cut = None if origin is None else origin.cut
     begin = 0 if cut is None else tape.decode_cut(cut).tape
@@ -116,11 +122,8 @@ def _first(part: _Part) -> None:
         limit=request.limit(part.number),
         any_environment=request.any_environment,
     )
-    files = [part.path("records", shard) for shard in range(request.split)]
-    writers = [BlockWriter(file) for file in files]
-    counts = [0] * request.split
-    try:
-        more = True
+    more = True
+    with _Dealt(part) as dealt:
         for record in part.past.tapes(part.number, end.tape):
             if record.version is not None and record.version != part.plan.version:
                 raise UnsplittableError(f"some of it was run by version {record.version!r}")
@@ -129,10 +132,7 @@ def _first(part: _Part) -> None:
                     first._replay._names = first._names = record.inputs
                 continue
             chunks, more = first.take(record)
-            for one in chunks:
-                for shard, (writer, dealt) in enumerate(zip(writers, one.shards, strict=True)):
-                    writer.write((one.series, dealt))
-                    counts[shard] += len(dealt.records)
+            dealt.write(chunks)
             result.commits += 1
             part.work.tell(part.unit.name, first.task.totals.records, end.totals.records)
             if not more:
@@ -145,21 +145,68 @@ def _first(part: _Part) -> None:
                 mend="A part of the tape is missing: a rebuild along the tape needs all of it.",
             )
         chunks, course = first.finish()
-        for one in chunks:
-            for shard, (writer, dealt) in enumerate(zip(writers, one.shards, strict=True)):
-                writer.write((one.series, dealt))
-                counts[shard] += len(dealt.records)
-    finally:
-        for writer in writers:
-            writer.__exit__(None, None, None)
+        dealt.write(chunks)
     part.work.tell(part.unit.name, first.task.totals.records, end.totals.records, now=True)
-    result.made = {
-        "files": [file.name for file in files],
-        "records": counts,
-        "course": msgspec.msgpack.encode(course),
-        "whole": more,
-    }
-    assert job.order == "tape"
+    result.made = dealt.made(course, whole=more)
+
+
+def _first_untaped(part: _Part) -> None:
+    """The same in canonical order."""
+    job, number = part.job, part.number
+    begun = begun_task(job, part.past, number)
+    cut = None if begun.origin is None else begun.origin.cut
+    task = Passing(
+        part.plan,
+        number,
+        job.request.split,
+        cut,
+        lineage=begun.lineage,
+        positions=begun.positions,
+        settings=part.settings,
+    )
+    taken = past_of(job, part.past, number, part.result.phases)
+    of = sum(end - task.positions[name] for name, end in taken.ends.items())
+    with _Dealt(part) as dealt:
+        for _ in Canonical([task], [taken], limit=job.request.limit(number)).go():
+            dealt.write(task.take_chunks())
+            part.work.tell(part.unit.name, task.totals.records, of)
+        course = task.course(cut)
+        dealt.write(task.take_chunks())
+    part.work.tell(part.unit.name, of, of, now=True)
+    part.result.made = dealt.made(course, whole=True)
+
+
+class _Dealt:
+    """The files of a first pass: one for each shard."""
+
+    def __init__(self, part: _Part) -> None:
+        shards = range(part.job.request.split)
+        self._files = [part.path("records", shard) for shard in shards]
+        self._counts = [0 for _ in shards]
+        self._open = ExitStack()
+        self._writers = [self._open.enter_context(BlockWriter(file)) for file in self._files]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._open.__exit__(*raised)
+
+    def write(self, chunks: Sequence[Chunk]) -> None:
+        """Give each shard its part of chunks."""
+        for one in chunks:
+            for shard, (writer, dealt) in enumerate(zip(self._writers, one.shards, strict=True)):
+                writer.write((one.series, dealt))
+                self._counts[shard] += len(dealt.records)
+
+    def made(self, course: Course, *, whole: bool) -> dict[str, Any]:
+        """What the shards have to know."""
+        return {
+            "files": [file.name for file in self._files],
+            "records": self._counts,
+            "course": msgspec.msgpack.encode(course),
+            "whole": whole,
+        }
 
 
 def _timed(part: _Part) -> Callable[[str, int, int], Sequence[InputRecord]]:
@@ -204,7 +251,10 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
     origin = part.origin()
     if origin is not None:
         load(origin, part.number, store, lambda row: is_of_shard(row, shard, course.shards))
-    task = ShardTask(part.plan, part.number, shard, course, store, settings=part.settings)
+    replaying = job.order == "tape"
+    task = ShardTask(
+        part.plan, part.number, shard, course, store, settings=part.settings, replaying=replaying
+    )
     wanted = job.request.outputs != "none"
     phases, of = result.phases, made["records"][shard]
     files = (part.path("rows", shard), part.path("outputs", shard))
@@ -274,7 +324,9 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
     job, result, number = part.job, part.result, part.number
     counts = [msgspec.msgpack.decode(one.made["counted"], type=ShardResult) for one in shards]
     cut = course.cut_with(check(course, counts))
-    if whole and not job.request.limited and cut != part.target:
+    if job.order == "canonical":
+        cut, whole = one_commit(cut, course.base), False
+    elif whole and not job.request.limited and cut != part.target:
         raise UnsplittableError("the shards do not come to the cut of the service")
     result.cut, result.schema = cut, shards[0].schema
     result.totals = tape.decode_cut(cut).totals

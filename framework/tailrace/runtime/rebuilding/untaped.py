@@ -1,8 +1,8 @@
 """The unit that takes history without a tape, in canonical order: see ``core.engine.canonical`` for what that is.
 
-One unit for each partition; or, where messages between actors are nowhere recorded, one for all partitions together. A
-commit falls after so much work as it takes, never by the clock, so that every run of it comes to the same cut. It is
-done in one piece: where it is killed it begins anew.
+One unit for each partition; or, where messages between actors are nowhere recorded, one for all partitions together. It
+is done in one piece: where it is killed it begins anew. Its cut says that all was one commit, so that it is the same
+however often there was one on the way, in shards too.
 
 Watermarks that other services published are looked for at every thousandth offset. A task without a past has its lineage, the
 seed of its randomness, from its name: every rebuild draws the same.
@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from tailrace.core import rows
 from tailrace.core.engine import canonical as order
@@ -27,7 +28,7 @@ from tailrace.core.storage import Store
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.named_keys import named_keys
 from tailrace.runtime.rebuilding.failing import Failed, RebuildWatch
-from tailrace.runtime.rebuilding.job import Unit, UnitResult
+from tailrace.runtime.rebuilding.job import Job, Phases, Unit, UnitResult
 from tailrace.runtime.rebuilding.origins import Origin, load
 from tailrace.runtime.rebuilding.outputs import OutputFrames, frames, outputs_folder, write_outputs
 from tailrace.runtime.rebuilding.past import Past
@@ -38,7 +39,7 @@ from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
 from tailrace.state.snapshots import Snapshots, write_task
 
 _COMMIT_EVERY = 100_000
-"""Records, firings and outputs: a part of what decides the cut, as it counts commits. Never change it."""
+"""Records, firings and outputs."""
 _LOOK_EVERY = 1_000
 """Offsets between two looks for published watermarks."""
 
@@ -62,7 +63,7 @@ class _Run:
         self._together = unit.job.together
         self._numbers = range(self._plan.partitions) if self._together else (unit.partition,)
         self._failed = Failed()
-        self._read_s = 0.0
+        self._phases = Phases()
         self._begun_s = time.perf_counter()
         self._memory = StateMemory()
         self._stores = [self._store(number, closing) for number in self._numbers]
@@ -85,14 +86,9 @@ class _Run:
 
     def _task(self, at: int, number: int) -> Task:
         job, plan = self._job, self._plan
-        request, target = job.request, job.targets[number].cut
-        cut = None
-        if job.base is not None and request.base is not None:
-            entry = Snapshots(request.base, job.app).open(job.base).manifest.task(number)
-            if entry.cut:
-                cut = entry.cut
-                load(Origin(request.base, job.app, job.base, cut), number, self._stores[at])
-        lineage = tape.decode_cut(target).lineage if target is not None else lineage_of(plan.app, number)
+        request, begun = job.request, begun_task(job, self._past, number)
+        if begun.origin is not None:
+            load(begun.origin, number, self._stores[at])
         keys = named_keys(plan, request.keys).keys if request.keys else None
         watch = None
         if keys is not None or request.on_error == "dead-letter":
@@ -103,19 +99,13 @@ class _Run:
             timezones=timezones_version(),
             reload=request.variant.reload,
         )
-        # Where deleted records are gone without, positions step over them by themselves.
-        starts = {
-            one.name: self._past.log.start_offset(one.name, number)
-            for one in plan.inputs
-            if one.name in job.ends
-        }
         return Task(
             plan,
             number,
             self._stores[at],
-            cut,
-            lineage=lineage,
-            positions=starts,
+            None if begun.origin is None else begun.origin.cut,
+            lineage=begun.lineage,
+            positions=begun.positions,
             settings=settings,
             watch=watch,
         )
@@ -125,7 +115,7 @@ class _Run:
     def go(self) -> None:
         """Take everything."""
         job = self._job
-        pasts = [self._one_past(number) for number in self._numbers]
+        pasts = [past_of(job, self._past, number, self._phases) for number in self._numbers]
         of = sum(
             end - task.positions[name]
             for task, past in zip(self._tasks, pasts, strict=True)
@@ -154,47 +144,6 @@ class _Run:
         store.write(batch.rows | batch.index_rows, batch.cut)
         task.committed()
 
-    def _one_past(self, number: int) -> order.Past:
-        job = self._job
-        ends = {one.name: job.ends[one.name][number] for one in self._plan.inputs if one.name in job.ends}
-        if self._together and self._plan.inbox_topic is not None:
-            ends.pop(self._plan.inbox_topic, None)
-        read = self._past.source(number)
-
-        def timed(name: str, start: int, stop: int) -> Sequence[InputRecord]:
-            begun_s = time.perf_counter()
-            found = read(name, start, stop)
-            self._read_s += time.perf_counter() - begun_s
-            return found
-
-        return order.Past(timed, ends, dict(self._published(number, ends)))
-
-    def _published(self, number: int, ends: dict[str, int]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-        """The watermarks that other services have published for inputs, by position."""
-        log = self._past.log
-        reader = log.reader({})
-        try:
-            upstream = Upstream(self._plan, number, log, reader)
-            for index, name in upstream.inputs.items():
-                found: list[tuple[int, int]] = []
-                at = log.start_offset(name, number)
-                reader.seek(name, number, at)
-                while at < ends[name]:
-                    stop = min((at // _LOOK_EVERY + 1) * _LOOK_EVERY, ends[name])
-                    while at < stop:
-                        after = reader.fetch(name, number, stop - at).next_offset
-                        if after == at:
-                            break
-                        at = after
-                    if at < stop:
-                        break
-                    mark = upstream.news(index)
-                    if mark is not None:
-                        found.append((at, mark))
-                yield name, found
-        finally:
-            reader.close()
-
     def _records(self) -> int:
         return sum(task.totals.records for task in self._tasks)
 
@@ -207,8 +156,8 @@ class _Run:
         whole = found[0]
         whole.taken = self._records() - self._taken
         whole.failed_here, whole.dead_letters = self._failed.count, tuple(self._failed.shown)
-        whole.phases.read = self._read_s
-        whole.phases.handle = written_s - self._begun_s - self._read_s
+        whole.phases = self._phases
+        whole.phases.handle = written_s - self._begun_s - self._phases.read
         whole.phases.write = time.perf_counter() - written_s
         whole.others = tuple(found[1:])
         return whole
@@ -216,7 +165,9 @@ class _Run:
     def _result(self, at: int, number: int) -> UnitResult:
         job, store, task = self._job, self._stores[at], self._tasks[at]
         result = UnitResult(unit=self._unit.name, attempt=self._attempt, partition=number)
-        result.cut = store.cut
+        assert store.cut is not None
+        begun = begun_task(job, self._past, number)
+        result.cut = one_commit(store.cut, None if begun.origin is None else begun.origin.cut)
         result.totals = task.totals
         result.schema = store.get(rows.SCHEMA_ROW) or b""
         counted = Counted(store.rows())
@@ -227,6 +178,77 @@ class _Run:
             made = frames(self._folder / f"outputs-{number}")
             result.outputs = (write_outputs(outputs_folder(job), number, self._attempt, made),)
         return result
+
+
+class Begun(NamedTuple):
+    """Where a task begins: with a snapshot, or at positions of its inputs and with a lineage."""
+
+    origin: Origin | None
+    lineage: bytes
+    positions: dict[str, int]
+
+
+def begun_task(job: Job, past: Past, number: int) -> Begun:
+    """Where the task of a partition begins; deleted records are stepped over, where that was not refused."""
+    request, target = job.request, job.targets[number].cut
+    origin = None
+    if job.base is not None and request.base is not None:
+        cut = Snapshots(request.base, job.app).open(job.base).manifest.task(number).cut
+        origin = Origin(request.base, job.app, job.base, cut) if cut else None
+    lineage = tape.decode_cut(target).lineage if target is not None else lineage_of(job.app, number)
+    known = [one.name for one in past.plan.inputs if one.name in job.ends]
+    return Begun(origin, lineage, {name: past.log.start_offset(name, number) for name in known})
+
+
+def past_of(job: Job, past: Past, number: int, phases: Phases) -> order.Past:
+    """What the task of a partition has to read; the time it takes goes into ``phases``."""
+    plan = past.plan
+    ends = {one.name: job.ends[one.name][number] for one in plan.inputs if one.name in job.ends}
+    if job.together and plan.inbox_topic is not None:
+        ends.pop(plan.inbox_topic, None)
+    read = past.source(number)
+
+    def timed(name: str, start: int, stop: int) -> Sequence[InputRecord]:
+        begun_s = time.perf_counter()
+        found = read(name, start, stop)
+        phases.read += time.perf_counter() - begun_s
+        return found
+
+    return order.Past(timed, ends, dict(_published(past, number, ends)))
+
+
+def _published(past: Past, number: int, ends: dict[str, int]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+    """The watermarks that other services have published for inputs, by position."""
+    log = past.log
+    reader = log.reader({})
+    try:
+        upstream = Upstream(past.plan, number, log, reader)
+        for index, name in upstream.inputs.items():
+            found: list[tuple[int, int]] = []
+            at = log.start_offset(name, number)
+            reader.seek(name, number, at)
+            while at < ends[name]:
+                stop = min((at // _LOOK_EVERY + 1) * _LOOK_EVERY, ends[name])
+                while at < stop:
+                    after = reader.fetch(name, number, stop - at).next_offset
+                    if after == at:
+                        break
+                    at = after
+                if at < stop:
+                    break
+                mark = upstream.news(index)
+                if mark is not None:
+                    found.append((at, mark))
+            yield name, found
+    finally:
+        reader.close()
+
+
+def one_commit(cut: bytes, base: bytes | None) -> bytes:
+    """The cut as if all had been one commit: how often there was one is nobody's business."""
+    decoded = tape.decode_cut(cut)
+    decoded.tape = 1 + (0 if base is None else tape.decode_cut(base).tape)
+    return tape.encode(decoded)
 
 
 def lineage_of(app: str, partition: int) -> bytes:
