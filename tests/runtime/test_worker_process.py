@@ -193,6 +193,29 @@ def test_a_worker_stopped_past_its_lease_is_fenced_when_it_wakes_and_leaves(hous
     check_all(house.log, KEYS, 50)
 
 
+def test_who_was_stopped_while_the_disk_was_full_does_not_take_its_tasks_from_their_new_owner(house) -> None:
+    house.feed(ticks(KEYS, 50))
+    with house.run("--lease", "500ms", slow_ms=1) as first:
+        house.wait_for_more()
+        pid = first.process.pid
+        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (1_000, most))
+        first.wait_for("a partition waits", times=4)
+        stop(house, first, appending=False)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
+        time.sleep(0.6)
+        with house.run("--lease", "500ms", state="another") as second:
+            second.wait_for("a partition runs", times=4)
+            first.signal(signal.SIGCONT)
+            assert first.ended() == 1
+            assert "taken over by another" in first.complaint, first.lines
+            house.feed(ticks(KEYS, 5, 50))
+            wait_until(lambda: house.counted() == KEYS * 55, "the new owner has counted all")
+            second.signal(signal.SIGTERM)
+            assert second.ended() == 0, second.lines
+    check_counts(house.log, KEYS, 55)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_stopped_owner_is_ended_for_its_state_folder_when_its_lease_is_over_and_not_before(
     house, workers

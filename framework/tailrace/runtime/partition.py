@@ -42,6 +42,7 @@ class Partition:
     ``store`` is the partition's own from here on, and closed with it. ``reader`` may be shared among the partitions of
     a worker, which then can wait for all at once; without one, the partition has its own. ``lineage`` seeds the
     randomness of a task that was never committed. ``on_committed`` is called with each batch once it is durable.
+    ``check_owned`` is called right before a take-over, and raises ``FencedError`` where the task has another owner.
     ``may_go_on`` is asked now and then during a restore, which may take long; where it says no, the partition is given back.
     """
 
@@ -58,6 +59,7 @@ class Partition:
         settings: PartitionSettings | None = None,
         on_committed: Callable[[CommitBatch], None] | None = None,
         may_go_on: Callable[[], bool] = lambda: True,
+        check_owned: Callable[[], None] = lambda: None,
     ) -> None:
         self.plan = plan
         self.partition = partition
@@ -74,6 +76,7 @@ class Partition:
         self._on_committed = on_committed
         self._promises = Promises()
         self._may_go_on = may_go_on
+        self._check_owned = check_owned
         self._writer: Writer | None = None
         self._slices: Slices | None = None
         self._closed = False
@@ -115,6 +118,7 @@ class Partition:
                 self.settings.restore_patience_s,
                 self.settings.restore_batch,
                 self._may_go_on,
+                self._check_owned,
             ).run()
             if found is None:
                 self.lifecycle.on(Event.LEFT)

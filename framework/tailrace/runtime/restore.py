@@ -131,6 +131,8 @@ class Restore:
     patience_s: float = 60.0
     batch: int = 20_000
     may_go_on: Callable[[], bool] = lambda: True
+    check_owned: Callable[[], None] = lambda: None
+    """Asked as the last thing before the take-over, which fences whoever has the task, and may raise."""
 
     @property
     def transactional_id(self) -> str:
@@ -153,6 +155,7 @@ class Restore:
             OffsetGoneError: The changelog has lost records that the store has not seen.
             LogUnavailableError: The log did not answer; nothing is lost, try again.
         """
+        self.check_owned()
         writer = self.log.writer(self.transactional_id)
         begun_ms = self.clock()
         end = self.log.end_offset(*self.changelog)

@@ -240,8 +240,6 @@ class Worker:
 
     def _slice(self, slot: _Slot, partition: Partition) -> bool:
         in_doubt = partition.state is State.IN_DOUBT
-        if in_doubt:
-            self._check_owned()
         before = 0 if in_doubt else _taken(partition)
         slot.committed = False
         begun = time.monotonic()
@@ -276,6 +274,7 @@ class Worker:
             settings=self.settings.partition,
             on_committed=slot.on_committed,
             may_go_on=self._may_go_on,
+            check_owned=self._check_owned,
         )
         try:
             if self._begin is not None:
