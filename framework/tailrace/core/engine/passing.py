@@ -49,7 +49,7 @@ from tailrace.core.engine.replay import Limit, Replay, Source
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.watermarks import NOTHING
-from tailrace.core.errors import BadRecordError, ReplayDivergedError, UnsplittableError
+from tailrace.core.errors import ReplayDivergedError, UnsplittableError
 from tailrace.core.records import Head, InputRecord, Refused
 
 CHUNK_STEPS: Final = 20_000
@@ -232,7 +232,7 @@ class Passing(Task):
         codec = plan.key_codec if not plan.is_inbox else event.route.target.key_codec
         try:
             shard = 0 if key is None else shard_of(codec.encode(key), self.shards)
-        except BadRecordError:
+        except Exception:  # noqa: BLE001  # whatever it is, a table meets it as well
             shard = 0  # no instance can be its own: whoever takes it has no state, or fails
         if not plan.is_inbox:  # where one dictionary would hold keys of several actors
             if len(known) >= _KNOWN_KEYS:
@@ -311,6 +311,10 @@ class FirstPass:
         self._start = msgspec.structs.replace(self.task.totals)
         self._known_totals = True
         self._timer_skips: list[TimerSkip] = []
+
+    def follow_on(self, inputs: list[str]) -> None:
+        """Say what the inputs were, by number, where the tape is not read from a start of the task on."""
+        self._names = self._replay._names = inputs
 
     def take(self, record: tape.TapeRecord) -> tuple[list[Chunk], bool]:
         """Go through what one commit was caused by. Gives the chunks that are done, and False if a limit was reached.

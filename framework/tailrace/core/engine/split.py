@@ -177,6 +177,7 @@ class ShardTask(Task):
             if self._firing.skipped or self._firing.step == self._course.steps:
                 raise UnsplittableError(f"a shard came to another end: {error}") from error
             raise
+        self.put_off()  # nobody asks for a shard's tape or metrics
         return self.take_ordered()
 
     def take_ordered(self) -> list[Ordered]:
