@@ -269,6 +269,59 @@ def test_a_timer_that_fails_at_its_second_firing_at_one_instant_is_not_taken_for
         life.split_alike()
 
 
+class Named(msgspec.Struct, frozen=True):
+    name: str
+    at: int
+
+
+def test_keys_that_no_instance_can_have_are_dealt_to_somebody() -> None:
+    app = tr.App("named", partitions=1, on_error="dead-letter")
+    names = app.topic(
+        "names", Named, key=lambda event: event.name.replace("x", "\ud800"), key_type=str, event_time="at"
+    )
+
+    @app.actor
+    class Name(tr.Actor):
+        n: int = 0
+
+        @tr.process(names)
+        def take(self, event: Named, ctx: tr.Context[str]) -> None:
+            self.n += 1
+
+    values: list[Any] = [Named("ab"[at % 2], 1_000 + at) for at in range(20)]
+    values[3] = Named("x", 1_004)
+    life = Life(app.plan(), log_of(app, "names", values))
+    life.records("names")
+    life.commit()
+    assert [dict(one.headers)["tailrace-reason"] for one in life.committed.outputs] == [b"handler-failed"]
+    life.split_alike()
+
+
+def test_a_shard_keeps_nothing_but_its_state_however_long_it_runs() -> None:
+    app = tr.App("metered", partitions=1)
+    sales = app.topic("sales", Sale, key="item", event_time="at")
+
+    @app.actor
+    class Item(tr.Actor):
+        n: int = 0
+
+        @tr.process(sales)
+        def take(self, event: Sale, ctx: tr.Context[int]) -> None:
+            self.n += 1
+            ctx.metrics.count("sold")
+
+    life = Life(app.plan(), log_of(app, "sales", [Sale(at % 3, 1_000 + at) for at in range(50)]))
+    life.records("sales")
+    life.commit()
+    chunks, course = passed(life.plan, 0, life.committed.tapes, life.log, 1, Random(1), None)
+    shard = Shard(life.plan, 0, 0, course, None, Random(1))
+    for chunk in chunks:
+        assert shard.task.take(chunk.series, chunk.shards[0]) == []
+        assert shard.task.commit_batch().measurements == []
+    assert shard.task.dirty_count == 3
+    assert shard.task.result().totals.records == 50
+
+
 def test_totals_that_do_not_add_up_are_noticed() -> None:
     app, _ = alarms()
     life = Life(app.plan(), log_of(app, "sales", [Sale(item, 1_000, "b") for item in range(20)]))
