@@ -150,6 +150,7 @@ class Canonical:
             )
         self._deliver, self._finish = deliver, finish
         self._inbox = next((one for one in plan.inputs if one.is_inbox), None)
+        self._places = {id(task): place for place, task in enumerate(tasks)}
         self._messages: deque[tuple[Task, InputRecord]] = deque()
         self._sent = [0 if self._inbox is None else task.positions[self._inbox.name] for task in tasks]
         self._outputs: list[list[Output]] = [[] for _ in tasks]
@@ -281,7 +282,8 @@ class Canonical:
     def _after(self, task: Task) -> Iterator[Task]:
         """Finish a step, and do what it has sent."""
         yield from self._settle(task)
-        yield from self._deliver_messages()
+        if self._deliver is not None:
+            yield from self._deliver_messages(task)
 
     def _settle(self, task: Task) -> Iterator[Task]:
         while task.draining:
@@ -302,7 +304,9 @@ class Canonical:
 
     def _collect(self, task: Task) -> None:
         """Take a task's outputs, and put what it has sent in the queue."""
-        place = self.tasks.index(task)
+        if not task.waiting_outputs:
+            return
+        place = self._places[id(task)]
         for output in task.take_outputs():
             self._outputs[place].append(output)
             if self._deliver is not None and self._inbox is not None and output.topic == self._inbox.name:
@@ -314,14 +318,10 @@ class Canonical:
                 self._deliver(to, record)
                 self._messages.append((self.tasks[to], record))
 
-    def _deliver_messages(self) -> Iterator[Task]:
-        """Deliver what the last step has sent, and what that leads to."""
-        if self._deliver is None or self._inbox is None:
-            return
-        for task in self.tasks:
-            if task.waiting_outputs:
-                self._collect(task)
-        while self._messages:
+    def _deliver_messages(self, task: Task) -> Iterator[Task]:
+        """Deliver what a task's last step has sent, and what that leads to."""
+        self._collect(task)
+        while self._messages and self._inbox is not None:
             task, record = self._messages.popleft()
             yield from self._read_clock(task)
             yield from self._take(task, self._inbox.index, task.decode(self._inbox.index, [record]))
