@@ -11,7 +11,9 @@ handled, and then ``event`` is a ``Refused`` that says why.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from tailrace.core.errors import BadReason
 
@@ -41,6 +43,9 @@ class Output(NamedTuple):
 
 RawOutput: TypeAlias = tuple[str, bytes | None, bytes | None, int, Headers]
 """An output that is not numbered yet: topic, key, value, timestamp_ms, headers."""
+
+output_of: Callable[[RawOutput], Output] = partial(cast(Any, tuple).__new__, Output)
+"""An ``Output`` of its fields, for who makes millions: half the cost of the constructor."""
 
 
 class Refused(NamedTuple):

@@ -23,7 +23,7 @@ from tailrace.core.engine.merge import TOLERANCE_MS, Merge
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import LogUnavailableError
-from tailrace.core.records import Head, Output
+from tailrace.core.records import Head, Output, output_of
 from tailrace.log.interface import Log, Reader, Writer
 from tailrace.runtime.upstream import Upstream
 
@@ -174,7 +174,7 @@ class Slices:
         task, now_ms = self.task, self.now_ms
         batch = task.commit_batch()
         changelog, partition = task.plan.changelog_topic, task.partition
-        changes = [Output(changelog, row, value, now_ms) for row, value in batch.rows.items()]
+        changes = [output_of((changelog, row, value, now_ms, ())) for row, value in batch.rows.items()]
         # The cut comes last: who has read it has read all that belongs to it.
         changes.append(Output(changelog, rows.CUT_ROW, batch.cut, now_ms))
         self.writer.append(changes, partition)

@@ -46,7 +46,7 @@ from tailrace.core.engine.watching import Watch
 from tailrace.core.engine.watermarks import NOTHING, Watermarks
 from tailrace.core.errors import CorruptStateError, UsageError
 from tailrace.core.handling.context import Context
-from tailrace.core.records import Head, Headers, InputRecord, Output, Refused
+from tailrace.core.records import Head, Headers, InputRecord, Output, Refused, output_of
 from tailrace.core.storage import StateReader
 
 __all__ = ["ORIGIN_HEADER", "CommitBatch", "Task", "TaskSettings"]
@@ -408,10 +408,10 @@ class Task:
         """The outputs since the last call, numbered."""
         outputs = self._context._outputs.copy()
         self._context._outputs.clear()
-        origin = f"{self.plan.app}/{self.partition}/"
+        origin = f"{self.plan.app}/{self.partition}/".encode()
         number = self.totals.outputs
         numbered = [
-            Output(topic, key, value, time_ms, (*headers, (ORIGIN_HEADER, f"{origin}{n}".encode())))
+            output_of((topic, key, value, time_ms, (*headers, (ORIGIN_HEADER, b"%b%d" % (origin, n)))))
             for n, (topic, key, value, time_ms, headers) in enumerate(outputs, number)
         ]
         self.totals.outputs = number + len(outputs)
