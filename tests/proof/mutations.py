@@ -72,8 +72,8 @@ MUTATIONS: dict[str, Mutation] = {
     "a-restore-that-stops-short": Mutation(
         3,
         "runtime.restore",
-        "        end = self.log.end_offset(*self.changelog)\n        before",
-        "        end = self.log.end_offset(*self.changelog) - 3\n        before",
+        "        end = self.log.end_offset(*self.changelog)\n        try",
+        "        end = self.log.end_offset(*self.changelog) - 3\n        try",
     ),
     # 4: the core reads no clock
     "a-clock-in-the-core": Mutation(
@@ -168,7 +168,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     # 8: every failure is loud
     "a-refused-record-dropped-in-silence": Mutation(
-        8, "core.engine.units", "        if plan.on_error == \"stop\" or record is None:\n            raise error\n        self.totals.refused += 1", "        self.totals.refused += 1\n        return"
+        8, "core.engine.units", "            raise error\n        self.totals.refused += 1", "            pass\n        self.totals.refused += 1\n        return"
     ),
     "a-failed-handler-without-a-letter": Mutation(
         8, "core.engine.units", "        self.tape.skips.append(tape.Skip(number, at, list(headers)))\n        self.totals.failed += 1\n", "        self.totals.failed += 1\n        return\n"
