@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tailrace.core.engine import tape
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.apps import find_app
 from tailrace.state.snapshots import Snapshots
@@ -18,6 +19,7 @@ from tests.cli.commands import done, run
 from tests.runtime.processes import ROOT
 from tests.runtime.rebuilding import lived, shops
 from tests.runtime.rebuilding.lived import TALLY, live, rebuilt
+from tests.runtime.tallies import ticks
 
 SHOPS = "tests.runtime.rebuilding.shops:app"
 
@@ -165,3 +167,22 @@ def test_a_handler_that_fails_is_named_and_goes_to_the_dead_letters_where_that_i
     assert "key 'shop-1'" in ended.err
     said = done(*arguments, "--on-error", "dead-letter").out
     assert "1 failed that had not failed when they ran first" in said
+
+
+@pytest.mark.parametrize("split", [1, 3])
+def test_a_service_that_was_started_from_a_snapshot_is_rebuilt_from_there(tmp_path: Path, split: int) -> None:
+    """Its tape names the snapshot: what came before is not its history."""
+    lived.serve_tallies(tmp_path, 20, 2)
+    done("rebuild", TALLY, "--log", tmp_path / "log", "--to", tmp_path / "made", "--processes", 1)
+    lived.append(tmp_path, ticks(20, 2, 2), {"ticks": 4})
+    arguments = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--until-end")
+    done("run", TALLY, *arguments, "--as", "beside", "--from-snapshot", tmp_path / "made")
+    beside = f"{TALLY}@beside"
+    report, snapshot = lived.done(tmp_path, beside, split=split)
+    wanted = live(tmp_path, find_app(beside).plan())
+    assert rebuilt(snapshot) == wanted
+    assert all(tape.decode_cut(one.cut).base for one in wanted if one.cut)
+    assert report.taken == 80
+    done(
+        "rebuild", beside, "--log", tmp_path / "log", "--to", tmp_path / "again", "--twice", "--processes", 2
+    )
