@@ -11,12 +11,14 @@ from tailrace.spark.session import retrying, session
 
 
 def test_workers_run_this_interpreter_and_find_what_this_process_finds(spark):
-    def told(_: object) -> tuple[str, list[str]]:
-        return sys.executable, sys.path
+    def told(_: object) -> tuple[str, str]:
+        from tests.spark import travel
 
-    python, path = spark.sparkContext.parallelize([0], 1).map(told).first()
-    assert python == sys.executable
-    assert set(sys.path) - {""} <= set(path)
+        return sys.executable, travel.__file__
+
+    from tests.spark import travel
+
+    assert spark.sparkContext.parallelize([0], 1).map(told).first() == (sys.executable, travel.__file__)
 
 
 def test_nothing_of_a_local_spark_is_open_to_the_network(spark):

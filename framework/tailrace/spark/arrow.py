@@ -22,13 +22,18 @@ def arrow_schema(schema: types.StructType) -> Any:
 
 
 def batch(schema: Any, columns: Sequence[Column], values: Sequence[Sequence[Any]]) -> Any:
-    """A record batch of plain values, column by column.
+    """A record batch of plain values, column by column; one may also be a ``pyarrow.Array`` already.
 
     Raises:
         ArrowInvalid, OverflowError: A value does not fit the type of its column.
     """
     arrays = [
-        pa.array(column.values(given), type=one.type)
+        given if isinstance(given, pa.Array) else pa.array(column.values(given), type=one.type)
         for column, given, one in zip(columns, values, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def constant(value: object, count: int, type_: Any) -> Any:
+    """A column that holds the same everywhere."""
+    return pa.repeat(pa.scalar(value, type_), count)

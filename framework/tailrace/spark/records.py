@@ -10,7 +10,7 @@ import msgspec
 from tailrace.core.errors import BadRecordError, TailraceError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import TopicPartition
-from tailrace.spark.arrow import arrow_schema, batch, pa
+from tailrace.spark.arrow import arrow_schema, batch, constant, pa
 from tailrace.spark.columns import Column, plain, struct_type
 from tailrace.spark.events import TYPE, Events
 
@@ -48,7 +48,7 @@ class Batches:
         values = [self._values(one, records, events, errors) for one in self._columns]
         try:
             return batch(self._schema, self._columns, values)
-        except (OverflowError, pa.ArrowInvalid) as error:
+        except (OverflowError, pa.ArrowException) as error:
             raise self._refused(records, values, error) from error
 
     def _values(
@@ -70,11 +70,13 @@ class Batches:
             ]
         match name.removeprefix(prefix):
             case "topic":
-                return [self._topic] * len(records)
+                return constant(self._topic, len(records), pa.string())
             case "partition":
-                return [self._partition] * len(records)
+                return constant(self._partition, len(records), pa.int32())
             case "timestamp":
                 return [record.timestamp_ms * 1000 for record in records]  # microseconds, as Arrow takes them
+            case "headers" if not any(one.headers for one in records):
+                return [[]] * len(records)
             case "headers":
                 return [[{"key": header, "value": value} for header, value in one.headers] for one in records]
             case "key" if self._events is not None:
@@ -134,7 +136,7 @@ class Batches:
             for one, given, field in zip(self._columns, values, self._schema, strict=True):
                 try:
                     pa.array(one.values([given[at]]), type=field.type)
-                except (OverflowError, pa.ArrowInvalid) as why:
+                except (OverflowError, pa.ArrowException) as why:
                     said = BadRecordError(
                         f"the value of {one.name!r} does not fit a column of type {one.type.simpleString()}: {why}",
                         reason="wrong-type",
