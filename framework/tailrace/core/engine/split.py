@@ -169,6 +169,7 @@ class ShardTask(Task):
                 start = at
                 at = start + sum(1 for _ in group)
                 heads = self.decode(number, part.records[start:at])
+                self._inputs[number].prefetch(heads, 0, self._cells.tables)
                 places = zip(steps[start:at], before[start:at], after[start:at], heads, strict=True)
                 self._records(number, places, columns)
             self._catch_up(columns, len(columns[0]) - 1)
