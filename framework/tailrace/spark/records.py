@@ -57,7 +57,8 @@ class Batches:
         records: list[InputRecord],
         events: list[dict[str, Any]],
         errors: list[str | None],
-    ) -> Sequence[Any]:
+    ) -> Any:
+        """A column: a sequence of plain values, or a ``pyarrow.Array``."""
         name, prefix = one.name, "" if self._events is None else "_"
         if name in self._fields:
             return [event.get(name) for event in events]
@@ -76,7 +77,8 @@ class Batches:
             case "timestamp":
                 return [record.timestamp_ms * 1000 for record in records]  # microseconds, as Arrow takes them
             case "headers" if not any(one.headers for one in records):
-                return [[]] * len(records)
+                none: list[Any] = []
+                return [none] * len(records)
             case "headers":
                 return [[{"key": header, "value": value} for header, value in one.headers] for one in records]
             case "key" if self._events is not None:
