@@ -135,6 +135,20 @@ def test_a_process_that_is_killed_ends_the_rebuild_with_what_to_do_and_it_goes_o
     assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
 
 
+def test_ctrl_c_ends_it_without_a_word_and_it_goes_on(tally: Path, tmp_path: Path) -> None:
+    with Running(
+        *("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--processes", 2),
+        environment={"TALLY_SLOW_MS": "1"},
+    ) as running:
+        wait_until(lambda: progress(tmp_path / "tally" / "_work") > 0, "it is at work")
+        for pid in running.members():
+            running.signal(signal.SIGINT, pid)
+        assert running.ended() == 130
+        assert running.complaint.strip() == ""
+        wait_until(lambda: not running.members(), "its processes have ended")
+    assert again(tally, tmp_path).resumed
+
+
 def is_worker(pid: int) -> bool:
     """Whether a process was spawned to run units; there is one besides that looks after shared resources."""
     try:

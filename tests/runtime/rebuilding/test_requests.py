@@ -186,15 +186,16 @@ def test_deleted_history_is_named_and_gone_without_where_that_is_wanted(own: Pat
 # --- code that has changed ---
 
 
+@pytest.mark.parametrize("split", [1, 3])
 def test_a_handler_that_fails_now_is_told_with_its_event_and_key(
-    own: Path, monkeypatch: pytest.MonkeyPatch
+    own: Path, monkeypatch: pytest.MonkeyPatch, split: int
 ) -> None:
     sale = shops.Sale("shop-2", 5_000, 77)
     lived.append(own, [Output("sales", b"shop-2", msgspec.json.encode(sale), sale.at)], {"sales": 2})
     lived.live_on(own, SHOPS)
     monkeypatch.setattr(shops, "WRONG", "fails")
     with pytest.raises(HandlerError, match="77 brings bad luck") as found:
-        rebuild(request(own, SHOPS), LocalEngine(1))
+        rebuild(request(own, SHOPS, split=split), LocalEngine(1))
     error = found.value
     assert (error.topic, error.key, error.actor) == ("sales", "shop-2", "Shop")
     assert error.partition is not None
@@ -206,10 +207,11 @@ def test_a_handler_that_fails_now_is_told_with_its_event_and_key(
     assert snapshot.manifest.task(error.partition).changelog_position is None
 
 
-def test_records_that_no_longer_decode_are_told_by_the_first_offset(sold: Path) -> None:
+@pytest.mark.parametrize("split", [1, 3])
+def test_records_that_no_longer_decode_are_told_by_the_first_offset(sold: Path, split: int) -> None:
     app = "tests.runtime.rebuilding.shops:strict"
     with pytest.raises(BadRecordError, match="`int` <= 2500") as found:
-        rebuild(request(sold, app), LocalEngine(1))
+        rebuild(request(sold, app, split=split), LocalEngine(1))
     log = EmbeddedLog(sold / "log", create=False)
     assert found.value.partition is not None
     times = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -94,7 +95,8 @@ def _result(one: Future[bytes]) -> UnitResult:
 
 
 def _end_with_parent() -> None:
-    """A process that nobody waits for ends at once: it would hold what the next driver needs."""
+    """A process that nobody waits for ends at once: it would hold what the next driver needs. Ctrl-C is the driver's."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
 

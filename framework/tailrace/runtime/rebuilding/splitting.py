@@ -5,7 +5,7 @@
     merge   merges both, holds the sums against the tape, and writes the partition's part of the snapshot
 
 What cannot be split is found by the first pass or by the sums. The result says so (``made["unsplit"]``), and the driver has
-the partition replayed as a whole.
+the partition replayed as a whole. So it does where something fails that did not fail then: the whole names it, or not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tailrace.core.engine.course import Chunk, Course, Series, ShardRecords
 from tailrace.core.engine.passing import FirstPass, Passing
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.split import Ordered, ShardResult, ShardTask, check, in_order, is_of_shard, numbered
-from tailrace.core.errors import ReplayDivergedError, UnsplittableError
+from tailrace.core.errors import BadRecordError, ReplayDivergedError, UnsplittableError
 from tailrace.core.records import InputRecord
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.rebuilding.blocks import BlockReader, BlockWriter
@@ -46,6 +46,8 @@ from tailrace.state.snapshots import write_task
 _AT_ONCE = 10_000
 _KEPT_AT_MOST = 200_000
 UNSPLIT = "unsplit"
+NOT_IN_PARTS = (UnsplittableError, ReplayDivergedError, BadRecordError)
+"""What differs, or cannot be handled any more, is looked for in one piece: that can tell which event it is."""
 
 _Block: TypeAlias = tuple[Series, ShardRecords]
 _Rows: TypeAlias = list[tuple[bytes, bytes]]
@@ -98,7 +100,7 @@ def run_first(unit: Unit, past: Past, work: WorkFolder, attempt: str) -> UnitRes
     begun_s = time.perf_counter()
     try:
         _first(part) if taped else _first_untaped(part)
-    except UnsplittableError as error:
+    except NOT_IN_PARTS as error:
         part.result.made = {UNSPLIT: error.what}
     phases = part.result.phases
     phases.shuffle = time.perf_counter() - begun_s - phases.read
@@ -236,7 +238,7 @@ def run_shard(unit: Unit, past: Past, work: WorkFolder, attempt: str) -> UnitRes
         store = RocksStore(folder, StateIdentity(part.plan.app, part.number))
     try:
         _shard(part, store, made)
-    except UnsplittableError as error:
+    except NOT_IN_PARTS as error:
         part.result.made = {UNSPLIT: error.what}
     finally:
         store.close()
@@ -313,7 +315,7 @@ def run_merge(unit: Unit, past: Past, work: WorkFolder, attempt: str) -> UnitRes
         if unsplit is not None:
             raise UnsplittableError(unsplit)
         _merge(part, shards, msgspec.msgpack.decode(made["course"], type=Course), whole=made["whole"])
-    except UnsplittableError as error:
+    except NOT_IN_PARTS as error:
         part.result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
         part.result.made = {UNSPLIT: error.what}
     return part.result
