@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import UTC, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql import datasource as ds
 from pyspark.sql import functions as F  # noqa: N812 (the name that PySpark's users know)
 
+import tailrace as tr
 from tailrace.core import rows
+from tailrace.core.declare.schema import encode_schemas
 from tailrace.core.errors import UnknownSnapshotError, UsageError
+from tailrace.core.records import InputRecord
 from tailrace.core.values.partitioner import partition_of
-from tailrace.state.snapshots import Snapshot
+from tailrace.state.snapshots import Manifest, Snapshot, Snapshots, TaskEntry, write_task
 from tests.spark import travel
 from tests.spark.reading import answer
 
@@ -182,3 +186,98 @@ def test_columns_that_nobody_wants_are_not_read(options, read):
 def test_an_option_that_makes_no_sense_is_refused_with_the_mend(options, more, error, said):
     with pytest.raises(error, match=said):
         answer(**{**options, **more})
+
+
+class Seen(msgspec.Struct):
+    city: str
+    number: int
+
+
+parcels = tr.App("parcels", partitions=1)
+seen = parcels.topic("seen", Seen, key=("city", "number"))
+
+
+@parcels.actor
+class Parcel(tr.Actor):
+    key: str = "a field of this name"
+    places: tr.MapState[date, list[int]] = tr.field(ttl="1h")
+
+    @tr.process(seen)
+    def saw(self, event: Seen, ctx: tr.Context[tuple[str, int]]) -> None: ...
+
+    @tr.on_message
+    def told(self, message: Seen, ctx: tr.Context[tuple[str, int]]) -> None: ...
+
+
+@pytest.fixture
+def by_hand(tmp_path):
+    """A snapshot made row by row: an entry that expires, timers of both times, a message that is under way."""
+    plan = parcels.plan()
+    actor = plan.actors[0]
+    key = actor.key_codec.encode(("Rome", 7))
+    prefix = rows.actor_prefix("Parcel") + rows.escaped(key)
+    entry = b"mplaces\0" + actor.maps[0].key_codec.encode(date(2013, 1, 1))
+    packed = rows.pack_entry(msgspec.msgpack.encode([1, 2]), rows.EVENT_TIME, 5_000)
+    found = {
+        prefix: bytes((rows.FORMAT | rows.HAS_TIMERS,)) + msgspec.msgpack.encode({"key": "mine"}),
+        prefix + entry: packed,
+        rows.timer_row(prefix, rows.EVENT_TIME, rows.expiry_name(entry)): rows.encode_timer(
+            rows.Timer(5_000, 1)
+        ),
+        rows.timer_row(prefix, rows.PROCESSING_TIME, b"u" + rows.time_bytes(7_000)): rows.encode_timer(
+            rows.Timer(7_000, 1, 2)
+        ),
+        rows.timer_row(prefix, rows.EVENT_TIME, b"nlate"): rows.encode_timer(rows.Timer(9_000, 1)),
+    }
+    envelope = rows.encode_envelope(("Parcel", "Seen", b"encoded"))
+    message = InputRecord(3, 4_000, key, envelope)
+    snapshots = Snapshots(str(tmp_path), "parcels")
+    draft = snapshots.begin()
+    files = write_task(draft.folder_uri, 0, "only", sorted(found.items()), messages=[message])
+    task = TaskEntry(0, b"cut", schema=encode_schemas({"Parcel": actor.schema}), files=files)
+    snapshots.publish(
+        Manifest(
+            id=draft.id, app="parcels", version="", partitions=1, created_ms=draft.created_ms, tasks=(task,)
+        )
+    )
+    return {"snapshot": str(tmp_path), "app": "parcels"}
+
+
+def at(time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms / 1000, UTC)
+
+
+def test_an_entry_that_expires_says_when_and_its_hidden_timer_is_none(by_hand):
+    (row,) = answer(**by_hand, actor="Parcel", field="places").rows
+    assert row == {
+        "_key": {"_1": "Rome", "_2": 7},
+        "entry": date(2013, 1, 1),
+        "value": [1, 2],
+        "expires": at(5_000),
+    }
+    timers = answer(**by_hand, table="timers", actor="Parcel").rows
+    assert [(row["key"]["_2"], row["domain"], row["name"], row["time"], row["depth"]) for row in timers] == [
+        (7, "event", "late", at(9_000), 0),
+        (7, "processing", None, at(7_000), 2),
+    ]
+
+
+def test_the_key_has_another_name_where_a_field_has_its_own(by_hand):
+    assert answer(**by_hand, actor="Parcel", key='["Rome", 7]').rows == [
+        {"_key": {"_1": "Rome", "_2": 7}, "key": "mine"}
+    ]
+    assert answer(**by_hand, actor="Parcel", key='["Rome", 8]').rows == []
+
+
+def test_messages_that_are_under_way_are_a_table(by_hand):
+    assert answer(**by_hand, table="messages").rows == [
+        {
+            "partition": 0,
+            "offset": 3,
+            "timestamp": at(4_000),
+            "key": b'["Rome",7]',
+            "actor": "Parcel",
+            "message": "Seen",
+            "value": b"encoded",
+        }
+    ]

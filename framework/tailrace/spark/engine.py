@@ -52,10 +52,10 @@ class SparkEngine:
             WorkerLostError: Spark has given a unit up, or is gone.
         """
         context = self.spark.sparkContext
+        environment: dict[str, str] = context.environment  # a part of what Spark tells its workers apart by
+        before = environment.get(_HASH_SEED)
         if self.hash_seed is not None:
-            context.environment[_HASH_SEED] = str(
-                self.hash_seed
-            )  # a part of what Spark tells its workers apart by
+            environment[_HASH_SEED] = str(self.hash_seed)
         home = context.accumulator(tuple[bytes, ...](), _Together())
         coming = threading.Condition()
         failed: list[Exception] = []
@@ -88,6 +88,8 @@ class SparkEngine:
                 if ended:
                     break
         finally:
+            if before is not None:
+                environment[_HASH_SEED] = before
             if thread.is_alive():
                 with suppress(Exception):  # Spark itself may be what is gone
                     context.cancelJobGroup(group)
