@@ -225,6 +225,7 @@ class _Rebuild:
             environment=environment(),
             position=job.position if whole else None,
             ends=job.ends if whole else {},
+            keys=request.keys,
             tasks=tuple(_entry(result) for result in results),
             notes=tuple(report.notes),
         )

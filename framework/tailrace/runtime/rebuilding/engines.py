@@ -66,7 +66,8 @@ class LocalEngine:
             count = min(self.processes, len(units))
             pool = ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_parent)
             try:
-                waiting = {pool.submit(_run, unit.encode()) for unit in units}
+                with _deaf():
+                    waiting = {pool.submit(_run, unit.encode()) for unit in units}
                 while waiting:
                     done, waiting = wait(waiting, _EVERY_S, FIRST_COMPLETED)
                     for one in done:
@@ -95,8 +96,7 @@ def _result(one: Future[bytes]) -> UnitResult:
 
 
 def _end_with_parent() -> None:
-    """A process that nobody waits for ends at once: it would hold what the next driver needs. Ctrl-C is the driver's."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """A process that nobody waits for ends at once: it would hold what the next driver needs."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -105,6 +105,19 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _deaf() -> Generator[None]:
+    """Processes started meanwhile do not hear Ctrl-C, from their first instruction on: it is the driver's to end them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
