@@ -55,6 +55,16 @@ def test_a_service_goes_on_from_what_was_rebuilt(tally: Path, tmp_path: Path) ->
     done("replay", TALLY, "--log", tally / "log", "--state", tmp_path / "state", "--compare")
 
 
+def test_no_service_starts_from_some_keys_only(tally: Path, tmp_path: Path) -> None:
+    """Beside or in place: the other keys would be gone."""
+    done("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path / "some", "--key", "k7", "--processes", 1)
+    where = ("--log", tally / "log", "--state", tmp_path / "state", "--until-end")
+    for more in (["--as", "beside"], ["--replace-state"]):
+        ended = run("run", TALLY, *where, "--from-snapshot", tmp_path / "some", *more)
+        assert ended.code == 1
+        assert "holds the keys k7 only: all others would be gone. Start from a whole one." in ended.err
+
+
 def test_limits_keys_and_orders_are_taken_from_the_command_line(tally: Path, tmp_path: Path) -> None:
     arguments = ("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--processes", 1, "--json")
     said = json.loads(done(*arguments, "--until-offset", "ticks:0:2", "--until-offset", "ticks:1:3").out)

@@ -121,12 +121,18 @@ class _Task:
                 f"{self._plan.partitions}",
                 mend=f"Its keys are spread over {manifest.partitions}: give the app partitions={manifest.partitions}.",
             )
+        for one in self._snapshot.chain:
+            if one.keys:
+                raise SnapshotMismatchError(
+                    f"the snapshot {self._id} holds the keys {', '.join(one.keys)} only: all others would be gone",
+                    mend="Start from a whole one.",
+                )
         try:
             return manifest.task(self._number)
         except KeyError:
             raise SnapshotMismatchError(
                 f"the snapshot {self._id} holds nothing of partition {self._number}",
-                mend="It was made of some partitions or keys only. Start from a whole one.",
+                mend="Start from a whole one.",
             ) from None
 
     def _is_of(self, live: tape.Cut) -> bool:

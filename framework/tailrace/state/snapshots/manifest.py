@@ -67,6 +67,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Where the commit log stood, on a log that has one."""
     ends: dict[str, list[int]] = {}
     """End offsets at the cut, by topic and partition: inputs, inbox, outputs, changelog, tape."""
+    keys: tuple[str, ...] = ()
+    """If it holds some keys only: these. No service starts from it."""
     tasks: tuple[TaskEntry, ...] = ()
     notes: tuple[str, ...] = ()
     checksum: str = ""
