@@ -23,6 +23,8 @@ from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Manifest, Snapshot, Snapshots
 
 DAY = datetime(2013, 1, 1, tzinfo=UTC)
+NOTES = 3
+"""So many are remembered: the lists do not begin at their first place."""
 PLANES = tuple(f"N{number}" for number in range(100, 120))
 
 
@@ -77,6 +79,8 @@ class Plane(tr.Actor):
         self.cabins[trip.cabin] = self.cabins.get(trip.cabin, 0) + 1
         if trip.note is not None:
             self.notes.append(trip.note)
+            if len(self.notes) > NOTES:
+                self.notes.popleft()
         ctx.set_timer(trip.at + timedelta(hours=6), "rested")
 
     @tr.on_timer("rested")

@@ -189,7 +189,8 @@ def test_whoever_is_killed_at_any_point_has_archived_nothing_twice_and_lost_noth
         archive = archive_in(folder)
         if archive.exists:  # what is there is right
             assert read(ArchivedLog(archive, log), place) == expected
-        archive_log(log, archive_in(folder), options)
+        # Cut otherwise than before, so that files that were left behind are not written over.
+        archive_log(log, archive_in(folder), ArchiveOptions(topics=[place.topic], records_per_chunk=17))
         assert read(ArchivedLog(archive_in(folder)), place) == expected
         table = dataset.dataset(folder / "archive", format="parquet", partitioning="hive")
         assert table.count_rows() == len(expected)
