@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.core.errors import UsageError
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.rebuilding.engines import LocalEngine
 from tailrace.runtime.rebuilding.twice import TwiceReport, rebuild_twice
@@ -46,7 +47,9 @@ def test_an_order_that_comes_from_hashes_is_found_with_key_event_and_field(
     assert "(Shop.sold)" in one.since or "(sold)" in one.since
     assert found.outputs == []
     assert "seen" in "\n".join(found.lines())
-    assert not (tmp_path / "snapshots" / "shops" / "_twice").exists()
+    assert not list((tmp_path / "snapshots" / "shops").glob("_*"))
+    with pytest.raises(UsageError, match="not written to topics"):
+        rebuild_twice(request(tmp_path, SHOPS, outputs="topic:-x"), lambda seed: LocalEngine(1, seed))
 
 
 def test_chance_in_what_is_emitted_is_found_though_no_state_shows_it(

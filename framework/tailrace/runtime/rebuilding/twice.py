@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import ReplayDivergedError
+from tailrace.core.errors import ReplayDivergedError, UsageError
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.comparing_states import (
     KeyDifference,
@@ -28,7 +29,7 @@ from tailrace.runtime.comparing_states import (
 from tailrace.runtime.rebuilding.driver import Tell, rebuild, settled_job
 from tailrace.runtime.rebuilding.engines import Engine
 from tailrace.runtime.rebuilding.job import Request, Unit, Variant
-from tailrace.runtime.rebuilding.outputs import PARQUET
+from tailrace.runtime.rebuilding.outputs import PARQUET, TOPIC
 from tailrace.runtime.rebuilding.publishing import MANIFEST, OutputsManifest
 from tailrace.runtime.rebuilding.report import RebuildReport
 from tailrace.runtime.rebuilding.work import WorkFolder
@@ -98,11 +99,15 @@ def rebuild_twice(
     """Rebuild, and rebuild another way aside; ``engine_of`` gives an engine whose processes have a hash seed.
 
     The first run's snapshot is published as ever, unless it differs from the service. Raises what ``rebuild`` raises but
-    for ReplayDivergedError.
+    for ReplayDivergedError; UsageError where outputs are to go to topics.
     """
+    if request.outputs.startswith(TOPIC):
+        raise UsageError(
+            "outputs that are made twice are compared, and not written to topics",
+            mend="Rebuild without --twice once the code is known to be deterministic.",
+        )
     plan = find_app(request.app).plan()
     aside = _aside(request, plan)
-    Place.at(str(aside)).remove_folder()
     try:
         return _twice(request, engine_of, tell, plan, aside)
     finally:
@@ -111,10 +116,11 @@ def rebuild_twice(
 
 def _aside(request: Request, plan: Plan) -> Path:
     """A folder for what is only compared."""
+    own = f"_twice-{uuid4().hex[:8]}"
     if request.work is not None:
-        return Path(request.work) / "twice"
+        return Path(request.work).absolute() / own
     place = Place.at(request.to)
-    return (Path(place.path) if place.is_local else Path("data/rebuild").absolute()) / plan.app / "_twice"
+    return (Path(place.path) if place.is_local else Path("data/rebuild").absolute()) / plan.app / own
 
 
 def _twice(
