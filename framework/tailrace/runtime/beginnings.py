@@ -143,7 +143,12 @@ def begun_cut(app: str, of_snapshot: tape.Cut, record: tape.TapeRecord, base: st
 
 def here(name: str, before: str, app: str) -> str:
     """The name of an input under another name of the app: the app's own topics carry the app's name."""
-    return f"{app}.{name.removeprefix(f'{before}.')}" if name.startswith(f"{before}.") else name
+    return f"{app}.{name.removeprefix(f'{before}.')}" if is_own(name, before) else name
+
+
+def is_own(name: str, app: str) -> bool:
+    """Whether an input is a topic that the app keeps for itself. Others may begin with its name as well."""
+    return name == f"{app}.inbox" or (name.startswith(f"{app}.") and name.endswith(".by-key"))
 
 
 def rows_of(snapshot: Snapshot, partition: int) -> Iterator[tuple[bytes, bytes]]:

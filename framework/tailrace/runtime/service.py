@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -165,6 +166,7 @@ def open_worker(options: ServiceOptions, plan: Plan, numbers: Collection[int], c
             ),
         )
     )
+    start = _beginning(options, plan, log, ownership.check)
     worker = Worker(
         plan,
         log,
@@ -174,7 +176,8 @@ def open_worker(options: ServiceOptions, plan: Plan, numbers: Collection[int], c
         bounded=options.until_end,
         change_inputs=options.change_inputs,
         check_owned=ownership.check,
-        begin=_beginning(options, plan, log),
+        begin=None if start is None else start.begin,
+        all_begun=None if start is None else start.all_begun,
     )
     if 0 not in numbers:
         return Opened(worker, ownership, None)
@@ -188,22 +191,32 @@ def open_worker(options: ServiceOptions, plan: Plan, numbers: Collection[int], c
     return Opened(worker, ownership, housekeeping)
 
 
-def _beginning(options: ServiceOptions, plan: Plan, log: Log) -> Callable[[int, Store], None] | None:
-    """What brings a task to the snapshot that the app is to be started from, if it is."""
+class _Beginning(NamedTuple):
+    begin: Callable[[int, Store], None]
+    """Brings a task to the snapshot that the app is to be started from."""
+    all_begun: Callable[[], bool]
+    """Whether all tasks were brought there."""
+
+
+def _beginning(
+    options: ServiceOptions, plan: Plan, log: Log, check_owned: Callable[[], None]
+) -> _Beginning | None:
     if not options.from_snapshot:
         return None
-    from tailrace.runtime.starting import open_start, start_from  # noqa: PLC0415  # snapshots need an extra
+    from tailrace.runtime.starting import all_have_begun, open_start, start_from  # noqa: PLC0415  # needs an extra
 
     # Under another name it begins with the state of the app that it is another name of.
     original = find_app(options.app.partition("@")[0]).name
-    start = open_start(options.from_snapshot, original, replace=options.replace_state)
+    start = open_start(options.from_snapshot, original, plan, log, replace=options.replace_state)
+    if start is None:
+        return None
 
     def begin(number: int, store: Store) -> None:
-        done = start_from(plan, number, log, store, start, system_clock())
+        done = start_from(plan, number, log, store, start, system_clock(), check_owned)
         extra = {"app": plan.app, "partition": number, "snapshot": start.snapshot.manifest.id}
         _log.info("start from a snapshot: %s", done, extra=extra)
 
-    return begin
+    return _Beginning(begin, partial(all_have_begun, plan, log, start))
 
 
 def prepare(options: ServiceOptions, plan: Plan) -> None:

@@ -15,6 +15,13 @@ all others, the messages that were under way, the cut, the input offsets, and a 
 *base* of what follows. So a restore, a replay and the next snapshot need nothing but the log and that snapshot, and a
 crash leaves all of it or none. Who starts the task again with the same order finds the snapshot's id in the cut.
 
+Who was stopped between looking and taking the id over may find that another has seeded the task and gone on. So it looks
+again once it has the id: from then on nobody else can commit.
+
+A task must be seeded before another that was has sent it anything, or what was under way would come behind that. So no
+task takes a record before all have begun (``all_have_begun``); and all begin with the same snapshot, whichever is the
+latest by the time they do (``open_start``).
+
 Counts, watermarks, lineage and timers are those of the snapshot. Under another name of the app its outputs are those of
 another writer, beside what the old one writes. A state that is replaced goes on numbering outputs where the log left off.
 """
@@ -22,7 +29,7 @@ another writer, beside what the old one writes. A state that is replaced goes on
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
@@ -32,13 +39,13 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError
+from tailrace.core.errors import FencedError, OffsetGoneError, SnapshotMismatchError, UnknownSnapshotError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, TopicPartition, Writer
-from tailrace.runtime.beginnings import UNFINISHED, base_name, begun_cut, fill, here, rows_of
+from tailrace.runtime.beginnings import UNFINISHED, base_name, begun_cut, fill, here, is_own, rows_of
 from tailrace.runtime.environment import timezones_version
-from tailrace.runtime.history import History
+from tailrace.runtime.history import Committed, History
 from tailrace.runtime.restore import FORMAT, StoreCut, decode_store_cut
 from tailrace.state.snapshots import Snapshot, Snapshots, TaskEntry
 
@@ -60,33 +67,79 @@ class Start:
     """The version of the time zone data here, for the tape."""
 
 
-def open_start(reference: str, app: str, *, replace: bool = False) -> Start:
+def open_start(reference: str, app: str, plan: Plan, log: Log, *, replace: bool = False) -> Start | None:
     """What ``URI`` or ``URI#snapshot`` names: a snapshot of ``app``, by id or name, the latest if none is said.
+
+    Where tasks of ``plan``, which may be ``app`` under another name, have begun with a snapshot, it is that one, unless
+    another is to replace the state. None where all have begun and it is not there any more: nothing is to be done then.
 
     Raises:
         SnapshotError: There is none, or it is damaged.
     """
     uri, _, which = reference.partition("#")
-    found = Snapshots(uri, app).open(which or "latest")
+    history = History(plan, log)
+    cuts = [history.committed(number).cut for number in range(plan.partitions)]
+    bases = {tape.decode_cut(cut).base for cut in cuts if cut is not None} - {""}
+    if bases and not replace:
+        which = min(bases)
+    try:
+        found = Snapshots(uri, app).open(which or "latest")
+    except UnknownSnapshotError:
+        if which not in bases or None in cuts:
+            raise
+        _log.warning(
+            "the snapshot that the app was started from is gone: it goes on, and cannot be replayed",
+            extra={"app": plan.app, "snapshot": which},
+        )
+        return None
     return Start(found, base_name(found, uri), replace=replace, timezones=timezones_version())
 
 
-def start_from(plan: Plan, number: int, log: Log, store: Store, start: Start, now_ms: int) -> str:
+def all_have_begun(plan: Plan, log: Log, start: Start) -> bool:
+    """Whether every task that the snapshot has a state of has one in the log. Until then none may take a record."""
+    history = History(plan, log)
+    return all(
+        history.committed(task.partition).cut is not None
+        for task in start.snapshot.manifest.tasks
+        if task.cut
+    )
+
+
+def start_from(
+    plan: Plan,
+    number: int,
+    log: Log,
+    store: Store,
+    start: Start,
+    now_ms: int,
+    check_owned: Callable[[], None] = lambda: None,
+) -> str:
     """Bring task ``number`` to where the snapshot stands, or find that it has been there; says what was done.
 
-    The task must be owned: whoever holds its id is fenced if it is seeded. ``Restore.run`` comes next, as ever.
+    The task must be owned: whoever holds its id is fenced if it is seeded, right before which ``check_owned`` is called.
+    ``Restore.run`` comes next, as ever.
 
     Raises:
         SnapshotMismatchError: It does not fit the app, its history, or this log.
         SnapshotError: It is damaged.
         FencedError: Another worker took the task over meanwhile.
     """
-    return _Task(plan, number, log, store, start, now_ms).run()
+    return _Task(plan, number, log, store, start, now_ms, check_owned).run()
 
 
 class _Task:
-    def __init__(self, plan: Plan, number: int, log: Log, store: Store, start: Start, now_ms: int) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        number: int,
+        log: Log,
+        store: Store,
+        start: Start,
+        now_ms: int,
+        check_owned: Callable[[], None],
+    ) -> None:
         self._plan, self._number, self._log, self._store = plan, number, log, store
+        self._check_owned = check_owned
         self._start, self._snapshot, self._now_ms = start, start.snapshot, now_ms
         self._id = start.snapshot.manifest.id
         self._entry = self._fitting_entry()
@@ -94,22 +147,27 @@ class _Task:
     def run(self) -> str:
         """See ``start_from``."""
         if not self._entry.cut:
+            if self._start.replace:
+                self._check_replaceable()
             return "it had not begun"
         self._cut = tape.decode_cut(self._entry.cut)
-        committed = History(self._plan, self._log).committed(self._number)
+        committed = self._committed()
         live = None if committed.cut is None else tape.decode_cut(committed.cut)
         if live is None:
-            self._seed(self._cut.tape, self._cut.totals, {})
+            self._seed(self._cut.tape, self._cut.totals, {}, committed)
             return "seeded"
         if live.base == self._id or (live.base and not self._start.replace):
             return f"started from snapshot {live.base} before"
         if self._is_of(live):
             return self._fill_if_empty()
-        self._check_replaceable(live)
+        self._check_replaceable()
         folded = History(self._plan, self._log).committed(self._number, with_rows=True).rows
         assert folded is not None
-        self._seed(live.tape, live.totals, dict.fromkeys(row for row, _ in folded.rows()))
+        self._seed(live.tape, live.totals, dict.fromkeys(row for row, _ in folded.rows()), committed)
         return "replaced"
+
+    def _committed(self) -> Committed:
+        return History(self._plan, self._log).committed(self._number)
 
     # --- does it fit?
 
@@ -142,7 +200,8 @@ class _Task:
         same = (cut.app, cut.lineage, cut.base) == (live.app, live.lineage, live.base)
         return whole and same and cut.tape <= live.tape
 
-    def _check_replaceable(self, live: tape.Cut) -> None:
+    def _check_replaceable(self) -> None:
+        """Whether the state of all tasks can be replaced: else none is, or half of the app would have another past."""
         app = self._plan.app
         if not self._start.replace:
             raise SnapshotMismatchError(
@@ -150,16 +209,33 @@ class _Task:
                 mend="Run it beside under another name (--as NAME), or say that the snapshot is to replace the state "
                 "(--replace-state).",
             )
-        if self._cut.app != live.app:
+        history = History(self._plan, self._log)
+        found = [history.committed(number).cut for number in range(self._plan.partitions)]
+        cuts = [None if cut is None else tape.decode_cut(cut) for cut in found]
+        if any(cut is not None and cut.base == self._id for cut in cuts):
+            # It has begun to replace them: what was replaced may have gone on, and what had not begun may have begun.
+            cuts = [
+                cut if number == self._number and self._entry.cut else None for number, cut in enumerate(cuts)
+            ]
+        for number, live in enumerate(cuts):
+            if live is not None:
+                self._check_position(number, live)
+
+    def _check_position(self, number: int, live: tape.Cut) -> None:
+        app, data = self._plan.app, self._snapshot.manifest.task(number).cut
+        cut = tape.decode_cut(data) if data else None
+        if cut is not None and cut.app != live.app:
             raise SnapshotMismatchError(
-                f"the snapshot {self._id} is of the app {self._cut.app!r}, and cannot replace the state of {app!r}",
+                f"the snapshot {self._id} is of the app {cut.app!r}, and cannot replace the state of {app!r}",
                 mend="Start an app that has not run yet from it, with --as NAME.",
             )
+        positions = {} if cut is None else cut.positions
         for name, position in live.positions.items():
-            if self._cut.positions.get(name) != position:
+            if positions.get(name) != position:
                 raise SnapshotMismatchError(
-                    f"in {name!r} partition {self._number} the snapshot {self._id} stands at "
-                    f"{self._cut.positions.get(name)}, and the app {app!r} has gone on to {position}",
+                    f"in {name!r} partition {number} the snapshot {self._id} "
+                    f"{f'stands at {positions[name]}' if name in positions else 'has not begun'}, and the app {app!r} has "
+                    f"gone on to {position}",
                     mend="Rebuild from the snapshot up to the present (tailrace rebuild --from-snapshot), and start from "
                     "what that gives; or run the app beside under another name (--as NAME).",
                 )
@@ -180,12 +256,18 @@ class _Task:
 
     # --- a new beginning
 
-    def _seed(self, number: int, totals: tape.Totals, stale: Mapping[bytes, None]) -> None:
+    def _seed(self, number: int, totals: tape.Totals, stale: Mapping[bytes, None], seen: Committed) -> None:
         """Commit the snapshot as the task's state; ``stale`` are the rows that the changelog has now."""
         plan, log, partition = self._plan, self._log, self._number
+        self._check_owned()
         writer = log.writer(f"{plan.app}-{partition}")
         try:
-            positions = self._positions(writer)
+            if self._committed() != seen:
+                raise FencedError(
+                    f"the task {plan.app}/{partition} was started by another while it was about to be started here",
+                    mend="Nothing is lost: start again, and it goes on from the last commit.",
+                )
+            positions = self._positions(writer, is_new=seen.cut is None)
             counted = msgspec.structs.replace(totals, outputs=max(totals.outputs, self._cut.totals.outputs))
             record = self._tape_record(number, positions, counted)
             cut = begun_cut(plan.app, self._cut, record, self._id)
@@ -228,14 +310,16 @@ class _Task:
         topic, now_ms = self._plan.changelog_topic, self._now_ms
         writer.append([Output(topic, row, value, now_ms) for row, value in changed], self._number)
 
-    def _positions(self, writer: Writer) -> dict[str, int]:
-        """Where to go on in each input; the messages under way are brought along where this log does not have them."""
+    def _positions(self, writer: Writer, *, is_new: bool) -> dict[str, int]:
+        """Where to go on in each input; the messages under way are brought along where this log does not have them.
+
+        It has them for a task that ``is_new`` in no case, whatever its offsets are: then it is another log, or name.
+        """
         found: dict[str, int] = {}
         for name, position in self._cut.positions.items():
             here = self._here(name)
             place = TopicPartition(here, self._number)
-            own = name.startswith(f"{self._cut.app}.")
-            if own and (here != name or position > self._log.end_offset(*place)):
+            if is_new and is_own(name, self._cut.app):
                 found[here] = self._bring_along(writer, name, place, position)
                 continue
             start, end = self._log.start_offset(*place), self._log.end_offset(*place)
@@ -257,7 +341,7 @@ class _Task:
         return found
 
     def _bring_along(self, writer: Writer, name: str, place: TopicPartition, position: int) -> int:
-        """Append what was on its way to the task in a topic of its own; the position before it."""
+        """Append what was on its way to the task in a topic of its own; the position before all that is there."""
         ends = self._snapshot.manifest.ends.get(name)
         under_way = 0 if ends is None else ends[self._number] - position
         messages: list[InputRecord] = []
@@ -269,11 +353,10 @@ class _Task:
                 "hold those",
                 mend="Take a snapshot when the app has handled what it has repartitioned, or start in place.",
             )
-        before = self._log.end_offset(*place)
         for batch in _batches(iter(messages)):
             said = [Output(place.topic, one.key, one.value, one.timestamp_ms, one.headers) for one in batch]
             writer.append(said, self._number)
-        return before
+        return self._log.start_offset(*place)
 
     def _here(self, name: str) -> str:
         return here(name, self._cut.app, self._plan.app)

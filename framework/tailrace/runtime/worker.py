@@ -52,6 +52,8 @@ _log = logging.getLogger("tailrace.worker")
 
 _FEWEST = 256
 """Records asked for when nothing is known of how long they take."""
+_NAP_S = 0.02
+"""Between two looks whether the tasks of other workers have begun."""
 
 
 def system_clock() -> int:
@@ -81,7 +83,8 @@ class Worker:
     ``open_state`` gives the store of a partition. ``check_owned`` raises ``FencedError`` if one of the partitions has
     another owner by now; without it nobody else is expected to take one over. With ``bounded`` it commits as soon as there
     is nothing to read. With ``change_inputs`` an app may begin or cease to read a topic. ``begin`` is called with each task
-    that is owned, and its store, before it is restored: it may bring both to where the task is to start.
+    that is owned, and its store, before it is restored: it may bring both to where the task is to start. Until ``all_begun``
+    says that all tasks of the app were brought there, those of other workers too, none takes a record.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Worker:
         change_inputs: bool = False,
         check_owned: Callable[[], None] | None = None,
         begin: Callable[[int, Store], None] | None = None,
+        all_begun: Callable[[], bool] | None = None,
     ) -> None:
         self.plan = plan
         self.log = log
@@ -111,6 +115,7 @@ class Worker:
         self._open_state = open_state
         self._check_owned = check_owned or (lambda: None)
         self._begin = begin
+        self._all_begun = all_begun or (lambda: True)
         self._steer: Callable[[], None] = lambda: None
         self._reader = WatchedReader(log.reader({}))
         self._slots = [_Slot(number, _FEWEST) for number in sorted(numbers)]
@@ -131,6 +136,9 @@ class Worker:
             if self.stopping:
                 return
             self._start(slot)
+        while not self.stopping and not self._all_begun():
+            self._steer()
+            time.sleep(_NAP_S)
 
     def run(self, steer: Callable[[], None] | None = None) -> None:
         """Work until ``stop``; ``steer`` is called after every turn.

@@ -1,0 +1,234 @@
+"""Starting from a snapshot when others do so too, at the worst of moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import FencedError, SnapshotMismatchError, UnknownSnapshotError
+from tailrace.core.storage import Store
+from tailrace.core.values.partitioner import partition_of
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.service import prepare_log
+from tailrace.runtime.starting import Start, all_have_begun, open_start, start_from
+from tailrace.runtime.worker import Worker
+from tailrace.state import MemoryStore
+from tests.runtime.served import Tick
+from tests.runtime.state_world import KEYS, ROUNDS, World, edited
+from tests.runtime.tallies import ticks
+
+
+@pytest.fixture
+def world(tmp_path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.log.close()
+
+
+def lived(world: World, *, under_way: bool = False) -> None:
+    """A life, and a snapshot of it; ``under_way``: with messages that nobody has taken yet."""
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    if under_way:
+        world.log.append_all(ticks(KEYS, 1, ROUNDS))
+        world.run(numbers=range(1))
+    world.take()
+
+
+def test_who_was_stopped_before_it_seeded_does_not_set_back_what_another_has_begun(
+    world, monkeypatch
+) -> None:
+    lived(world)
+    other = world.app.renamed("other").plan()
+    writer = world.log.writer
+
+    def late(transactional_id: str) -> Any:
+        monkeypatch.undo()
+        world.run(other, start=world.start())
+        world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS))
+        world.run(other)
+        return writer(transactional_id)
+
+    prepare_log(world.log, other, create_declared=True)
+    monkeypatch.setattr(world.log, "writer", late)
+    with pytest.raises(FencedError, match="started by another"):
+        start_from(other, 0, world.log, MemoryStore(), world.start(), 1)
+    world.run()
+    world.run(other)
+    assert world.rows("other") == world.rows()
+
+
+def test_it_is_asked_whether_the_task_is_owned_right_before_it_is_taken_over(world) -> None:
+    lived(world)
+    other = world.app.renamed("other").plan()
+    world.run(other, numbers=range(1), start=world.start())
+    before = world.log.ends(["other.changelog"])
+
+    def lost() -> None:
+        raise FencedError("lost")
+
+    with pytest.raises(FencedError, match="lost"):
+        start_from(other, 1, world.log, MemoryStore(), world.start(), 1, lost)
+    assert world.log.ends(["other.changelog"]).offsets == before.offsets
+
+
+@pytest.mark.parametrize("name", ["other", "tally"])
+def test_what_was_sent_to_a_task_before_it_was_seeded_is_not_lost(world, tmp_path, name) -> None:
+    """Under another name; and under its own in another log, where offsets of the inbox mean nothing."""
+    lived(world, under_way=True)
+    plan = world.app.renamed(name).plan()
+    world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS + 1))
+    world.run()
+    expected = world.rows()
+    if name == "tally":
+        world.log.close()
+        world.log = EmbeddedLog(tmp_path / "another")
+        world.stores.clear()
+        prepare_log(world.log, plan, create_declared=True)
+        world.log.append_all(ticks(KEYS, ROUNDS))
+        world.log.append_all(ticks(KEYS, 1, ROUNDS))
+        world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS + 1))
+    for number in range(4):
+        world.run(plan, numbers=range(number, number + 1), start=world.start())
+    world.run(plan)
+    assert world.rows(name) == expected
+
+
+def test_a_topic_that_begins_with_the_name_of_the_app_is_not_taken_for_its_own(world) -> None:
+    """Its own are renamed with it; this one is not, and is gone on in where the snapshot stands."""
+    app = tr.App("tally", partitions=4)
+    raw = app.topic("tally.raw", Tick, key="who", event_time="at")
+
+    @app.actor
+    class Counter(tr.Actor):
+        count: int = 0
+
+        @tr.process(raw)
+        def ticked(self, event: Tick, ctx: tr.Context[str]) -> None:
+            self.count += 1
+
+    world.app, world.plan = app, app.plan()
+    prepare_log(world.log, world.plan, create_declared=True)
+    world.log.append_all(one._replace(topic="tally.raw") for one in ticks(KEYS, ROUNDS))
+    world.run()
+    world.take()
+    other = app.renamed("other").plan()
+    world.run(other, start=world.start())
+    assert world.cut(0, "other") == msgspec.structs.replace(
+        world.cut(0), app="other", base=world.cut(0, "other").base, tape=world.cut(0).tape + 1
+    )
+    assert world.rows("other") == world.rows()
+
+
+def opened(world: World, plan: Plan, which: str = "", *, replace: bool = False) -> Start | None:
+    reference = f"{world.folder / 'snapshots'}#{which}" if which else str(world.folder / "snapshots")
+    return open_start(reference, "tally", plan, world.log, replace=replace)
+
+
+def test_all_tasks_begin_with_one_snapshot_though_there_is_a_newer_one_by_the_time_the_last_does(
+    world,
+) -> None:
+    lived(world)
+    other = world.app.renamed("other").plan()
+    prepare_log(world.log, other, create_declared=True)
+    first = opened(world, other)
+    assert first is not None
+    start_from(other, 0, world.log, world.state("other", 0), first, 1)  # killed before it begins the others
+    world.log.append_all(ticks(KEYS, 1, ROUNDS))
+    world.run()
+    newer = world.take()
+    again = opened(world, other)
+    assert again is not None
+    assert again.name == first.name
+    assert newer.id not in again.name
+    assert not all_have_begun(other, world.log, again)
+    world.run(other, start=again)
+    assert all_have_begun(other, world.log, again)
+    assert world.rows("other") == world.rows()
+
+
+def test_until_the_tasks_of_other_workers_have_begun_none_takes_a_record(world) -> None:
+    lived(world, under_way=True)
+    other = world.app.renamed("other").plan()
+    prepare_log(world.log, other, create_declared=True)
+    start = opened(world, other)
+    assert start is not None
+
+    def begin(number: int, store: Store) -> None:
+        start_from(other, number, world.log, store, start, 1)
+
+    first, second = (
+        Worker(
+            other,
+            world.log,
+            numbers,
+            lambda number: world.state("other", number),
+            bounded=True,
+            begin=begin,
+            all_begun=partial(all_have_begun, other, world.log, start),
+        )
+        for numbers in (range(2), range(2, 4))
+    )
+    naps = 0
+
+    def steer() -> None:
+        nonlocal naps
+        naps += 1
+        assert world.log.ends(["counts"]).offsets["counts"] == ends
+        if naps == 3:
+            second.start()
+
+    ends = world.log.ends(["counts"]).offsets["counts"]
+    first.start(steer)
+    assert naps == 3
+    first.leave()
+    second.leave()
+    waiting = Worker(
+        other, world.log, range(0), lambda number: world.state("other", number), all_begun=lambda: False
+    )
+    waiting.start(waiting.stop)
+    waiting.leave()
+
+
+def test_it_is_started_again_though_the_snapshot_that_it_began_with_is_gone(world) -> None:
+    lived(world)
+    other = world.app.renamed("other").plan()
+    begun = world.start()
+    found = begun.snapshot.manifest.id
+    world.run(other, numbers=range(2), start=begun)
+    folder = world.folder / "snapshots"
+    folder.rename(world.folder / "moved")
+    for which in ("", found):
+        with pytest.raises(UnknownSnapshotError):
+            opened(world, other, which)  # two tasks have not begun with it
+    (world.folder / "moved").rename(folder)
+    world.run(other, start=begun)
+    world.snapshots().delete(found)
+    for which, replace in (("", False), (found, False), (found, True)):
+        assert opened(world, other, which, replace=replace) is None
+    with pytest.raises(UnknownSnapshotError):
+        opened(world, other, "another", replace=True)
+
+
+def test_a_state_is_replaced_as_a_whole_or_not_at_all(world) -> None:
+    """One task stands where the snapshot does, another has gone on."""
+    lived(world)
+    edited(world, lambda row, value: None if row.startswith(b"sAuditor") else value)
+    other = next(one for one in ticks(KEYS, 1, ROUNDS) if partition_of(one.key or b"", 4) == 3)
+    world.log.append_all([other])
+    world.run(numbers=range(3, 4))
+    expected = world.rows()
+    for number in range(4):
+        with pytest.raises(SnapshotMismatchError, match=r"partition 3 the snapshot .* has gone on to"):
+            start_from(
+                world.plan, number, world.log, world.state("tally", number), world.start(replace=True), 1
+            )
+    world.run(numbers=range(3))
+    assert [world.cut(number).base for number in range(4)] == [""] * 4
+    assert world.rows()[3] == expected[3]
