@@ -3,6 +3,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -55,6 +58,18 @@ def test_the_framework_is_imported_without_the_extra():
     assert done.returncode == 0, done.stderr.decode()
 
 
+def marked(mark: str) -> set[str]:
+    """The processes whose environment has the mark."""
+    found: set[str] = set()
+    for place in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark.encode() in place.read_bytes():
+                found.add(place.parent.name)
+        except OSError:
+            continue  # it has ended, or is not ours
+    return found
+
+
 def test_a_session_that_has_ended_leaves_no_process():
     code = """
 import os
@@ -65,9 +80,16 @@ def children():
         return file.read().split()
 
 with running("local[1]") as spark:
-    assert spark.range(3).count() == 3
+    assert spark.sparkContext.parallelize([1, 2], 1).map(str).collect() == ["1", "2"]
     assert children()
 assert not children(), children()
 """
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, check=False)
+    mark = f"TAILRACE_TEST={uuid4().hex}"
+    environment = {**os.environ, "TAILRACE_TEST": mark.partition("=")[2]}
+    begun = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(begun, env=environment, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
+    deadline_s = time.monotonic() + 20
+    while marked(mark) and time.monotonic() < deadline_s:
+        time.sleep(0.05)  # Spark's Python workers end when they find that their parent has
+    assert not marked(mark)
