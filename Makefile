@@ -27,7 +27,7 @@ SOURCES := $(wildcard framework services schemas tests benchmarks docs) .ci
 
 .PHONY: help
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*  ## /\1	/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1	/p' Makefile | expand -t 14
 
 .PHONY: demo
 demo: .venv/installed java  ## a year of flights through two services: a kill, a replay, a picture in out/
@@ -69,6 +69,10 @@ docs: .venv/installed  ## links and snippets of the documentation
 .PHONY: bench
 bench: .venv/installed  ## measure, and print target beside measured
 	$(BIN)/python -m benchmarks.run
+
+.PHONY: bench-spark
+bench-spark: .venv/installed java  ## measure rebuilds, by Spark and without it, and snapshots
+	$(BIN)/python -m benchmarks.run --spark
 
 .PHONY: fuzz
 fuzz: .venv/installed  ## property tests, many seeds (SEEDS_FUZZ=20000, FIRST_SEED=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks import cases, logs
 from benchmarks.cases import Case
 from benchmarks.served import growth, latency, memory, recovery, replaying, throughput
+from benchmarks.spark import rebuilds, starts
 
 CASES: dict[str, Case] = {
     "core": cases.core,
@@ -27,3 +28,9 @@ CASES: dict[str, Case] = {
     "growth-served": growth.growth_served,
     "burst": memory.burst,
 }
+
+SPARK: dict[str, Case] = {
+    "rebuild": rebuilds.rebuilds,
+    "snapshot": starts.snapshots,
+}
+"""Those that are not run unless they are asked for, with `--spark`."""

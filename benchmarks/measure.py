@@ -40,6 +40,16 @@ class Scale(msgspec.Struct, frozen=True):
     restored_keys: int = 1_000_000
     latency_s: float = 10.0
     burst_s: float = 20.0
+    rebuilt_events: tuple[int, ...] = (100_000, 1_000_000, 10_000_000)
+    rebuilt_by_all: bool = True
+    """By all engines, on one core and on two; else only where there is a target."""
+    snapshot_events: int = 5_000_000
+    pause_s: float = 5.0
+
+    @property
+    def rebuilt_middle(self) -> int:
+        """The size in the middle of those that are rebuilt."""
+        return self.rebuilt_events[len(self.rebuilt_events) // 2]
 
 
 FULL = Scale()
@@ -59,6 +69,10 @@ QUICK = Scale(
     restored_keys=2_000,
     latency_s=0.2,
     burst_s=0.5,
+    rebuilt_events=(2_000,),
+    rebuilt_by_all=False,
+    snapshot_events=4_000,
+    pause_s=0.3,
 )
 
 

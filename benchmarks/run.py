@@ -3,6 +3,7 @@
 python -m benchmarks.run                     everything, half an hour
 python -m benchmarks.run core timer          some cases
 python -m benchmarks.run --quick             everything on little data: shows that it runs, measures nothing
+python -m benchmarks.run --spark             rebuilds and snapshots: a table of its own
 python -m benchmarks.run --write-docs        also put the table, or the lines of it, into docs/performance.md
 """
 
@@ -45,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0 if every case ran, whatever it measured."""
     parser = argparse.ArgumentParser(prog="benchmarks.run", description="Measure Tailrace.")
     parser.add_argument("cases", nargs="*", help="names of cases; all by default")
+    parser.add_argument(
+        "--spark", action="store_true", help="rebuilds, by Spark and without it, and snapshots"
+    )
     parser.add_argument("--quick", action="store_true", help="little data: does it run?")
     parser.add_argument("--repeats", type=int, help="pairs, or runs, of each case")
     parser.add_argument("--out", type=Path, default=ROOT / "out", help="folder of the JSON file")
@@ -57,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     # Who is asked to end ends what it has started.
     signal.signal(signal.SIGTERM, _leave)
-    names: list[str] = options.cases or _names()
+    names: list[str] = options.cases or _names(spark=options.spark)
     if options.here:
         found = _measure(names, quick=options.quick, repeats=options.repeats)
         sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
@@ -73,9 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows += measured
     text = table.markdown(rows)
     print(text, end="")
-    _write(options.out, rows, quick=options.quick)
+    _write(options.out, rows, spark=options.spark, quick=options.quick)
     if options.write_docs:
-        page = table.replaced(PAGE.read_text("utf-8"), rows, whole=not (options.cases or failed))
+        marks = table.SPARK if options.spark else table.SERVED
+        page = table.replaced(PAGE.read_text("utf-8"), rows, marks, whole=not (options.cases or failed))
         PAGE.write_text(page, "utf-8")
     for name in failed:
         print(f"the case {name!r} failed", file=sys.stderr)
@@ -87,10 +92,10 @@ def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
     sys.exit(1)
 
 
-def _names() -> list[str]:
-    from benchmarks.catalogue import CASES  # noqa: PLC0415  # the process that only prints need not import the framework
+def _names(*, spark: bool) -> list[str]:
+    from benchmarks.catalogue import CASES, SPARK  # noqa: PLC0415  # who only prints need not import the framework
 
-    return list(CASES)
+    return list(SPARK if spark else CASES)
 
 
 def _arguments_of(options: argparse.Namespace) -> list[str]:
@@ -100,12 +105,12 @@ def _arguments_of(options: argparse.Namespace) -> list[str]:
 
 
 def _measure(names: Sequence[str], *, quick: bool, repeats: int | None) -> list[Row]:
-    from benchmarks.catalogue import CASES  # noqa: PLC0415  # as above
+    from benchmarks.catalogue import CASES, SPARK  # noqa: PLC0415  # as above
 
     scale = QUICK if quick else FULL
     if repeats is not None:
         scale = msgspec.structs.replace(scale, repeats=repeats)
-    rows = [row for name in names for row in CASES[name](scale)]
+    rows = [row for name in names for row in (CASES | SPARK)[name](scale)]
     # On little data nothing is met or missed.
     return [msgspec.structs.replace(row, met=None) for row in rows] if quick else rows
 
@@ -121,7 +126,7 @@ def _in_a_process(name: str, told: Sequence[str]) -> list[Row] | None:
     return msgspec.json.decode(found, type=list[Row]) if process.returncode == 0 else None
 
 
-def _write(folder: Path, rows: list[Row], *, quick: bool) -> None:
+def _write(folder: Path, rows: list[Row], *, spark: bool, quick: bool) -> None:
     report = Report(
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         python=platform.python_version(),
@@ -132,8 +137,8 @@ def _write(folder: Path, rows: list[Row], *, quick: bool) -> None:
         rows=rows,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    name = "benchmarks-quick.json" if quick else "benchmarks.json"
-    (folder / name).write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+    parts = ("benchmarks", *(["spark"] if spark else []), *(["quick"] if quick else []))
+    (folder / f"{'-'.join(parts)}.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
 
 
 def _processor() -> str:

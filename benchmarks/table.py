@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from benchmarks.measure import Row
 
 HEADINGS = ("case", "target", "measured", "ratio", "beside", "")
-BEGIN = "<!-- measured: begin -->"
-END = "<!-- measured: end -->"
+
+
+class Marks(NamedTuple):
+    """What a table stands between in a page."""
+
+    begin: str
+    end: str
+
+
+SERVED = Marks("<!-- measured: begin -->", "<!-- measured: end -->")
+SPARK = Marks("<!-- measured with Spark: begin -->", "<!-- measured with Spark: end -->")
 
 
 def number(value: float) -> str:
@@ -45,18 +55,18 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(out) + "\n"
 
 
-def replaced(page: str, rows: Sequence[Row], *, whole: bool) -> str:
-    """A page with the table between its marks replaced; or, unless the rows are the ``whole`` of it, these rows of it.
+def replaced(page: str, rows: Sequence[Row], marks: Marks, *, whole: bool) -> str:
+    """A page with the table between these marks replaced; or, unless the rows are the ``whole`` of it, these rows of it.
 
     Raises ValueError if it has no marks.
     """
-    before, found, rest = page.partition(BEGIN)
-    old, closed, after = rest.partition(END)
+    before, found, rest = page.partition(marks.begin)
+    old, closed, after = rest.partition(marks.end)
     if not found or not closed:
-        raise ValueError(f"the page has no {BEGIN} ... {END}")
+        raise ValueError(f"the page has no {marks.begin} ... {marks.end}")
     by_case = {} if whole else {line[0]: line for line in _lines(old)}
     by_case |= {row.case: cells(row) for row in rows}
-    return f"{before}{BEGIN}\n{_aligned(list(by_case.values()))}{END}{after}"
+    return f"{before}{marks.begin}\n{_aligned(list(by_case.values()))}{marks.end}{after}"
 
 
 def _lines(table: str) -> list[tuple[str, ...]]:

@@ -47,6 +47,19 @@ TARGETS = [
 ]
 
 
+SPARK_TARGETS = [
+    "along the tape, Spark local[2]",
+    "split by key in 2, Spark local[2]",
+    "along the tape",
+    "beside a running service",
+    "longest pause of the service meanwhile",
+    "in place: first new event committed",
+    "in place, beside replaying the log",
+    "under another name: first new event committed",
+    "under another name, beside replaying the log",
+]
+
+
 def run(temporary, *arguments):
     """The benchmarks as a process. What they print."""
     command = [sys.executable, "-m", "benchmarks.run", "--quick", *arguments]
@@ -82,6 +95,17 @@ def test_every_target_is_in_the_table(quick):
 def test_a_quick_run_judges_nothing(quick):
     rows, _ = quick
     assert all(row.met is None for row in rows)
+
+
+def test_rebuilds_and_snapshots_are_measured_beside_what_they_have_to_beat(tmp_path):
+    rows = msgspec.json.decode(run(tmp_path, "--spark", "--here"), type=list[Row])
+    assert all(row.measured > 0 and row.unit and row.met is None for row in rows)
+    with_target = [row.case for row in rows if row.target]
+    for name in SPARK_TARGETS:
+        assert any(case.endswith(name) for case in with_target), name
+    assert sum(bool(row.compared and row.ratio) for row in rows) >= len(SPARK_TARGETS) - 3
+    assert list(tmp_path.iterdir()) == []
+    assert [line for line in command_lines() if str(tmp_path) in line] == []
 
 
 def test_nothing_is_left_of_what_was_started(quick):
@@ -166,19 +190,23 @@ def test_merged_inputs_are_all_taken():
 
 def test_the_table_goes_between_the_marks_of_a_page():
     rows = [Row(case="a", measured=123_456.0, unit="events/s", target="1 or more", met=True)]
-    page = table.replaced(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n", rows, whole=True)
+    page = table.replaced(
+        f"before\n{table.SERVED.begin}\nold\n{table.SERVED.end}\nafter\n", rows, table.SERVED, whole=True
+    )
     assert page.startswith("before\n")
     assert page.endswith("after\n")
     assert "| 123,000 events/s |" in page
     assert "old" not in page
     with pytest.raises(ValueError, match="has no"):
-        table.replaced("a page", rows, whole=True)
+        table.replaced("a page", rows, table.SERVED, whole=True)
 
 
 def test_some_cases_replace_their_lines_of_the_table_only():
     def rows(measured: float, *names: str) -> list[Row]:
         return [Row(case=name, measured=measured, unit="events/s", note="of it") for name in names]
 
-    page = table.replaced(f"{table.BEGIN}\n{table.END}", rows(100, "a", "b"), whole=True)
-    page = table.replaced(page, rows(200_000, "b", "c"), whole=False)
-    assert page == table.replaced(page, [*rows(100, "a"), *rows(200_000, "b", "c")], whole=True)
+    page = table.replaced(
+        f"{table.SERVED.begin}\n{table.SERVED.end}", rows(100, "a", "b"), table.SERVED, whole=True
+    )
+    page = table.replaced(page, rows(200_000, "b", "c"), table.SERVED, whole=False)
+    assert page == table.replaced(page, [*rows(100, "a"), *rows(200_000, "b", "c")], table.SERVED, whole=True)

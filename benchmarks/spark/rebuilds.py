@@ -1,0 +1,173 @@
+"""Rebuilds of a whole history, beside the live run that made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from statistics import median
+from typing import NamedTuple
+
+import msgspec
+
+from benchmarks.measure import Row, Scale, load
+from benchmarks.served.apps import doubling
+from benchmarks.served.house import House, Taken, endless
+from benchmarks.served.service import BenchmarkError, Cores
+from benchmarks.spark.runs import EngineName, Order, Run, run
+from tailrace.core.records import Output
+from tailrace.runtime.rebuilding.job import Phases
+
+APP = "benchmarks.served.apps:doubling"
+SHARDS = 2
+TIMES = 1.5
+LEAST_SPLIT = 100_000
+MOST_GROWTH = 1.15
+_LUMP = 500_000
+_REPEATED_UP_TO = 1_000_000
+
+
+class _Setting(NamedTuple):
+    """An engine on so many cores."""
+
+    engine: EngineName
+    cores: int
+
+    def __str__(self) -> str:
+        if self.engine == "spark":
+            return f"Spark local[{self.cores}]"
+        return "one process" if self.cores == 1 else f"{self.cores} processes"
+
+
+_ALL = (_Setting("spark", 2), _Setting("local", 2), _Setting("spark", 1), _Setting("local", 1))
+
+
+class _Made(NamedTuple):
+    """Rebuilds of one kind: the same history, setting and number of shards."""
+
+    events: int
+    setting: _Setting
+    split: int
+    runs: list[Run]
+    free_cores: float
+
+    @property
+    def rate(self) -> float:
+        """Events per second of processor time."""
+        return self.events / median(one.processor_s for one in self.runs)
+
+    @property
+    def how(self) -> str:
+        return "along the tape" if self.split == 1 else f"split by key in {self.split}"
+
+    def note(self) -> str:
+        """By the wall, where the time went, and what the machine had."""
+        wall_s = median(one.wall_s for one in self.runs)
+        middle = sorted(self.runs, key=lambda one: one.wall_s)[len(self.runs) // 2].report.phases
+        return (
+            f"{wall_s:.1f} s by the wall, {self.events / wall_s:,.0f}/s; {_phases(middle)}; "
+            f"{self.free_cores:.1f} cores were free, {load()}"
+        )
+
+
+def rebuilds(scale: Scale) -> list[Row]:
+    """One history that grows: live by one worker that has both partitions, then rebuilt, at each of its sizes."""
+    made: list[_Made] = []
+    rows: list[Row] = []
+    live: list[Taken] = []
+    with House(doubling) as house:
+        events = endless(scale.keys)
+        for size in scale.rebuilt_events:
+            live += _live(house, events, size - house.records("events"), scale)
+            live_rate = sum(one.events for one in live) / sum(one.events / one.rate for one in live)
+            last = size == scale.rebuilt_events[-1]
+            for setting in _settings(size, scale):
+                for one in _rebuilt(house, setting, size, scale):
+                    made.append(one)
+                    rows.append(_row(one, live_rate, last=last and setting == _ALL[0]))
+    return [*rows, *_growth(made, scale)]
+
+
+def _settings(size: int, scale: Scale) -> Sequence[_Setting]:
+    """Everything at the middle size; elsewhere what there is a target for, and the largest also without Spark."""
+    if not scale.rebuilt_by_all or size < scale.rebuilt_middle:
+        return _ALL[:1]
+    return _ALL if size == scale.rebuilt_middle else _ALL[:2]
+
+
+def _live(house: House, events: Iterator[Output], many: int, scale: Scale) -> list[Taken]:
+    """Feed a worker so many more, in lumps, its start not counted."""
+    with house.start(APP, scale.commit_ms) as service:
+        service.wait_for_partitions(doubling.plan().partitions)
+        return [
+            house.take(service, islice(events, min(_LUMP, many - fed)), "totals")
+            for fed in range(0, many, _LUMP)
+        ]
+
+
+def _rebuilt(house: House, setting: _Setting, size: int, scale: Scale) -> list[_Made]:
+    repeats = scale.repeats if size <= _REPEATED_UP_TO else 1
+    cores = Cores()
+    runs = run(
+        Order(
+            APP,
+            str(house.folder / "log"),
+            str(house.folder / "rebuilt"),
+            *setting,
+            splits=(1, SHARDS) * repeats,
+        )
+    )
+    free = cores.free(sum(one.processor_s for one in runs))
+    for one in runs:
+        if one.report.events != size or any("not split" in note for note in one.report.notes):
+            raise BenchmarkError(f"this is no rebuild of {size:,} events as it was asked for: {one.report}")
+    return [
+        _Made(size, setting, split, [one for one in runs if one.split == split], free)
+        for split in (1, SHARDS)
+    ]
+
+
+def _row(made: _Made, live_rate: float, *, last: bool) -> Row:
+    ratio = made.rate / live_rate
+    whole = made.split == 1
+    target = f"{TIMES:.0%} or more".replace("%", " %") if whole else f"{LEAST_SPLIT:,} or more"
+    met = ratio >= TIMES if whole else made.rate >= LEAST_SPLIT
+    return Row(
+        case=f"{made.events:,} events {made.how}, {made.setting}",
+        measured=made.rate,
+        unit="events/s per core",
+        target=target if last else "",
+        met=met if last else None,
+        ratio=ratio,
+        compared_with="live, one worker",
+        compared=live_rate,
+        note=made.note(),
+    )
+
+
+def _growth(made: Sequence[_Made], scale: Scale) -> list[Row]:
+    """Whether an event of a large history costs what one of a smaller does."""
+    rows: list[Row] = []
+    for split in (1, SHARDS):
+        costs = {one.events: 1e9 / one.rate for one in made if one.split == split and one.setting == _ALL[0]}
+        # What Spark does for a job at all is most of the smallest.
+        middle, largest = scale.rebuilt_middle, scale.rebuilt_events[-1]
+        how = next(one.how for one in made if one.split == split)
+        rows.append(
+            Row(
+                case=f"cost of an event of {largest:,}, {how}",
+                measured=costs[largest],
+                unit="ns/event",
+                target=f"at most {100 * MOST_GROWTH:.0f} %",
+                met=costs[largest] <= MOST_GROWTH * costs[middle],
+                ratio=costs[largest] / costs[middle],
+                compared_with=f"of {middle:,}",
+                compared=costs[middle],
+            )
+        )
+    return rows
+
+
+def _phases(phases: Phases) -> str:
+    """Seconds of all processes together."""
+    parts = msgspec.structs.asdict(phases).items()
+    return ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts if seconds)

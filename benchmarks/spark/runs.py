@@ -1,0 +1,118 @@
+"""Rebuilds in a process of their own: one session of Spark, or one engine of this machine, for several in a row.
+
+``python -m benchmarks.spark.runs`` reads what to do, as JSON, from standard input, and prints what each rebuild has taken, once
+Spark is up and has run a job: its own start is no part of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from benchmarks.served.service import ROOT, BenchmarkError
+from benchmarks.spark.processes import environment, session_processor_s
+from tailrace.runtime.rebuilding.driver import rebuild
+from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
+from tailrace.runtime.rebuilding.job import Request
+from tailrace.runtime.rebuilding.report import RebuildReport
+
+EngineName: TypeAlias = Literal["spark", "local"]
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What to run: the rebuilds, each split into so many, on one engine."""
+
+    app: str
+    log: str
+    work: str
+    """A folder for the snapshots and whatever Spark writes, which nobody keeps."""
+    engine: EngineName
+    cores: int
+    splits: tuple[int, ...]
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A rebuild that was made. ``processor_s`` is of all processes, the JVM included."""
+
+    split: int
+    wall_s: float
+    processor_s: float
+    report: RebuildReport
+
+
+def run(order: Order) -> list[Run]:
+    """Have the rebuilds made by a process of their own, which ends with all it has started."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.spark.runs"],
+        cwd=ROOT,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            made, _ = process.communicate(msgspec.json.encode(order))
+        except BaseException:
+            process.send_signal(signal.SIGTERM)  # it ends Spark before it leaves
+            raise
+    if process.returncode:
+        raise BenchmarkError(
+            f"the rebuilds with {order.engine} have failed, with status {process.returncode}"
+        )
+    return msgspec.json.decode(made, type=list[Run])
+
+
+def main() -> int:
+    """See the head of this file."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    with _engine(order) as engine:
+        made = [_made(order, engine, split) for split in order.splits]
+    sys.stdout.buffer.write(msgspec.json.encode(made))
+    return 0
+
+
+def _made(order: Order, engine: Engine, split: int) -> Run:
+    to = Path(order.work) / "snapshots"
+    request = Request(app=order.app, log=order.log, to=str(to), order="tape", split=split)
+    before_s, start = session_processor_s(), perf_counter()
+    report = rebuild(request, engine, restart=True)
+    spent = Run(split, perf_counter() - start, session_processor_s() - before_s, report)
+    shutil.rmtree(to)
+    return spent
+
+
+@contextmanager
+def _engine(order: Order) -> Generator[Engine]:
+    if order.engine == "local":
+        yield LocalEngine(order.cores)
+        return
+    # The process that only has this one started needs no Spark.
+    from tailrace.spark.engine import SparkEngine  # noqa: PLC0415
+    from tailrace.spark.session import running  # noqa: PLC0415
+
+    folder = Path(order.work) / "spark"
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {"spark.local.dir": str(folder), "spark.driver.memory": "768m"}
+    with running(f"local[{order.cores}]", name="bench", config=config) as spark:
+        numbers: Sequence[int] = range(order.cores)
+        spark.sparkContext.parallelize(numbers, order.cores).foreach(_nothing)
+        yield SparkEngine(spark)
+
+
+def _nothing(_: int) -> None:
+    os.getpid()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
