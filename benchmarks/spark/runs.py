@@ -15,7 +15,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import Literal, TypeAlias
+from types import FrameType
+from typing import Literal, NoReturn, TypeAlias
 
 import msgspec
 
@@ -74,12 +75,16 @@ def run(order: Order) -> list[Run]:
 
 def main() -> int:
     """See the head of this file."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.signal(signal.SIGTERM, _leave)
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     with _engine(order) as engine:
         made = [_made(order, engine, split) for split in order.splits]
     sys.stdout.buffer.write(msgspec.json.encode(made))
     return 0
+
+
+def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(1)
 
 
 def _made(order: Order, engine: Engine, split: int) -> Run:
