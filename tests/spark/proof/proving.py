@@ -1,0 +1,236 @@
+"""The property: what a service has come to, what Spark makes of its log, and what this machine makes of it, is the same."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, TypeAlias
+
+from pyspark.sql import SparkSession
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import TailraceError
+from tailrace.runtime.rebuilding.driver import rebuild
+from tailrace.runtime.rebuilding.engines import Engine, LocalEngine, Tell
+from tailrace.runtime.rebuilding.job import Request, Unit, UnitResult, Variant
+from tailrace.runtime.rebuilding.outputs import PARQUET
+from tailrace.runtime.rebuilding.publishing import MANIFEST
+from tailrace.runtime.rebuilding.report import RebuildReport
+from tailrace.spark.engine import SparkEngine
+from tailrace.state.snapshots import Snapshots
+from tests.proof.seeds import told
+from tests.spark.proof.gathering import Gathering
+from tests.spark.proof.lives import Life, Whole, assert_same, figures, files, lived, made, never_lived
+from tests.spark.proof.seeded import ELSEWHERE, MET, app_of, given
+
+HASH_SEED = 417
+TIME_ZONE = "Asia/Kathmandu"
+
+Outcome: TypeAlias = RebuildReport | TailraceError
+
+
+@contextmanager
+def abroad(spark: SparkSession, marks: Path) -> Generator[Engine]:
+    """Spark, whose workers have another hash seed, live in another time zone, and go about units in their own way."""
+    environment: dict[str, Any] = spark.sparkContext.environment
+    before = dict(environment)
+    marks.mkdir(exist_ok=True)
+    environment |= {ELSEWHERE: str(marks), "TZ": TIME_ZONE, "PYTHONHASHSEED": str(HASH_SEED)}
+    try:
+        yield SparkEngine(spark, HASH_SEED)  # both: what an engine sets is for its own jobs only
+    finally:
+        environment.clear()
+        environment.update(before)
+
+
+class Case:
+    """One seed: what there is of it, and what is asked."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.seed = seed
+        self.folder = folder / str(seed)
+        self.trace: list[str] = []
+        self.counts: Counter[str] = Counter()
+        one = given(seed)
+        self.plan: Plan = one.model.app.plan()
+        self.alone = one.variant.messages and seed % 2 == 0
+        """Whether it is also taken as if it had never lived."""
+
+    def live(self) -> None:
+        life = Life(self.seed, self.folder)
+        life.trace = self.trace
+        life.live()
+        self.truth = lived(self.folder, self.plan)
+        self.counts = figures(self.folder, self.plan)
+        self.counts["faults"] = life.faults
+        if self.alone:
+            never_lived(self.seed, self.folder / "never")
+
+    def asked(
+        self, where: str, *, split: int = 1, order: str = "tape", log: str = "", doomed: bool = False
+    ) -> Request:
+        """``where`` it is done decides how. Where it is doomed, state is on disk, to be gone on with."""
+        random = Random(f"{self.seed} {where} {split} {order} {log}")
+        to = self.folder / f"{where}-{order}{log}-{split}{'-doomed' if doomed else ''}"
+        variant = Variant()
+        if where == "spark":
+            variant = Variant(
+                "elsewhere",
+                cache_bytes=random.choice((0, 3_000, 20_000, 1 << 28)),
+                timers_in_memory=random.choice((1, 2, 3, 7, 200_000)),
+                reload=random.random() < 0.4,
+            )
+        return Request(
+            app=app_of(self.seed, doomed=doomed),
+            log=str(self.folder / log / "log"),
+            to=str(to),
+            outputs=f"parquet:{to / 'outputs'}",
+            order="tape" if order == "tape" else "canonical",
+            split=split,
+            store="rocks" if doomed or random.random() < 0.15 else "memory",
+            variant=variant,
+        )
+
+    def along_the_tape(self, where: str) -> list[Request]:
+        """Unsplit, and in two or three shards: where it is two here, it is three there."""
+        shards = 2 + (self.seed + (where == "spark")) % 2
+        return [self.asked(where, split=split) for split in (1, shards)]
+
+    def canonical(self, where: str) -> list[Request]:
+        return [self.asked(where, order="canonical", log=log) for log in ("", "never")[: 1 + self.alone]]
+
+    def doomed(self) -> list[Request]:
+        ways = ((1, "tape"), (2 + self.seed % 2, "tape"), (1, "canonical"))
+        return [self.asked("spark", split=split, order=order, doomed=True) for split, order in ways]
+
+    def compare(self, done: Sequence[tuple[Request, Outcome]]) -> None:
+        """What Spark has made of it, with what was and with what is made of it here."""
+        here = LocalEngine(1)
+        for order, asked in (
+            ("tape", self.along_the_tape("local")),
+            ("canonical", self.canonical("local")),
+        ):
+            local = [(one, attempt(one, here)) for one in asked]
+            abroad = [(one, outcome) for one, outcome in done if one.order == order]
+            if order == "tape":
+                self._same([*local, *abroad], self.truth)
+            else:
+                for one in local:
+                    self._same([one, *(other for other in abroad if other[0].log == one[0].log)], None)
+
+    def _same(self, done: Sequence[tuple[Request, Outcome]], truth: Whole | None) -> None:
+        """All of them are the same, and what was. The first is of this machine."""
+        (first, outcome), *_ = done
+        if isinstance(outcome, TailraceError):
+            assert truth is None, outcome
+            assert {str(other) for _, other in done} == {str(outcome)}
+            self.counts["fail in canonical order"] += 1
+            return
+        written = files(first, self.plan, outcome.snapshot)
+        for asked, one in done:
+            if isinstance(one, TailraceError):
+                raise one
+            what = f"{Path(asked.to).name}"
+            self.trace.append(f"{what}: {'; '.join(one.notes)}")
+            whole = made(asked, self.plan, one.snapshot)
+            if truth is not None:
+                assert_same(truth, whole, what)
+            truth = truth or whole
+            assert files(asked, self.plan, one.snapshot) == written, f"{what}: the files differ"
+            if asked.split > 1:
+                unsplit = sum("was not split" in note for note in one.notes)
+                self.counts["tasks split"] += self.plan.partitions - unsplit
+                self.counts["tasks that cannot be split"] += unsplit
+
+
+def attempt(asked: Request, engine: Engine) -> Outcome:
+    try:
+        return rebuild(asked, engine)
+    except TailraceError as error:
+        return error
+
+
+class Looking:
+    """An engine beside which somebody looks at all snapshots that there are, whenever a unit has ended."""
+
+    name = "looking"
+
+    def __init__(self, engine: Engine, asked: Sequence[Request]) -> None:
+        self._engine = engine
+        self._places = [
+            (Snapshots(one.to, "proof"), Path(one.outputs.removeprefix(PARQUET))) for one in asked
+        ]
+
+    def run(self, units: Sequence[Unit], tell: Tell) -> Iterator[UnitResult]:
+        for one in self._engine.run(units, tell):
+            self.look()
+            yield one
+
+    def look(self) -> int:
+        """What can be seen is whole. How many there are."""
+        seen = 0
+        for snapshots, outputs in self._places:
+            for manifest in snapshots.list():
+                assert snapshots.open(manifest.id).verify() == []
+                assert (outputs / "proof" / manifest.id / MANIFEST).is_file()
+                seen += 1
+        return seen
+
+
+def prove_doomed(spark: Engine, seeds: Sequence[int], folder: Path, marks: Path) -> Counter[str]:
+    """Seeds whose units die, again and again, each of them run twice at the same time."""
+    cases = [Case(seed, folder) for seed in seeds]
+    for case in cases:
+        with told(case.seed, case.trace):
+            case.live()
+    wanted = [(case, asked) for case in cases for asked in case.doomed()]
+    looking = Looking(spark, [asked for _, asked in wanted])
+    gathering: Gathering[RebuildReport] = Gathering(looking, copies=2)
+    outcomes = gathering.all([partial(rebuild, asked) for _, asked in wanted])
+    for case in cases:
+        with told(case.seed, case.trace):
+            case.compare(
+                [
+                    (asked, outcome)
+                    for (of, asked), outcome in zip(wanted, outcomes, strict=True)
+                    if of is case
+                ]
+            )
+    counts = Counter(
+        {"deaths": sum(1 for _ in marks.glob(f"*{MET}")), "rebuilds": len(wanted), "seen": looking.look()}
+    )
+    for case in cases:
+        shutil.rmtree(case.folder)
+    for mark in marks.iterdir():
+        mark.unlink()
+    return counts
+
+
+def prove(spark: Engine, seeds: Sequence[int], folder: Path) -> Counter[str]:
+    """All seeds, in few jobs of Spark. Returns what there was in them."""
+    cases = [Case(seed, folder) for seed in seeds]
+    for case in cases:
+        with told(case.seed, case.trace):
+            case.live()
+    wanted = [
+        (case, asked) for case in cases for asked in (*case.along_the_tape("spark"), *case.canonical("spark"))
+    ]
+    gathering: Gathering[RebuildReport] = Gathering(spark)
+    outcomes = gathering.all([partial(rebuild, asked) for _, asked in wanted])
+    for case in cases:
+        with told(case.seed, case.trace):
+            case.compare(
+                [
+                    (asked, outcome)
+                    for (of, asked), outcome in zip(wanted, outcomes, strict=True)
+                    if of is case
+                ]
+            )
+        shutil.rmtree(case.folder)
+    counts = sum((case.counts for case in cases), Counter[str]())
+    return counts + Counter({"jobs of Spark": gathering.jobs, "units": gathering.units, "seeds": len(cases)})

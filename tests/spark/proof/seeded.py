@@ -1,0 +1,181 @@
+"""The app of a seed, made anew in whatever process asks for it by name: ``tests.spark.proof.seeded:seed_417``.
+
+A process that has ``ELSEWHERE`` in its environment goes about the units of a rebuild in its own way: windows, chunks and
+commits of other sizes, by the unit. There ``doomed_417`` is the same app, whose units die while they run: attempt by
+attempt, at an operation drawn from seed and unit, until they are let live.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import tailrace as tr
+from tailrace.core.engine import replay
+from tailrace.core.engine.passing import FirstPass
+from tailrace.core.engine.settings import TaskSettings
+from tailrace.core.records import Output
+from tailrace.runtime.rebuilding import outputs, splitting, tasks, units, untaped
+from tailrace.runtime.rebuilding.job import Unit
+from tests.proof.apps import Variant, build
+from tests.proof.operations import Interpreter, Model
+from tests.proof.seeds import Feed, Records, variant_of
+
+MODULE = "tests.spark.proof.seeded"
+ELSEWHERE = "TAILRACE_PROOF_ELSEWHERE"
+"""A folder for the marks that units leave when they die."""
+MET = ".met"
+"""The end of the mark of a death that has come."""
+DEATHS = 2
+"""Of each unit, at most: Spark gives one up after four."""
+COMMIT_EVERY, LOOK_EVERY = 20, 3
+"""In canonical order: where commits fall and watermarks are looked for is a part of the result, so it is the same everywhere."""
+_OPERATIONS = 40
+_FILES = frozenset(("open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree"))
+
+
+class Given(NamedTuple):
+    """An app, and the records of its inputs in the order that they come, each with its partition."""
+
+    variant: Variant
+    model: Model
+    inputs: list[tuple[int, Output]]
+
+
+def variant_of_seed(seed: int) -> Variant:
+    return variant_of(Random(f"variant {seed}"))
+
+
+def given(seed: int) -> Given:
+    """What a seed says."""
+    variant, random = variant_of_seed(seed), Random(f"spark {seed}")
+    model = build(variant)
+    records: Records = {}
+    Feed(model, variant, random, most=random.choice((5, 15, 40))).fill(records)
+    disorder = random.choice((1, 5, 1_000))
+    placed = [
+        (at + random.uniform(0, disorder), partition, Output(topic, one.key, one.value, one.timestamp_ms))
+        for (topic, partition), some in records.items()
+        for at, one in enumerate(some)
+    ]
+    placed.sort(key=lambda one: one[0])
+    return Given(variant, model, [(partition, output) for _, partition, output in placed])
+
+
+def app_of(seed: int, *, doomed: bool = False) -> str:
+    """How a rebuild names it."""
+    return f"{MODULE}:{'doomed' if doomed else 'seed'}_{seed}"
+
+
+def __getattr__(name: str) -> tr.App:
+    kind, _, seed = name.partition("_")
+    if kind not in ("seed", "doomed") or not seed.isdigit():
+        raise AttributeError(name)
+    return build(variant_of_seed(int(seed))).app
+
+
+# --- in another process ----------------------------------------------------------------------------------------------
+
+
+class Doom:
+    """Ends this process at the end of a countdown of operations: files touched, handlers called."""
+
+    left = 0
+    met = Path()
+
+    def tick(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.met.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def file(self, event: str, _: tuple[object, ...]) -> None:
+        if self.left > 0 and event in _FILES:
+            self.tick()
+
+    def arm(self, unit: Unit, marks: Path) -> None:
+        """Unless it has died often enough."""
+        random = Random(f"{unit.job.request.app} {unit.name}")
+        deaths = [random.randint(1, _OPERATIONS) for _ in range(random.randint(0, DEATHS))]
+        for number, left in enumerate(deaths):
+            mark = marks / f"{unit.job.id}-{unit.name}-{number}"
+            try:
+                mark.touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            self.met = mark.with_name(f"{mark.name}{MET}")
+            self.left = left
+            return
+
+
+doom = Doom()
+
+
+def short_ways() -> None:
+    """Commits and looks in canonical order close together, as histories are short."""
+    untaped._COMMIT_EVERY, untaped._LOOK_EVERY = COMMIT_EVERY, LOOK_EVERY
+
+
+def never_synced(_: Any, /) -> None:
+    """In place of ``os.fsync``, which is half of the time: processes die here, and machines do not."""
+
+
+def in_its_own_way(unit: Unit) -> None:
+    """Sizes that may not matter."""
+    random = Random(f"{unit.job.id} {unit.name}")
+    replay._WINDOW = random.choice((1, 2, 7, 10_000))
+    defaults: Any = FirstPass.__init__.__kwdefaults__
+    defaults["chunk_steps"] = random.choice((1, 5, 30, 20_000))
+    tasks._KEPT_EVERY_S = random.choice((0.0, 1e9))
+    tasks._KEPT_AT_MOST = random.choice((1, 10, 200_000))
+    splitting._KEPT_AT_MOST = random.choice((1, 10, 200_000))
+    splitting._AT_ONCE = random.choice((1, 3, 10_000))
+    outputs._ROWS = random.choice((1, 5, 50_000))
+    settings = partial(
+        TaskSettings, firing_budget=random.choice((1, 2, 10_000)), checked=random.random() < 0.3
+    )
+    for module in (tasks, splitting):
+        setattr(module, "TaskSettings", settings)  # noqa: B010 (it is a class, to the type checkers)
+
+
+def elsewhere(marks: Path) -> None:
+    """Run units in its own way from now on, the doomed ones to their death."""
+    short_ways()
+    setattr(os, "fsync", never_synced)  # noqa: B010 (it takes anything)
+
+    def wrapped(run: Callable[..., Any]) -> Callable[..., Any]:
+        def run_it(unit: Unit, *arguments: Any) -> Any:
+            in_its_own_way(unit)
+            if ":doomed_" in unit.job.request.app:
+                doom.arm(unit, marks)
+            try:
+                return run(unit, *arguments)
+            finally:
+                doom.left = 0
+                if not gc.get_freeze_count():
+                    gc.freeze()  # Spark has garbage looked for after each task, and most is modules
+
+        return run_it
+
+    for kind, run in units._RUNS.items():
+        units._RUNS[kind] = wrapped(run)
+    observe: Any = Interpreter.observe
+
+    def observed(self: Any, *arguments: Any) -> None:
+        if doom.left > 0:
+            doom.tick()
+        observe(self, *arguments)
+
+    setattr(Interpreter, "observe", observed)  # noqa: B010 (it takes anything)
+    sys.addaudithook(doom.file)
+
+
+if ELSEWHERE in os.environ:
+    elsewhere(Path(os.environ[ELSEWHERE]))
