@@ -30,6 +30,7 @@ from tailrace.runtime.rebuilding.splitting import UNSPLIT
 from tailrace.runtime.rebuilding.targets import settle
 from tailrace.runtime.rebuilding.work import Progress, WorkFolder
 from tailrace.state.snapshots import Manifest, Place, Snapshots, TaskEntry
+from tailrace.state.snapshots.manifest import MANIFEST
 
 Tell: TypeAlias = Callable[[str, Progress], None]
 """Is told now and then which stage a rebuild is at, and how far that has come."""
@@ -90,9 +91,9 @@ class _Rebuild:
 
     def _begin(self, other: Job | None) -> Job:
         """Settle the job. ``other`` was begun by other code, or is not to be gone on with: nothing of it is of use."""
-        if other is not None:
+        if other is not None and not (Place.at(other.folder) / MANIFEST).exists():
             Place.at(other.folder).remove_folder()
-            self._work.empty()
+        self._work.empty()  # without a job, too, there may be what is left of one that was being removed
         job = self._settled()
         self._work.begin(job)
         return job
@@ -193,7 +194,8 @@ class _Rebuild:
                 raise result.failure.error()
             found[result.unit] = result
             tell()
-        for name, result in found.items():
+        for name in names:  # in this order: who goes on says the same
+            result = found[name]
             if name not in earlier:
                 report.taken += result.taken
                 report.commits += result.commits
