@@ -385,12 +385,12 @@ def test_memory_stays_flat_while_a_slow_handler_is_fed_a_burst(house) -> None:
 def test_a_service_takes_snapshots_of_itself_and_another_starts_from_the_latest(house: House) -> None:
     place = house.folder / "snapshots"
     snapshots = Snapshots(str(place), "tally")
-    own = ("--snapshots", place, "--snapshot-every", "100ms", "--snapshot-keep", 2)
+    own = ("--snapshots", place, "--snapshot-every", "1s", "--snapshot-keep", 2)
     with house.run(*own, "--workers", 2) as service:
-        for number in range(8):
+        for number in range(3):
             house.feed(ticks(KEYS, 1, number))
             service.wait_for("a snapshot was taken", number + 1)
-        wait_until(lambda: house.counted() == 8 * KEYS, "all is counted")
+        wait_until(lambda: house.counted() == 3 * KEYS, "all is counted")
         service.signal(signal.SIGKILL)
         service.ended()
     known = snapshots.list()
@@ -398,15 +398,15 @@ def test_a_service_takes_snapshots_of_itself_and_another_starts_from_the_latest(
     assert newest <= 2 + 10  # and what they build upon
     assert snapshots.open().verify() == []
     assert snapshots.open().manifest.kind == "incremental"
-    house.feed(ticks(KEYS, 2, 8))
+    house.feed(ticks(KEYS, 2, 3))
     house.run_to_the_end("--from-snapshot", place, state="anew")
-    check_all(house.log, KEYS, 10)
+    check_all(house.log, KEYS, 5)
 
 
 def test_a_service_that_is_started_again_keeps_to_the_time_of_its_snapshots(house: House) -> None:
     place = house.folder / "snapshots"
     house.feed(ticks(KEYS, 1))
-    with house.run("--snapshots", place, "--snapshot-every", "100ms") as service:
+    with house.run("--snapshots", place, "--snapshot-every", "1s") as service:
         service.wait_for("a snapshot was taken")
         service.signal(signal.SIGTERM)
         assert service.ended() == 0
@@ -420,7 +420,7 @@ def test_a_service_that_is_started_again_keeps_to_the_time_of_its_snapshots(hous
 def test_snapshots_that_fail_do_not_stop_the_service(house: House) -> None:
     (house.folder / "snapshots").write_text("a file")
     house.feed(ticks(KEYS, 1))
-    with house.run("--snapshots", house.folder / "snapshots", "--snapshot-every", "100ms") as service:
+    with house.run("--snapshots", house.folder / "snapshots", "--snapshot-every", "1s") as service:
         service.wait_for("no snapshot was taken", 2)
         house.feed(ticks(KEYS, 1, 1))
         wait_until(lambda: house.counted() == 2 * KEYS, "all is counted")
