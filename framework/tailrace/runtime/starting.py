@@ -40,7 +40,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import FencedError, OffsetGoneError, SnapshotMismatchError, UnknownSnapshotError
-from tailrace.core.records import InputRecord, Output
+from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, TopicPartition, Writer
 from tailrace.runtime.beginnings import UNFINISHED, base_name, begun_cut, fill, here, is_own, rows_of
@@ -88,8 +88,8 @@ def open_start(reference: str, app: str, plan: Plan, log: Log, *, replace: bool 
         if which not in bases or None in cuts:
             raise
         _log.warning(
-            "the snapshot that the app was started from is gone: it goes on, and cannot be replayed",
-            extra={"app": plan.app, "snapshot": which},
+            "the snapshot that the app was started from is not there any more: it goes on with its own state",
+            extra={"app": plan.app, "snapshot": which, "place": uri},
         )
         return None
     return Start(found, base_name(found, uri), replace=replace, timezones=timezones_version())
@@ -149,11 +149,14 @@ class _Task:
         if not self._entry.cut:
             if self._start.replace:
                 self._check_replaceable()
+            if self._committed().cut is None:
+                self._check_all_fit()
             return "it had not begun"
         self._cut = tape.decode_cut(self._entry.cut)
         committed = self._committed()
         live = None if committed.cut is None else tape.decode_cut(committed.cut)
         if live is None:
+            self._check_all_fit()
             self._seed(self._cut.tape, self._cut.totals, {}, committed)
             return "seeded"
         if live.base == self._id or (live.base and not self._start.replace):
@@ -192,6 +195,33 @@ class _Task:
                 f"the snapshot {self._id} holds nothing of partition {self._number}",
                 mend="Start from a whole one.",
             ) from None
+
+    def _check_all_fit(self) -> None:
+        """See that all tasks that are to begin can: else none does, or a part of the app would have begun for good."""
+        plan, log = self._plan, self._log
+        for number in range(plan.partitions):
+            task = _Task(plan, number, log, self._store, self._start, self._now_ms, self._check_owned)
+            if task._committed().cut is not None:
+                continue
+            if task._entry.cut:
+                task._cut = tape.decode_cut(task._entry.cut)
+                task._positions(None, is_new=True)
+            else:
+                task._check_nothing_waits()
+
+    def _check_nothing_waits(self) -> None:
+        """What has been sent to a task that has not begun stays where it was sent: it can begin there only."""
+        manifest, number = self._snapshot.manifest, self._number
+        for name, ends in manifest.ends.items():
+            place = TopicPartition(here(name, manifest.app, self._plan.app), number)
+            if not is_own(name, manifest.app) or not ends[number]:
+                continue
+            if place.topic != name or self._log.end_offset(*place) < ends[number]:
+                raise SnapshotMismatchError(
+                    f"{ends[number]:,} records wait in {name!r} partition {number} for a task that had not committed yet, "
+                    f"and the snapshot {self._id} does not hold those",
+                    mend="Take a snapshot when all tasks have committed.",
+                )
 
     def _is_of(self, live: tape.Cut) -> bool:
         """Whether the snapshot stands at an earlier moment of what the changelog goes on with."""
@@ -310,8 +340,9 @@ class _Task:
         topic, now_ms = self._plan.changelog_topic, self._now_ms
         writer.append([Output(topic, row, value, now_ms) for row, value in changed], self._number)
 
-    def _positions(self, writer: Writer, *, is_new: bool) -> dict[str, int]:
+    def _positions(self, writer: Writer | None, *, is_new: bool) -> dict[str, int]:
         """Where to go on in each input; the messages under way are brought along where this log does not have them.
+        Without a writer it is only seen whether it can be done.
 
         It has them for a task that ``is_new`` in no case, whatever its offsets are: then it is another log, or name.
         """
@@ -340,22 +371,28 @@ class _Task:
             found[here] = position
         return found
 
-    def _bring_along(self, writer: Writer, name: str, place: TopicPartition, position: int) -> int:
+    def _bring_along(self, writer: Writer | None, name: str, place: TopicPartition, position: int) -> int:
         """Append what was on its way to the task in a topic of its own; the position before all that is there."""
         ends = self._snapshot.manifest.ends.get(name)
+        if ends is None and self._snapshot.manifest.source == "tape":
+            raise SnapshotMismatchError(
+                f"the snapshot {self._id} stands within the history of the app, and does not hold what was under way there "
+                f"in {name!r}",
+                mend="Rebuild one up to the last commit, without a limit.",
+            )
         under_way = 0 if ends is None else ends[self._number] - position
-        messages: list[InputRecord] = []
-        if place.topic == self._plan.inbox_topic:
-            messages = list(self._snapshot.messages(self._number))
-        elif under_way > 0:
+        if under_way > 0 and place.topic != self._plan.inbox_topic:
             raise SnapshotMismatchError(
                 f"{under_way:,} records were under way in {name!r} partition {self._number}, and a snapshot does not "
                 "hold those",
                 mend="Take a snapshot when the app has handled what it has repartitioned, or start in place.",
             )
-        for batch in _batches(iter(messages)):
-            said = [Output(place.topic, one.key, one.value, one.timestamp_ms, one.headers) for one in batch]
-            writer.append(said, self._number)
+        if writer is not None and place.topic == self._plan.inbox_topic:
+            for batch in _batches(self._snapshot.messages(self._number)):
+                said = [
+                    Output(place.topic, one.key, one.value, one.timestamp_ms, one.headers) for one in batch
+                ]
+                writer.append(said, self._number)
         return self._log.start_offset(*place)
 
     def _here(self, name: str) -> str:
