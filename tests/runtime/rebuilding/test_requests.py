@@ -183,6 +183,33 @@ def test_deleted_history_is_named_and_gone_without_where_that_is_wanted(own: Pat
     assert rebuilt(snapshot)[0].rows != live(own, find_app(SHOPS).plan())[0].rows
 
 
+def test_deleted_history_behind_a_base_is_named_with_its_mend(own: Path) -> None:
+    _, base = done(own, SHOPS)
+    fill(own, 1, first=3)
+    log = EmbeddedLog(own / "log", create=False)
+    for number in range(2):
+        log.delete_before("sales", number, log.end_offset("sales", number))
+    log.close()
+    asked = {"base": str(own / "snapshots"), "base_id": base.manifest.id}
+    refused(
+        own,
+        OffsetGoneError,
+        r"the log has deleted offsets \d+ to \d+.*newer snapshot \(--from-snapshot\)\.$",
+        **asked,
+    )
+    _, newer = done(own, SHOPS, base=str(own / "snapshots"), base_id=snapshot_now(own))
+    assert rebuilt(newer) == live(own, find_app(SHOPS).plan())
+
+
+def snapshot_now(folder: Path) -> str:
+    plan = find_app(SHOPS).plan()
+    log = EmbeddedLog(folder / "log", create=False)
+    try:
+        return take_snapshot(plan, log, Snapshots(str(folder / "snapshots"), plan.app)).id
+    finally:
+        log.close()
+
+
 # --- code that has changed ---
 
 

@@ -23,6 +23,7 @@ from tailrace.core.errors import (
 from tailrace.runtime.named_keys import named_keys
 from tailrace.runtime.rebuilding.job import Request, Target
 from tailrace.runtime.rebuilding.past import Past
+from tailrace.state.snapshots import Snapshots
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -197,12 +198,14 @@ def _first_ms(past: Past) -> int:
 
 def _deleted(request: Request, past: Past, targets: list[Target]) -> Iterator[str]:
     """What the log has deleted of the inputs: an error, or, where that is wanted, notes."""
-    if request.base is not None:
-        return
     for target in targets:
-        if target.cut is None or tape.decode_cut(target.cut).base:
+        if target.cut is None:
             continue
         number = target.partition
+        based = _goes_on_at(request, past, target)
+        if based is not None:
+            _check_kept(past, number, based, tape.decode_cut(target.cut))
+            continue
         if first := past.log.start_offset(past.plan.tape_topic, number):
             raise OffsetGoneError(
                 f"the log has deleted the first {first} records of the tape",
@@ -221,14 +224,42 @@ def _deleted(request: Request, past: Past, targets: list[Target]) -> Iterator[st
             yield f"offsets {began} to {start - 1} of {name} partition {number} are deleted, and left out"
 
 
-def _gone(name: str, number: int, began: int, start: int) -> OffsetGoneError:
+def _goes_on_at(request: Request, past: Past, target: Target) -> dict[str, int] | None:
+    """Where a task goes on in each input that starts from a snapshot, by that or by its tape; None: it does not."""
+    assert target.cut is not None
+    if request.base is not None:
+        manifest = Snapshots(request.base, past.plan.app).open(request.base_id).manifest
+        begun = manifest.task(target.partition).cut
+        if begun:
+            return tape.decode_cut(begun).positions
+    cut = tape.decode_cut(target.cut)
+    found: dict[str, int] | None = None
+    if cut.base:
+        for record in past.tapes(target.partition, cut.tape):
+            if record.base is not None:
+                found = dict(zip(record.inputs or (), record.positions or (), strict=True))
+    return found
+
+
+def _check_kept(past: Past, number: int, begins: dict[str, int], cut: tape.Cut) -> None:
+    """What a task has still to read is there."""
+    known = past.log.topics()
+    for name, began in begins.items():
+        start = past.log.start_offset(name, number) if name in known else 0
+        if began < start and began < cut.positions.get(name, 0):
+            raise _gone(name, number, began, start, "")
+
+
+_WITHOUT = ", or say that it is to go on without them (--after-deleted): state and outputs then differ from the service's"
+
+
+def _gone(name: str, number: int, began: int, start: int, otherwise: str = _WITHOUT) -> OffsetGoneError:
     return OffsetGoneError(
         f"the log has deleted offsets {began} to {start - 1}, which the rebuild begins with",
         topic=name,
         partition=number,
         offset=began,
-        mend="Start from a snapshot (--from-snapshot), read an archive (--archive), or say that it is to go "
-        "on without them (--after-deleted): state and outputs then differ from the service's.",
+        mend=f"Read an archive (--archive), start from a newer snapshot (--from-snapshot){otherwise}.",
     )
 
 
