@@ -54,6 +54,8 @@ class AutomaticSnapshots:
         now_s = time.monotonic()
         if self._beside.is_busy:
             if self._beside.is_done:
+                if code := self._beside.exit_code:
+                    _log.warning("no snapshot was taken: the process for it died", extra={"exit_code": code})
                 self._beside.close()
         elif now_s >= self._due_s:
             self._due_s = now_s + self._schedule.every_s
@@ -74,7 +76,8 @@ class AutomaticSnapshots:
         if not known:
             return self._schedule.every_s
         ago_s = time.time() - known[-1].created_ms / 1_000
-        return max(0.0, self._schedule.every_s - ago_s)
+        # A clock that was ahead when it was taken, and was set right, does not put off the next.
+        return max(0.0, self._schedule.every_s - max(0.0, ago_s))
 
 
 def take_automatic(app: str, log: Path, options: LogOptions, schedule: SnapshotSchedule) -> None:
@@ -92,11 +95,15 @@ def take_automatic(app: str, log: Path, options: LogOptions, schedule: SnapshotS
         with closing(EmbeddedLog(log, options, create=False)) as opened:
             taking = TakingOptions(automatic=True, incremental=links < _LINKS - 1)
             made = take_snapshot(plan, opened, snapshots, taking)
-        gone = snapshots.keep(schedule.keep)
-        snapshots.sweep()
     except TailraceError as error:
         _log.warning("no snapshot was taken: %s", error, extra={"app": plan.app})
         return
+    gone: list[str] = []
+    try:
+        gone = snapshots.keep(schedule.keep)
+        snapshots.sweep()
+    except TailraceError as error:
+        _log.warning("old snapshots are not deleted: %s", error, extra={"app": plan.app})
     _log.info(
         "a snapshot was taken",
         extra={

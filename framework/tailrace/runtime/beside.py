@@ -43,6 +43,11 @@ class Beside:
         return self._process is not None and not self._process.is_alive()
 
     @property
+    def exit_code(self) -> int | None:
+        """How it ended; negative for a signal; None if it has not."""
+        return None if self._process is None else self._process.exitcode
+
+    @property
     def took_s(self) -> float:
         """For how long the process has been there."""
         return time.monotonic() - self._begun_s

@@ -25,7 +25,12 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import CorruptStateError, SnapshotMismatchError
+from tailrace.core.errors import (
+    AlteredSnapshotError,
+    CorruptStateError,
+    IncompleteSnapshotError,
+    SnapshotMismatchError,
+)
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import Ends, Log, TopicPartition
 from tailrace.runtime.environment import timezones_version
@@ -156,12 +161,17 @@ class _Taking:
         known = self._snapshots.list()
         if not known:
             return None
-        parent = self._snapshots.open(known[-1].id)
+        try:
+            parent = self._snapshots.open(known[-1].id)
+        except (AlteredSnapshotError, IncompleteSnapshotError):
+            return None  # a full one does not need it
         manifest = parent.manifest
         age_ms = time.time_ns() // 1_000_000 - manifest.created_ms
         if manifest.source != "live" or manifest.partitions != self._plan.partitions:
             return None
-        if age_ms > self._options.deletions_kept_ms // 2:
+        if (
+            not 0 <= age_ms <= self._options.deletions_kept_ms // 2
+        ):  # one from the future is of an age that is not known
             return None
         for task in manifest.tasks:
             place = TopicPartition(self._plan.changelog_topic, task.partition)
