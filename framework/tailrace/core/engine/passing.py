@@ -33,7 +33,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tailrace.core.declare.plan import Plan
+from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.course import (
     Chunk,
@@ -48,7 +48,7 @@ from tailrace.core.engine.course import (
 from tailrace.core.engine.replay import Limit, Replay, Source
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import Task
-from tailrace.core.engine.watermarks import NOTHING
+from tailrace.core.engine.watermarks import NOTHING, copy
 from tailrace.core.errors import ReplayDivergedError, UnsplittableError
 from tailrace.core.records import Head, InputRecord, Refused
 
@@ -271,6 +271,26 @@ def _columns(rows: list[_Row], first: int, skips: list[tape.Skip]) -> ShardRecor
         list(records),
         skips,
     )
+
+
+def stated(plan: InputPlan) -> Callable[[Any, int], object] | None:
+    """What the events of an input say of the watermark, as far as that can be told of one alone; None if that is sure.
+
+    The whole asks after the handlers, the first pass before them: it must be the same.
+    """
+    if plan.watermark not in ("punctuated", "generator") or plan.topic is None or plan.topic.immutable:
+        return None
+
+    def says(event: Any, time_ms: int) -> object:
+        generator = None if plan.generator is None else copy(plan.generator)
+        try:
+            if generator is not None:
+                return generator.on_event(event, time_ms), msgspec.msgpack.encode(generator)
+            return None if plan.punctuate is None else plan.punctuate(event, time_ms)
+        except Exception as error:  # noqa: BLE001  # it is a user's function
+            return repr(error)
+
+    return says
 
 
 class FirstPass:

@@ -35,7 +35,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import InputPlan, Plan
+from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.cells import Cells
 from tailrace.core.engine.course import (
@@ -51,13 +51,14 @@ from tailrace.core.engine.course import (
 from tailrace.core.engine.failure import TimerName, timer_named, timer_of
 from tailrace.core.engine.firing import Firing
 from tailrace.core.engine.heads import BoundRoute
+from tailrace.core.engine.passing import stated
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.tables import Table
 from tailrace.core.engine.task import ORIGIN_HEADER, Task
 from tailrace.core.engine.timers import Entry, TimerQueue
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watching import Watch
-from tailrace.core.engine.watermarks import Watermarks, copy
+from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import ReplayDivergedError, UnsplittableError
 from tailrace.core.handling.context import Context
 from tailrace.core.records import Head, Headers, Output, RawOutput, Refused
@@ -199,19 +200,20 @@ class ShardTask(Task):
     def _records(self, number: int, places: Iterable[tuple[int, int, int, Head]], columns: _Columns) -> None:
         """What ``Task.run`` does, with watermark and clock as they are told."""
         plan, inputs = self.plan.inputs[number], self._inputs[number]
-        cells, context, totals, units, firing = (
-            self._cells,
-            self._context,
-            self.totals,
-            self._units,
-            self._firing,
-        )
+        cells, context, totals = self._cells, self._context, self.totals
+        units, firing = self._units, self._firing
         events, processing = firing.events, firing.processing
-        outputs, chained = context._outputs, context._chained
+        outputs, chained, tags = context._outputs, context._chained, firing.tags
+        undo, touched, cleared = cells.undo, cells.touched, cells.cleared
         _, watermarks, clocks = columns
-        routes = inputs.routes(cells.tables)
+        routes: Sequence[BoundRoute] = inputs.routes(cells.tables)
         inbox, judged = plan.is_inbox, plan.watermark != "none"
-        says = _says(plan)
+        says = stated(plan)
+        # What Units.invoke does is written out for one simple actor, as in Task.run.
+        direct = routes if len(routes) == 1 and not units.skips and units.direct else None
+        route, table = routes[0] if direct else (None, None)
+        if route is None or table is None or not table.simple:
+            direct = None
         for step, before, after, (offset, time_ms, key, event, record) in places:
             watermark, now = watermarks[before], clocks[before]
             if watermark >= events.due_ms or now >= processing.due_ms:
@@ -224,14 +226,16 @@ class ShardTask(Task):
                     firing.tag()
                     continue
                 time_ms = now
-            to: Sequence[BoundRoute] = routes
+            to = routes
             if inbox:
                 to, event = inputs.bound(event, cells.tables), event.message
             context.key, context.event_time = key, time_ms
             context._origin, context._salt = offset, inputs.salt
             context._draws, context._random = 0, None
-            cells.begin()
+            if undo or touched:
+                cells.begin()
             mark = len(outputs)
+            image: bytes | None = b""
             totals.records += 1
             said = None if says is None else says(event, time_ms)
             try:
@@ -239,7 +243,23 @@ class ShardTask(Task):
                     totals.late += 1
                     context.is_late = True
                     to = self._late(plan, event, to)
-                units.record(number, offset, record, to, key, event, mark)
+                if to is direct and route is not None and table is not None:
+                    context._route, context._table = route, table
+                    instance = table.live.get(key)
+                    if instance is None:
+                        instance = table.load(key)
+                    known = instance._tr_mark == cells.epoch
+                    image = table.encode(instance) if known else table.touch(instance)
+                    context._instance = instance
+                    route.call(instance, event, context)
+                    if cells.touched_collections:
+                        cells.seal_collections()
+                    if cleared:
+                        table.settle(instance, image)
+                    else:
+                        table.seal(instance)
+                else:
+                    units.record(number, offset, record, to, key, event, mark)
                 if chained:
                     units.deliver_chained(key)
             except Exception as error:  # whatever a handler raises fails its unit
@@ -248,6 +268,8 @@ class ShardTask(Task):
                         f"a handler fails at offset {offset} of {plan.name}, whose events state the watermark: "
                         f"the first pass did not know that this one is not asked ({error!r})"
                     ) from error
+                if image != b"" and table is not None:
+                    touched.insert(0, (table, key, image))
                 units.failed(error, mark, number, offset, record)
             if says is not None and says(event, time_ms) != said:
                 raise UnsplittableError(
@@ -256,7 +278,7 @@ class ShardTask(Task):
             context.is_late = False
             watermark = watermarks[after]
             if len(outputs) > mark:
-                firing.tag()
+                tags += [(step, b"")] * (len(outputs) - mark)
             if watermark >= events.due_ms or now >= processing.due_ms:
                 self._drain(step, watermark, now)
 
@@ -287,26 +309,6 @@ class ShardTask(Task):
                 return True
             if self.pause is not None:
                 self.pause()
-
-
-def _says(plan: InputPlan) -> Callable[[Any, int], object] | None:
-    """What the events of an input say of the watermark, as far as that can be told of one alone; None if that is sure.
-
-    The whole asks after the handlers, the first pass before them: it must be the same.
-    """
-    if plan.watermark not in ("punctuated", "generator") or plan.topic is None or plan.topic.immutable:
-        return None
-
-    def says(event: Any, time_ms: int) -> object:
-        generator = None if plan.generator is None else copy(plan.generator)
-        try:
-            if generator is not None:
-                return generator.on_event(event, time_ms), msgspec.msgpack.encode(generator)
-            return None if plan.punctuate is None else plan.punctuate(event, time_ms)
-        except Exception as error:  # noqa: BLE001  # it is a user's function
-            return repr(error)
-
-    return says
 
 
 class _ShardFiring(Firing):

@@ -206,7 +206,9 @@ class Units:
             mend=refused.mend,
         )
         if plan.on_error == "stop" or record is None:
-            choice = 'Correct its producer, or send such records to the dead letters with on_error="dead-letter".'
+            choice = (
+                'Correct its producer, or send such records to the dead letters with on_error="dead-letter".'
+            )
             error.mend = f"{error.mend} {choice}".lstrip()
             raise error
         self.totals.refused += 1

@@ -1,6 +1,7 @@
 """The unit that takes one partition along its tape, as it ran, and writes its part of the snapshot.
 
-Theory. The state of the task is kept in the work folder and written at commits of the tape, about two a second, with the
+Theory. The state of the task is kept in the work folder and written at commits of the tape: every half second, or, where
+writing takes longer than a twentieth of that, so seldom that it is a twentieth of the time; with the
 task's cut and the length of its outputs, in one batch. Whoever finds it goes on from there: a killed attempt has lost what it did since that
 commit, and nothing else. Two attempts at once do not share a folder: who finds it held takes one of its own, begins anew,
 and is as right as the other.
@@ -36,6 +37,8 @@ RowStore: TypeAlias = RocksStore | MemoryStore
 
 _AT_ONCE = 10_000
 _KEPT_EVERY_S = 0.5
+_KEPT_IN_S = _KEPT_EVERY_S / 20
+"""Where writing takes longer than this, it is done less often. Of keys that come again and again, less is then written."""
 _KEPT_AT_MOST = 200_000
 """Instances and collections touched; what is not kept yet is in memory."""
 
@@ -55,6 +58,7 @@ class TaskRun:
         self._failed = Failed()
         self._lenient = job.lenient
         self._kept_s = time.perf_counter()
+        self._keep_after_s = _KEPT_EVERY_S
         keys = job.request.keys
         self._keys = named_keys(self._plan, keys).keys if keys else None
         self._result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
@@ -242,7 +246,12 @@ class TaskRun:
             self._outputs.append(first, task.take_outputs())
         if whole and self._keys is None:
             replay.settle()
-        if whole and not last and begun_s - self._kept_s < _KEPT_EVERY_S and task.dirty_count < _KEPT_AT_MOST:
+        if (
+            whole
+            and not last
+            and begun_s - self._kept_s < self._keep_after_s
+            and task.dirty_count < _KEPT_AT_MOST
+        ):
             task.put_off()
         else:
             self._keep(task, store)
@@ -251,11 +260,13 @@ class TaskRun:
 
     def _keep(self, task: Task, store: RowStore) -> None:
         """Write what has changed: from here on nothing before this has to be done again."""
+        begun_s = time.perf_counter()
         batch = task.commit_batch()
         length = 0 if self._outputs is None else self._outputs.length
         store.write(batch.rows | batch.index_rows, StoreCut(FORMAT, length, 0, batch.cut).encode())
         task.committed()
         self._kept_s = time.perf_counter()
+        self._keep_after_s = _KEPT_EVERY_S * max(1.0, (self._kept_s - begun_s) / _KEPT_IN_S)
 
     def _name_refused(
         self, before: int, record: tape.TapeRecord, task: Task, cause: Exception | None
