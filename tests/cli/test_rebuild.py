@@ -55,6 +55,31 @@ def test_a_service_goes_on_from_what_was_rebuilt(tally: Path, tmp_path: Path) ->
     done("replay", TALLY, "--log", tally / "log", "--state", tmp_path / "state", "--compare")
 
 
+def test_a_state_is_replaced_by_what_corrected_code_makes_though_its_version_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lived.append(tmp_path, shops.sales(50), {"sales": 2})
+    lived.live_on(tmp_path, SHOPS)
+    where = ("--log", tmp_path / "log")
+    monkeypatch.setattr(shops, "WRONG", "sets")
+    done("rebuild", SHOPS, *where, "--to", tmp_path / "to", "--processes", 1)
+    compared = ("compare", SHOPS, tmp_path / "log", tmp_path / "to")
+    assert run(*compared).code == 1
+    start = (
+        "run",
+        SHOPS,
+        *where,
+        "--state",
+        tmp_path / "state",
+        "--from-snapshot",
+        tmp_path / "to",
+        "--until-end",
+    )
+    for _ in range(2):
+        done(*start, "--replace-state")
+        assert "differences: none" in done(*compared).out
+
+
 def test_no_service_starts_from_some_keys_only(tally: Path, tmp_path: Path) -> None:
     """Beside or in place: the other keys would be gone."""
     done("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path / "some", "--key", "k7", "--processes", 1)

@@ -7,8 +7,8 @@ the changelog from its beginning; or it is not, and then starting from it is an 
     no cut                   anything that fits the app              the task is seeded with it
     a cut that began so      this one, or another and no replacing   nothing: it was done before
     a cut                    of this history, at the cut or before   an empty store is filled; the changelog does the rest
-    a cut                    of another history, or edited           refused, unless it is to replace the state, and stands
-                                                                     at the same position of every input: then it is seeded
+    a cut                    of another history, or edited, or       refused, unless it is to replace the state, and stands
+                             rebuilt and to replace the state        at the same position of every input: then it is seeded
 
 To *seed* is one transaction of the task's own id, which fences whoever had it: the rows of the snapshot and deletions of
 all others, the messages that were under way, the cut, the input offsets, and a tape record that names the snapshot as the
@@ -226,6 +226,10 @@ class _Task:
     def _is_of(self, live: tape.Cut) -> bool:
         """Whether the snapshot stands at an earlier moment of what the changelog goes on with."""
         manifest, cut = self._snapshot.manifest, self._cut
+        if self._start.replace and manifest.source == "tape":
+            return (
+                False  # other code may have made it, under the same version: who says replace wants its rows
+            )
         whole = manifest.source in ("live", "tape") and self._entry.changelog_position is not None
         same = (cut.app, cut.lineage, cut.base) == (live.app, live.lineage, live.base)
         return whole and same and cut.tape <= live.tape
