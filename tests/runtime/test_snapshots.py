@@ -58,7 +58,10 @@ def test_it_holds_the_rows_and_the_cut_of_every_task(world) -> None:
 
 def test_one_taken_while_the_service_runs_is_the_state_at_one_commit_of_each_task(world) -> None:
     """Each task's rows are those of a replay up to its cut; no task has read what its sender had not committed."""
-    world.log.append_all(ticks(KEYS, 40))
+    world.log.append_all(ticks(KEYS, 1))
+    world.run()
+    world.take()  # so that all that is needed for one is loaded
+    world.log.append_all(ticks(KEYS, 150, 1))
     thread = threading.Thread(target=world.run)
     other = EmbeddedLog(world.folder / "log", create=False)
     taken: list[Manifest] = []
