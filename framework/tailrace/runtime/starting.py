@@ -47,7 +47,7 @@ from tailrace.runtime.beginnings import UNFINISHED, base_name, begun_cut, fill, 
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.history import Committed, History
 from tailrace.runtime.restore import FORMAT, StoreCut, decode_store_cut
-from tailrace.state.snapshots import Snapshot, Snapshots, TaskEntry
+from tailrace.state.snapshots import MESSAGES, Snapshot, Snapshots, TaskEntry
 
 _log = logging.getLogger("tailrace.starting")
 
@@ -385,6 +385,13 @@ class _Task:
                 mend="Rebuild one up to the last commit, without a limit.",
             )
         under_way = 0 if ends is None else ends[self._number] - position
+        held = sum(file.rows for file in self._entry.files if file.table == MESSAGES)
+        if place.topic == self._plan.inbox_topic and ends is not None and held != under_way:
+            raise SnapshotMismatchError(
+                f"{under_way:,} messages were under way in {name!r} partition {self._number}, and the snapshot {self._id} "
+                f"holds {held:,} of them",
+                mend="Start from another snapshot.",
+            )
         if under_way > 0 and place.topic != self._plan.inbox_topic:
             raise SnapshotMismatchError(
                 f"{under_way:,} records were under way in {name!r} partition {self._number}, and a snapshot does not "

@@ -233,8 +233,16 @@ class StateWriter(DataSourceArrowWriter):
         )
         gone = self._gone(name, task.partition, edits) if self.overwrite else ()
         files: tuple[FileInfo, ...] = ()
-        if changed or gone:
-            files = write_task(self.draft.folder_uri, task.partition, "edited", changed, deleted=gone or None)
+        messages = [*self.parent.messages(task.partition)]  # they are not looked for in parents
+        if changed or gone or messages:
+            files = write_task(
+                self.draft.folder_uri,
+                task.partition,
+                "edited",
+                changed,
+                messages=messages,
+                deleted=gone or None,
+            )
         return msgspec.structs.replace(task, files=files)
 
     def _before(self, actor: str, number: int, keys: Sequence[bytes] | None) -> dict[bytes, bytes]:
