@@ -17,9 +17,11 @@ from tailrace.core.errors import (
     UnknownTopicError,
     UsageError,
 )
+from tailrace.core.records import InputRecord
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.archive import Archive, ArchivedLog, ArchiveOptions, archive_log
 from tailrace.log.archive.files import Wanted
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.state.snapshots import Place
 from tests.log.archive import lived
 from tests.log.archive.lived import DAY_MS, PLACES, TOPICS, archive_in, grow, history, made, read
@@ -73,6 +75,33 @@ def test_compaction_takes_nothing_from_the_archive(tmp_path, log):
     place = TopicPartition("kept", 0)
     assert len(read(log, place)) < len(expected[place])
     assert history(ArchivedLog(archive_in(tmp_path), log)) == expected
+
+
+def test_compaction_meanwhile_takes_nothing_that_was_the_last_of_its_key_at_the_ends_archived(tmp_path, log):
+    log.roll()
+    place = TopicPartition("kept", 1)
+    expected = last_of_each_key(read(log, place))
+    cleaner = EmbeddedLog(log.path, create=False)
+    rewritten: list[int] = []
+
+    def clean(_: Any) -> None:
+        if not rewritten:  # before this partition's turn
+            for key in expected:
+                cleaner.append("kept", key, b"later", 1, (), 1)
+            cleaner.roll()
+            rewritten.append(cleaner.clean(deletions_kept_ms=0, least_gain=0.0).segments_rewritten)
+
+    archive_log(log, archive_in(tmp_path), SMALL, tell=clean)
+    cleaner.close()
+    assert len(rewritten) == 1
+    archived = ArchivedLog(archive_in(tmp_path))
+    assert archived.ends(["kept"]).offsets["kept"][1] == archived.end_offset(*place)
+    assert last_of_each_key(read(archived, place)) == expected
+    assert log.clean(deletions_kept_ms=0, least_gain=0.0).segments_rewritten > 0
+
+
+def last_of_each_key(records: list[InputRecord]) -> dict[bytes | None, bytes | None]:
+    return {one.key: one.value for one in records}
 
 
 def test_positions_and_times_are_those_of_the_log(tmp_path, log):

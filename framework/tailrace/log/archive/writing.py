@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Collection, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +28,10 @@ class OneCommitLog(Log, Protocol):
 
     def ends(self, topics: Iterable[str], /) -> Ends:
         """The ends of topics, all as of one commit."""
+        ...
+
+    def uncleaned(self) -> AbstractContextManager[None]:
+        """While it is held, no compaction takes records away."""
         ...
 
 
@@ -110,7 +114,8 @@ class _Archiving:
                 )
         archive = self._archive
         archive.create()
-        with _held(archive):
+        # What is the last of its key at these ends is archived: compaction would take it where there is a later one by now.
+        with _held(archive), self._log.uncleaned():
             ends = self._log.ends(names)
             archived = archive.topics()
             for name in names:
