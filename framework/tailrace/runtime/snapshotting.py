@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
@@ -198,15 +198,17 @@ class _Taking:
             # It has not committed since, or never: then it begins with nothing wherever it is started.
             cut, position = (b"", start) if base is None else (base.cut, start)
         schema = changed.pop(rows.SCHEMA_ROW, None) or (b"" if base is None else base.schema)
-        kept = sorted((row, value) for row, value in changed.items() if value is not None)
-        deleted = None if parent is None else sorted(row for row, value in changed.items() if value is None)
+        deleted = sorted(row for row, value in changed.items() if value is None)
+        for row in deleted:
+            del changed[row]
+        names = sorted(changed)
         files: tuple[FileInfo, ...] = write_task(
             folder,
             number,
             secrets.token_hex(4),
-            kept,
+            zip(names, cast("Iterator[bytes]", map(changed.__getitem__, names)), strict=True),
             messages=self._under_way(number, cut, ends),
-            deleted=deleted,
+            deleted=None if parent is None else deleted,
         )
         return TaskEntry(number, cut, position, schema, files)
 
@@ -222,18 +224,22 @@ class _Taking:
                 fetched = reader.fetch(*place, min(_FETCH, end - at))
                 if fetched.next_offset == at:
                     break  # nothing but what has no record
-                for offset, _, row, value, _ in fetched.records:
-                    if offset >= end:
-                        break
-                    if row is None:
-                        raise CorruptStateError(
-                            f"{place.topic!r} partition {place.partition} has a record without a key at offset {offset}",
-                            mend="Something else writes to the changelog.",
-                        )
-                    if row == rows.CUT_ROW:
-                        cut, position = value, offset + 1
-                    else:
-                        kept[row] = value
+                records = fetched.records
+                if fetched.next_offset > end:
+                    records = [one for one in records if one.offset < end]
+                # All at once, as this is most of what a snapshot takes where the changelog is not compacted yet.
+                found: dict[bytes | None, bytes | None] = {row: value for _, _, row, value, _ in records}
+                if None in found:
+                    offset = next(one.offset for one in records if one.key is None)
+                    raise CorruptStateError(
+                        f"{place.topic!r} partition {place.partition} has a record without a key at offset {offset}",
+                        mend="Something else writes to the changelog.",
+                    )
+                if rows.CUT_ROW in found:
+                    cut = found.pop(rows.CUT_ROW)
+                    last = next(one for one in reversed(records) if one.key == rows.CUT_ROW)
+                    position = last.offset + 1
+                kept.update(cast("dict[bytes, bytes | None]", found))
                 at = fetched.next_offset
                 self._read += len(fetched.records)
                 if self._tell is not None:
