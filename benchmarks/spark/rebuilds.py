@@ -88,10 +88,8 @@ def rebuilds(scale: Scale) -> list[Row]:
 
 
 def _settings(size: int, scale: Scale) -> Sequence[_Setting]:
-    """Everything at the middle size; elsewhere what there is a target for, and the largest also without Spark."""
-    if not scale.rebuilt_by_all or size < scale.rebuilt_middle:
-        return _ALL[:1]
-    return _ALL if size == scale.rebuilt_middle else _ALL[:2]
+    """Everything at the middle size; elsewhere what there is a target for."""
+    return _ALL if size == scale.rebuilt_middle and scale.rebuilt_by_all else _ALL[:1]
 
 
 def _live(house: House, events: Iterator[Output], many: int, scale: Scale) -> list[Taken]:
