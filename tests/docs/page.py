@@ -7,7 +7,8 @@
 ``text``          is what the commands before it print
 ================  ==============================================================================================
 
-In a text ``...`` as a line stands for any lines; times, rates and runs of blanks do not count. A comment before a block
+In a text ``...`` as a line stands for any lines; times, rates, ids of snapshots, the folder that the page is played in and
+runs of blanks do not count. A comment before a block
 says what else is not as it seems: ``<!-- not run: why -->``, ``<!-- any numbers: 19, 51 -->`` (where these stand, there
 may be others), ``<!-- any numbers -->``, ``<!-- it fails -->`` (the exit code is not 0). Two of them: ``; `` between.
 """
@@ -182,7 +183,10 @@ def any_of(line: str, numbers: frozenset[str] | None) -> str:
 
 def plain(output: str) -> list[str]:
     timeless = re.sub(r"\b\d+\.\d+ ?s\b", "<time>", output.strip())
-    timeless = re.sub(r"\b[\d,]+ records/s\b", "<rate>", timeless)
+    timeless = re.sub(r"\b[\d,]+ (?:records|events)/s\b", "<rate>", timeless)
+    timeless = re.sub(r"\b\d{8}T\d{9}-[0-9a-f]{8}\b", "<snapshot>", timeless)
+    timeless = re.sub(r"-[0-9a-f]{8,12}\.parquet\b", "-<attempt>.parquet", timeless)
+    timeless = re.sub(r"\bin /\S*/(?=(?:data|old)/)", "in .../", timeless)
     return [re.sub(r"\s+", " ", line) for line in timeless.splitlines()]
 
 
