@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tailrace.cli.compare import _side
 from tailrace.cli.main import execute
 from tailrace.core import rows
 from tailrace.log import TopicSettings
-from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded import EmbeddedLog, LogOptions
 from tailrace.runtime.service import ServiceOptions, serve
 from tailrace.state import RocksStore, StateIdentity
 from tests.runtime import served
 from tests.runtime.tallies import ticks
 
 APP = "tests.runtime.served:app"
+two = served.make_app(partitions=2)
 
 
 @pytest.fixture
@@ -176,3 +180,28 @@ class TestCompare:
     def test_an_app_of_other_partitions(self, lived, capsys) -> None:
         assert compare(lived, "state", "log", "--with", "tests.cli.shop:app") == 2
         assert "partitions" in capsys.readouterr().err
+
+    def test_a_snapshot_of_other_partitions(self, lived, capsys) -> None:
+        for one, other in (("snaps", "state"), ("state", "snaps")):
+            assert execute(["compare", f"{__name__}:two", str(lived / one), str(lived / other)]) == 2
+            assert "has 4 partitions, 'tally' has 2" in capsys.readouterr().err
+
+    def test_a_task_that_has_no_state_folder_has_no_state_and_gets_none(self, lived, capsys) -> None:
+        shutil.rmtree(lived / "state" / "tally" / "3")
+        assert compare(lived, "state", "snaps") == 1
+        assert "partition 3" in capsys.readouterr().out
+        assert not (lived / "state" / "tally" / "3").exists()
+
+    def test_a_log_that_goes_on_meanwhile_is_taken_as_of_one_commit(self, lived) -> None:
+        plan = served.app.plan()
+        with ExitStack() as closing:
+            side = _side(str(lived / "log"), plan, closing)
+            before = [(side.cut(number), list(side.rows(number))) for number in range(4)]
+            log = EmbeddedLog(lived / "log", LogOptions(segment_bytes=20_000))
+            log.append_all(ticks(20, 3, 3))
+            run_service(lived)
+            log.roll()
+            assert log.clean(deletions_kept_ms=0, least_gain=0.0).busy
+            assert [(side.cut(number), list(side.rows(number))) for number in range(4)] == before
+        assert not log.clean(deletions_kept_ms=0, least_gain=0.0).busy
+        log.close()

@@ -87,6 +87,11 @@ def _side(text: str, plan: Plan, closing: ExitStack) -> Side:
             f"{str(Path(uri) / plan.app)!r} with its state or its snapshots"
         )
     found = Snapshots(uri, plan.app).open(which or "latest")
+    if found.manifest.partitions != plan.partitions:
+        raise click.BadParameter(
+            f"the snapshot {found.manifest.id} has {found.manifest.partitions} partitions, {plan.app!r} has "
+            f"{plan.partitions}"
+        )
     return Side(text, found.rows, lambda number: found.manifest.task(number).cut or None)
 
 
@@ -94,13 +99,16 @@ def _of_changelog(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Si
     log = EmbeddedLog(folder, create=False)
     closing.callback(log.close)
     history = History(plan, log)
+    # The service may go on meanwhile: what is compared is where all its tasks stood at one commit.
+    closing.enter_context(log.uncleaned())
+    ends = log.ends([plan.changelog_topic]).offsets[plan.changelog_topic]
 
     def rows(number: int) -> Iterator[tuple[bytes, bytes]]:
-        kept = history.committed(number, with_rows=True).rows
+        kept = history.committed(number, with_rows=True, end=ends[number]).rows
         assert kept is not None
         return kept.rows()
 
-    return Side(text, rows, lambda number: history.committed(number).cut)
+    return Side(text, rows, lambda number: history.committed(number, end=ends[number]).cut)
 
 
 def _of_folder(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
@@ -112,8 +120,11 @@ def _of_folder(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
             closing.callback(stores[number].close)
         return stores[number]
 
+    def is_there(number: int) -> bool:
+        return (folder / str(number) / STATE_LABEL).is_file()  # opening it would make it
+
     def cut(number: int) -> bytes | None:
-        data = store(number).cut
+        data = store(number).cut if is_there(number) else None
         held = None if data is None else decode_store_cut(data)
         if held is not None and held.core is not None and held.changelog_position < 0:
             raise CorruptStateError(
@@ -124,7 +135,7 @@ def _of_folder(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
         return None if held is None else held.core
 
     def rows(number: int) -> Iterator[tuple[bytes, bytes]]:
-        return store(number).scan(*_EVERYTHING)
+        return store(number).scan(*_EVERYTHING) if is_there(number) else iter(())
 
     return Side(text, rows, cut)
 
