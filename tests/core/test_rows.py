@@ -61,6 +61,13 @@ def test_the_index_of_a_moved_timer_is_derived_from_its_row(key: bytes, before: 
     assert gone == {rows.index_row(rows.EVENT_TIME, after, b"A", key, b"nname"): None}
 
 
+@given(keys, st.binary(max_size=4))
+def test_a_timer_of_any_key_and_name_has_an_index_and_a_value_has_none(key: bytes, name: bytes) -> None:
+    prefix, timer = rows.actor_prefix("A") + rows.escaped(key), rows.encode_timer(rows.Timer(1, 2))
+    assert len(rows.derived_index_rows(rows.timer_row(prefix, rows.EVENT_TIME, name), None, timer)) == 1
+    assert rows.derived_index_rows(prefix, None, timer) == {}
+
+
 @given(st.binary(max_size=8), times)
 def test_the_index_of_an_expiring_entry_is_derived_from_its_row(value: bytes, expiry: int) -> None:
     row = rows.actor_prefix("A") + rows.escaped(b"key") + b"mseen\x00entry"

@@ -143,7 +143,8 @@ def expiry_name(rest: bytes) -> bytes:
 
 def derived_index_rows(row: bytes, old: bytes | None, new: bytes | None) -> dict[bytes, bytes | None]:
     """The changes of the index that go with one changed row: used while restoring from a changelog."""
-    if row[:1] != STATE:
+    # The first zero byte behind the actor's ends the key if it is the last but one: the row of a value. Most are.
+    if row[:1] != STATE or row.find(b"\0", row.index(b"\0", 1) + 1) == len(row) - 2:
         return {}
     parts = read_state_row(row)
     changes: dict[bytes, bytes | None] = {}

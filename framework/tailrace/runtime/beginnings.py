@@ -101,7 +101,8 @@ def fill(store: Store, found: Iterable[tuple[bytes, bytes]], cut: StoreCut) -> N
     while some := list(islice(source, _BATCH)):
         changed: dict[bytes, bytes | None] = dict(some)
         for row, value in some:
-            changed.update(rows.derived_index_rows(row, None, value))
+            if index := rows.derived_index_rows(row, None, value):
+                changed.update(index)
         store.write(changed, unfinished)
     store.write({}, cut.encode())
 
