@@ -93,6 +93,18 @@ class TestSnapshots:
         found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert [one["automatic"] for one in found] == [False, False, True, True]
 
+    def test_a_place_without_snapshots_is_told_and_no_failure(self, lived, capsys) -> None:
+        assert snapshot(lived, "list", "nobody") == 0
+        assert f"there is no snapshot of 'nobody' in '{lived / 'snaps'}'" in capsys.readouterr().err
+
+    def test_what_others_build_upon_is_deleted_with_them_or_not_at_all(self, lived, capsys) -> None:
+        assert create(lived, "--name", "first") == 0
+        assert create(lived, "--incremental") == 0
+        assert snapshot(lived, "delete", APP, "first") == 1
+        assert "--dependants" in capsys.readouterr().err
+        assert snapshot(lived, "delete", APP, "first", "--dependants") == 0
+        assert capsys.readouterr().out.count("deleted ") == 2
+
     def test_an_altered_file_is_named(self, lived, capsys) -> None:
         file = next((lived / "snaps").rglob("*-state-*.parquet"))
         data = bytearray(file.read_bytes())

@@ -16,7 +16,7 @@ from tailrace.core.engine import tape
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.logs import CLEAR_LINE
 from tailrace.runtime.snapshotting import TakingOptions, TakingStatus, take_snapshot
-from tailrace.state.snapshots import Manifest, Snapshot, Snapshots
+from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
 
 _EVERY_S = 0.2
 _DIFFERENT = 1
@@ -87,7 +87,10 @@ def create(
 @json_option
 def list_(*, app: str, uri: str, as_json: bool) -> None:
     """List the snapshots of APP, given as package.module:app or by its name alone; the newest last."""
-    found = Snapshots(uri, _name_of(app)).list()
+    name = _name_of(app)
+    found = Snapshots(uri, name).list()
+    if not found:
+        click.echo(f"tailrace: there is no snapshot of {name!r} in {Place.at(uri).shown!r}.", err=True)
     with piped():
         if as_json:
             for each in found:

@@ -313,7 +313,7 @@ class Snapshots:
             f"the incremental snapshot {child!r} builds upon it",
             snapshot=id,
             path=(self._place / id).shown,
-            mend="Delete that one first, or say that what builds upon it goes too.",
+            mend="Delete that one first, or let what builds upon it go too (--dependants).",
         )
 
     def _orphan(self, id: str, parent: str | None) -> IncompleteSnapshotError:
