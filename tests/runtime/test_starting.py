@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from tailrace.core.errors import FencedError, OffsetGoneError, SnapshotMismatchE
 from tailrace.core.storage import Store
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.service import ServiceOptions, prepare_log, with_snapshot_settled
 from tailrace.runtime.starting import Start, all_have_begun, open_start, start_from
 from tailrace.runtime.worker import Worker
 from tailrace.state import MemoryStore
@@ -210,8 +211,8 @@ def test_it_is_started_again_though_the_snapshot_that_it_began_with_is_gone(worl
     (world.folder / "moved").rename(folder)
     world.run(other, start=begun)
     world.snapshots().delete(found)
-    for which, replace in (("", False), (found, False), (found, True)):
-        assert opened(world, other, which, replace=replace) is None
+    for which, instead in (("", False), (found, False), (found, True)):
+        assert opened(world, other, which, replace=instead) is None
     with pytest.raises(UnknownSnapshotError):
         opened(world, other, "another", replace=True)
 
@@ -282,3 +283,19 @@ def test_one_that_stands_within_history_and_lacks_what_was_under_way_begins_noth
     prepare_log(world.log, other, create_declared=True)
     with pytest.raises(SnapshotMismatchError, match="does not hold what was under way"):
         start_from(other, 0, world.log, MemoryStore(), world.start(), 1)
+
+
+def test_the_processes_of_a_service_are_told_which_snapshot_it_is(world) -> None:
+    lived(world)
+    first = world.snapshots().open().manifest.id
+    options = ServiceOptions(
+        "tests.runtime.served:app@other", world.folder / "log", world.folder / "state", workers=2
+    )
+    other = world.app.renamed("other").plan()
+    prepare_log(world.log, other, create_declared=True)
+    assert with_snapshot_settled(options, other) is options
+    options = replace(options, from_snapshot=str(world.folder / "snapshots"))
+    told = with_snapshot_settled(options, other)
+    assert told.from_snapshot == f"{options.from_snapshot}#{first}"
+    assert world.take().id != first
+    assert with_snapshot_settled(told, other) == told

@@ -10,11 +10,11 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Collection
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
@@ -41,6 +41,9 @@ from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.topics import internal_topics, prepare_topics
 from tailrace.runtime.worker import Worker, WorkerSettings, system_clock
 from tailrace.state import StateIdentity, StateMemory, open_store
+
+if TYPE_CHECKING:
+    from tailrace.runtime.starting import Start
 
 _log = logging.getLogger("tailrace.service")
 
@@ -191,6 +194,30 @@ def open_worker(options: ServiceOptions, plan: Plan, numbers: Collection[int], c
     return Opened(worker, ownership, housekeeping)
 
 
+def with_snapshot_settled(options: ServiceOptions, plan: Plan) -> ServiceOptions:
+    """The same with the snapshot to start from by its id, for processes that each look: it may not be the latest by then.
+
+    Raises:
+        SnapshotError: There is none, or it is damaged.
+    """
+    if not options.from_snapshot:
+        return options
+    with closing(EmbeddedLog(options.log, options.log_options, create=False)) as log:
+        start = _start(options, plan, log)
+    if start is None:
+        return options
+    uri = options.from_snapshot.partition("#")[0]
+    return replace(options, from_snapshot=f"{uri}#{start.snapshot.manifest.id}")
+
+
+def _start(options: ServiceOptions, plan: Plan, log: Log) -> Start | None:
+    from tailrace.runtime.starting import open_start  # noqa: PLC0415  # snapshots need an extra
+
+    # Under another name it begins with the state of the app that it is another name of.
+    original = find_app(options.app.partition("@")[0]).name
+    return open_start(options.from_snapshot, original, plan, log, replace=options.replace_state)
+
+
 class _Beginning(NamedTuple):
     begin: Callable[[int, Store], None]
     """Brings a task to the snapshot that the app is to be started from."""
@@ -203,11 +230,9 @@ def _beginning(
 ) -> _Beginning | None:
     if not options.from_snapshot:
         return None
-    from tailrace.runtime.starting import all_have_begun, open_start, start_from  # noqa: PLC0415  # needs an extra
+    from tailrace.runtime.starting import all_have_begun, start_from  # noqa: PLC0415  # as above
 
-    # Under another name it begins with the state of the app that it is another name of.
-    original = find_app(options.app.partition("@")[0]).name
-    start = open_start(options.from_snapshot, original, plan, log, replace=options.replace_state)
+    start = _start(options, plan, log)
     if start is None:
         return None
 

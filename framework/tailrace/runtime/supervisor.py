@@ -37,7 +37,14 @@ from tailrace.runtime.apps import find_app
 from tailrace.runtime.housekeeping import Housekeeping
 from tailrace.runtime.ownership import Ownership
 from tailrace.runtime.progress import Phase, Progress, Status, total
-from tailrace.runtime.service import ServiceOptions, open_worker, prepare, run_worker, tune_collector
+from tailrace.runtime.service import (
+    ServiceOptions,
+    open_worker,
+    prepare,
+    run_worker,
+    tune_collector,
+    with_snapshot_settled,
+)
 from tailrace.runtime.signals import stop_signals
 from tailrace.runtime.worker import Worker, system_clock
 
@@ -179,6 +186,7 @@ class Supervisor:
     def run(self) -> None:
         """Supervise until all children have left."""
         prepare(self._options, self._plan)
+        self._options = with_snapshot_settled(self._options, self._plan)
         begun_s = told_s = time.monotonic()
         stop_asked = False
 
