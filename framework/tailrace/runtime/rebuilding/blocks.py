@@ -3,9 +3,10 @@
 ::
 
     frame    length compressed, length as it was, checksum; then the payload
+    end      three zeros: what has none has lost its end, as it may in a power cut
 
-A file is named by the attempt that wrote it. Only what its result names is ever read, and it is whole: a result is told after
-its files are flushed.
+A file is named by the attempt that wrote it. Only what its result names is ever read, and a result is told after its files
+are closed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tailrace.state.failures import as_state_error
 from tailrace.state.snapshots.arrow import pa
 
 _HEAD = struct.Struct("<III")
+_END = _HEAD.pack(0, 0, 0)
 _CODEC = "lz4"
 _BUFFER = 1 << 20
 
@@ -59,6 +61,8 @@ class BlockWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            if kind is None:
+                self._file.write(_END)
             self._file.close()
         except OSError as failure:
             raise as_state_error(failure, self.path, "writing blocks") from failure
@@ -81,13 +85,14 @@ class BlockReader(Generic[T]):
         except OSError as error:
             raise as_state_error(error, self._path, "opening a file of blocks") from error
         with file:
-            while head := file.read(_HEAD.size):
+            while (head := file.read(_HEAD.size)) != _END:
+                if len(head) < _HEAD.size:
+                    raise self._corrupt("a file of blocks of the rebuild has lost its end")
                 length, plain, checksum = _HEAD.unpack(head)
                 packed = file.read(length)
                 if zlib.crc32(packed) != checksum:
-                    raise CorruptStateError(
-                        "a block of the rebuild does not fit its checksum",
-                        path=str(self._path),
-                        mend="Run it again with --restart.",
-                    )
+                    raise self._corrupt("a block of the rebuild does not fit its checksum")
                 yield self._decode(self._codec.decompress(packed, plain, asbytes=True))
+
+    def _corrupt(self, what: str) -> CorruptStateError:
+        return CorruptStateError(what, path=str(self._path), mend="Run it again with --restart.")
