@@ -19,10 +19,11 @@ from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.history import History
 from tailrace.runtime.rebuilding.job import Request
 from tailrace.runtime.rebuilding.outputs import PARQUET
-from tailrace.runtime.rebuilding.publishing import MANIFEST, OutputsManifest, _read
+from tailrace.runtime.rebuilding.publishing import MANIFEST, OutputsManifest
 from tailrace.runtime.scanning import scan
 from tailrace.runtime.worker import Worker
 from tailrace.state.snapshots import Place, Snapshots
+from tailrace.state.snapshots.arrow import parquet
 from tests.proof.operations import Chance
 from tests.proof.seeds import START_MS
 from tests.runtime.rebuilding.lived import TaskState, live, rebuilt
@@ -77,13 +78,18 @@ class Life(Run):
 
         super().__init__(one.model.app.plan(), seed, [], folder, flaky)
         self._fed = Fed(self.log, one, self.random)
+        self._pace = self.random.choice((1, 4))
+        self.ended = False
+        """Whether it came to its end: every drain is done."""
 
     def live(self) -> None:
         try:
             for _ in range(STEPS):
                 self.now_ms += self.random.choice((0, 0, 0, 0, 70_000))  # long enough to be idle
                 self._step()
-            if self.random.random() < 0.6 or not self.log.end_offset(self.plan.tape_topic, 0):
+            if self.random.random() < 0.4:
+                self._stop_on_the_way()
+            if not self.log.end_offset(self.plan.tape_topic, 0) or self.random.random() < 0.4:
                 self._settle()
         finally:
             self._armed = None
@@ -93,7 +99,7 @@ class Life(Run):
             self.log.close()
 
     def _feed(self, count: int) -> None:
-        self._fed.feed(count)
+        self._fed.feed(count * self._pace)
 
     def _new(self, *, bounded: bool = False) -> Worker:
         worker = super()._new(bounded=bounded)
@@ -102,10 +108,24 @@ class Life(Run):
         worker.settings = replace(worker.settings, partition=replace(partition, task=task))
         return worker
 
+    def _stop_on_the_way(self) -> None:
+        """The last that is heard of it is a commit, with what it has just sent still to be read."""
+        self._armed = None
+        self._feed(4)
+        for worker in (self._worker, *self._sleeping):
+            _drop(worker)
+        self._sleeping = []
+        worker = self._worker = self._new()
+        for act in (worker.start, worker.turn, worker.leave):
+            if self._worker is worker:  # else that has ended it
+                self._guarded(worker, act)
+        self._worker = None
+
     def _settle(self) -> None:
         self._armed = None
         self._fed.rest()
         super()._settle()
+        self.ended = True
 
 
 def never_lived(seed: int, folder: Path) -> None:
@@ -160,9 +180,13 @@ def made(asked: Request, plan: Plan, id: str) -> Whole:
     assert {one.name for one in folder.entries()} == {MANIFEST, *(file.name for file in named.files)}
     outputs: list[list[Output]] = [[] for _ in range(plan.partitions)]
     for file in named.files:
-        for after, some in _read(folder.uri, file.name, 0):
-            outputs[file.partition] += some
-            assert after == len(outputs[file.partition]), "a gap in the numbers"
+        table = parquet.read_table(folder.path + f"/{file.name}")
+        times = table.column("timestamp").cast("int64").to_pylist()
+        for row, time_ms in zip(table.to_pylist(), times, strict=True):
+            assert row["number"] == len(outputs[file.partition]), "a gap in the numbers"
+            headers = tuple((one["key"], one["value"]) for one in row["headers"])
+            output = Output(row["topic"], row["key"], row["value"], time_ms, headers)
+            outputs[file.partition].append(output)
     messages = [list(snapshot.messages(number)) for number in range(plan.partitions)]
     return Whole(rebuilt(snapshot), outputs, messages)
 
@@ -197,6 +221,7 @@ def figures(folder: Path, plan: Plan) -> Counter[str]:
             for record in history.tapes(number, 1 << 62):
                 counts["commits"] += 1
                 counts["skips"] += len(record.skips)
+                counts["timers skipped"] += sum(skip.input < 0 for skip in record.skips)
                 for code, *_ in tape.causes_of(record.causes):
                     counts[CAUSES[code]] += 1
             cut = history.committed(number).cut

@@ -58,7 +58,7 @@ def given(seed: int) -> Given:
     variant, random = variant_of_seed(seed), Random(f"spark {seed}")
     model = build(variant)
     records: Records = {}
-    Feed(model, variant, random, most=random.choice((5, 15, 40))).fill(records)
+    Feed(model, variant, random, most=random.choice((5, 40, 40, 80))).fill(records)
     disorder = random.choice((1, 5, 1_000))
     placed = [
         (at + random.uniform(0, disorder), partition, Output(topic, one.key, one.value, one.timestamp_ms))
