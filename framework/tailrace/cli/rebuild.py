@@ -48,6 +48,19 @@ class _OffsetType(click.ParamType):
         return topic, int(numbers[0]), int(numbers[1])
 
 
+class _RenamedType(click.ParamType):
+    name = "topic=other-topic"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """The declared topic, and the one that is read."""
+        topic, _, other = str(value).partition("=")
+        if not topic or not other:
+            self.fail(f"{value!r} does not name two topics; write movements=movements-again.", param, ctx)
+        return topic, other
+
+
 @click.command
 @click.argument("app")
 @click.option(
@@ -58,6 +71,12 @@ class _OffsetType(click.ParamType):
     default="data/log",
     show_default=True,
     help="Folder of the event log.",
+)
+@click.option(
+    "--read",
+    type=_RenamedType(),
+    multiple=True,
+    help="Read an input from a topic of another name; may be given for several.",
 )
 @click.option("--archive", metavar="URI", help="What the log has deleted is read from this archive of it.")
 @click.option(
@@ -134,6 +153,7 @@ def rebuild(
     *,
     app: str,
     log: str,
+    read: tuple[tuple[str, str], ...],
     archive: str | None,
     to: str,
     base: str | None,
@@ -168,6 +188,7 @@ def rebuild(
         until.setdefault(topic, {})[partition] = offset
     request = Request(
         app=app,
+        read=dict(read),
         log=log,
         to=to,
         archive=archive,

@@ -8,11 +8,14 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 from tailrace.core.declare.app import App
-from tailrace.core.errors import TailraceError, UnknownAppError
+from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import TailraceError, UnknownAppError, UsageError
 
 
 def find_app(reference: str) -> App:
@@ -47,6 +50,31 @@ def find_app(reference: str) -> App:
             f"{reference!r} is of type {type(found).__name__}, and no app", mend=_apps_of(module, name)
         )
     return found.renamed(other) if at else found
+
+
+def plan_reading(reference: str, read: Mapping[str, str]) -> Plan:
+    """The plan of an app that reads some of its inputs under other names: ``read`` has them by the declared ones.
+
+    All that is kept of an input (positions, the tape, cuts) is then kept under the topic's name, so that nobody takes it for
+    the other's. The order of the inputs stays.
+
+    Raises:
+        UsageError: The app reads no such topic, or two inputs would be the same.
+    """
+    plan = find_app(reference).plan()
+    names = [one.name for one in plan.inputs if not one.is_inbox]
+    for name in read:
+        if name not in names:
+            raise UsageError(
+                f"the app {plan.app!r} does not read {name!r}", mend=f"It reads {', '.join(names)}."
+            )
+    inputs = tuple(replace(one, name=read.get(one.name, one.name), declared=one.name) for one in plan.inputs)
+    if len({one.name for one in inputs}) < len(inputs):
+        raise UsageError(
+            f"two inputs of the app {plan.app!r} would be the same topic",
+            mend="Name another topic for one of them.",
+        )
+    return replace(plan, inputs=inputs) if read else plan
 
 
 def _import(name: str) -> ModuleType:

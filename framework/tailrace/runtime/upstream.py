@@ -67,11 +67,13 @@ def _tasks_beside(publisher: str, log: Log) -> Iterable[str]:
 
 def publications(task: Task) -> Mapping[str, int | None]:
     """What a task publishes with its next commit, by topic; None where it holds nobody back."""
-    plan = task.plan
-    read = {one.name for one in plan.inputs}
+    return publications_of(task.plan, None if task.holds_nobody_back else task.watermark)
+
+
+def publications_of(plan: Plan, watermark_ms: int | None) -> Mapping[str, int | None]:
+    """What a task with this watermark publishes; None: it holds nobody back."""
+    read = {one.declared_name for one in plan.inputs}
     written = [name for name in plan.outputs if name not in read and name in plan.topics]
-    if task.holds_nobody_back:
-        return dict.fromkeys(written)
-    if task.watermark == NOTHING:
-        return dict.fromkeys(written, NOTHING)
-    return {name: task.watermark - plan.topics[name].settings.out_of_order_ms for name in written}
+    if watermark_ms is None or watermark_ms == NOTHING:
+        return dict.fromkeys(written, watermark_ms)
+    return {name: watermark_ms - plan.topics[name].settings.out_of_order_ms for name in written}

@@ -90,6 +90,13 @@ class InputPlan:
     routes: tuple[Route, ...]
     repartitioned: bool = False
     """Records come with other keys than their route's: the one route forwards them to the topic keyed as declared."""
+    declared: str = ""
+    """The name that the input was declared with, where another topic is read for it; see ``declared_name``."""
+
+    @property
+    def declared_name(self) -> str:
+        """The name in the declarations. Seeds of randomness go by it: they are the same whatever topic is read."""
+        return self.declared or self.name
 
 
 @dataclass(frozen=True, slots=True)

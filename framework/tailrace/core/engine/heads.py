@@ -31,7 +31,7 @@ class InputHeads:
         self._plan = input_plan
         self._actors = {actor.name: actor for actor in plan.actors}
         self._routes: list[BoundRoute] | None = None
-        place = f"{input_plan.name}/{partition}".encode()
+        place = f"{input_plan.declared_name}/{partition}".encode()
         self.salt = zlib.crc32(place) << 32 | zlib.adler32(place)
         """What tells this input partition from others in the seeds of its records."""
 

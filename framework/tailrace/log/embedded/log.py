@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,6 +137,23 @@ class EmbeddedLog:
             for topic in (names := [*topics]):
                 view.catalog.settings(topic)
             return Ends(view.sequence, {topic: list(view.catalog.ends[topic]) for topic in names})
+
+    def commit_order(self, topic: str, /) -> Iterator[tuple[TopicPartition, int]]:
+        """What each commit wrote to a topic, in the order of the commits: a partition, and the offset behind it there.
+
+        Cleaning may have put some of a partition's commits together: only the last of them is then told.
+        """
+        view = self._fresh()
+        with view.mutex:
+            found = [
+                (blocks.segment.number, at, place, end)
+                for place, some in view.places.items()
+                if place.topic == topic
+                for blocks in some
+                for at, end in zip(blocks.positions, blocks.ends, strict=True)
+            ]
+        found.sort()
+        return iter([(place, end) for _, _, place, end in found])
 
     def uncleaned(self) -> AbstractContextManager[None]:
         """While this is held no cleaning takes records away, so what a compacted topic was at a past offset can be read.

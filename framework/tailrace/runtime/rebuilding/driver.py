@@ -18,11 +18,12 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import UsageError
-from tailrace.runtime.apps import find_app
+from tailrace.runtime.apps import plan_reading
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
 from tailrace.runtime.rebuilding.job import Job, Request, Unit, UnitKind, UnitResult
-from tailrace.runtime.rebuilding.outputs import PARQUET, TOPIC
+from tailrace.runtime.rebuilding.marks import TOPIC, marks_wanted
+from tailrace.runtime.rebuilding.outputs import PARQUET
 from tailrace.runtime.rebuilding.past import opened_past
 from tailrace.runtime.rebuilding.publishing import check_topics, publish_outputs
 from tailrace.runtime.rebuilding.report import RebuildReport, report_of
@@ -58,7 +59,7 @@ def rebuild(
 
 class _Rebuild:
     def __init__(self, request: Request, engine: Engine, tell: Tell | None) -> None:
-        self._plan = find_app(request.app).plan()
+        self._plan = plan_reading(request.app, request.read)
         self._request = _absolute(request)
         self._engine = engine
         self._tell = tell
@@ -155,6 +156,9 @@ class _Rebuild:
     def _may_be_split(self, job: Job, report: RebuildReport) -> bool:
         """Where it is known at once that it cannot, it is said."""
         request = job.request
+        if marks_wanted(job) and job.order == "canonical":
+            report.note("it was not split: without a tape, outputs that go to topics are made in one piece")
+            return False
         for wanted, what in (
             (request.keys, "of some keys"),
             (request.on_error == "dead-letter", "that may write dead letters"),
@@ -250,6 +254,11 @@ def _check(request: Request) -> None:
     if request.outputs != "none" and not request.outputs.startswith((PARQUET, TOPIC)):
         raise UsageError(
             f"outputs cannot go to {request.outputs!r}", mend=f"Say none, {PARQUET}URI or {TOPIC}SUFFIX."
+        )
+    if request.read and request.order == "tape":
+        raise UsageError(
+            "the tape is of the inputs that the app declares",
+            mend="Inputs of other names go in canonical order: leave --order out.",
         )
     if request.split < 1:
         raise UsageError(f"a partition cannot be split into {request.split} shards", mend="Give 1 or more.")

@@ -46,6 +46,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     app: str
     """``package.module:app``."""
+    read: dict[str, str] = {}
+    """Inputs that are read under another name: the declared one, and that of the topic."""
     log: str
     """Folder of the log."""
     to: str
@@ -220,6 +222,8 @@ class UnitResult(msgspec.Struct, kw_only=True):
     schema: bytes = b""
     files: tuple[FileInfo, ...] = ()
     outputs: tuple[OutputFile, ...] = ()
+    marks: bytes = b""
+    """Of the commits that the outputs were of; see ``marks``."""
     made: dict[str, Any] = {}
     """What later units want to know."""
     phases: Phases = msgspec.field(default_factory=Phases)

@@ -6,13 +6,13 @@ lost its end with the machine, and the task begins anew.
 
 ::
 
-    frame    length of the payload, number of its first output, how many; then the payload: outputs as msgpack
+    frame    length of the payload, number of its first output, how many; then the payload: outputs and mark as msgpack
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ import msgspec
 
 from tailrace.core.records import Output
 from tailrace.runtime.rebuilding.job import Job, OutputFile
+from tailrace.runtime.rebuilding.marks import Mark
 from tailrace.state.failures import as_state_error
 from tailrace.state.snapshots import Place
 from tailrace.state.snapshots.arrow import pa, parquet
@@ -27,16 +28,17 @@ from tailrace.state.snapshots.arrow import pa, parquet
 _HEAD = struct.Struct("<IQI")
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(
-    list[tuple[str, bytes | None, bytes | None, int, tuple[tuple[str, bytes], ...]]]
+    tuple[list[tuple[str, bytes | None, bytes | None, int, tuple[tuple[str, bytes], ...]]], Mark | None]
 )
 _ROWS = 50_000
 
 
 class Frame(NamedTuple):
-    """The outputs of one commit. The running number of the first, and they themselves."""
+    """The outputs of one commit. The running number of the first, they themselves, and the commit's mark, if it has one."""
 
     first: int
     outputs: list[Output]
+    mark: Mark | None = None
 
 
 class OutputFrames:
@@ -52,11 +54,11 @@ class OutputFrames:
         except OSError as error:
             raise as_state_error(error, path, "opening the outputs under way") from error
 
-    def append(self, first: int, outputs: Sequence[Output]) -> None:
+    def append(self, first: int, outputs: Sequence[Output], mark: Mark | None = None) -> None:
         """Those of one commit, flushed to the operating system."""
-        if not outputs:
+        if not outputs and mark is None:
             return
-        payload = _encoder.encode(outputs)
+        payload = _encoder.encode((outputs, mark))
         try:
             self._file.write(_HEAD.pack(len(payload), first, len(outputs)) + payload)
             self._file.flush()
@@ -81,14 +83,30 @@ def frames(path: Path) -> Iterator[Frame]:
     with path.open("rb") as file:
         while head := file.read(_HEAD.size):
             length, first, _ = _HEAD.unpack(head)
-            yield Frame(first, [Output(*one) for one in _decoder.decode(file.read(length))])
+            outputs, mark = _decoder.decode(file.read(length))
+            yield Frame(first, [Output(*one) for one in outputs], mark)
+
+
+class Marked:
+    """Frames on their way; ``marks`` has those that came with them, each with how many outputs there were by then."""
+
+    def __init__(self, made: Iterable[Frame]) -> None:
+        self._made = made
+        self.marks: list[Mark] = []
+
+    def __iter__(self) -> Iterator[Frame]:
+        rows = 0
+        for one in self._made:
+            rows += len(one.outputs)
+            if one.mark is not None:
+                self.marks.append(msgspec.structs.replace(one.mark, rows=rows))
+            yield one
 
 
 # --- as Parquet ------------------------------------------------------------------------------------------------------
 
 
 PARQUET = "parquet:"
-TOPIC = "topic:"
 
 
 def outputs_folder(job: Job) -> str:
@@ -115,7 +133,7 @@ def outputs_schema() -> Any:
     )
 
 
-def write_outputs(folder: str, partition: int, attempt: str, made: Iterator[Frame]) -> OutputFile:
+def write_outputs(folder: str, partition: int, attempt: str, made: Iterable[Frame]) -> OutputFile:
     """Write the outputs of a task to one Parquet file in a folder. The name carries the attempt."""
     name = f"outputs-{partition:05d}-{attempt}.parquet"
     place = Place.at(folder) / name
@@ -123,7 +141,7 @@ def write_outputs(folder: str, partition: int, attempt: str, made: Iterator[Fram
     Place.at(folder).make()
     with place.stream() as stream, parquet.ParquetWriter(stream, schema, compression="zstd") as writer:
         held: list[tuple[int, Output]] = []
-        for start, outputs in made:
+        for start, outputs, _ in made:
             first = start if first < 0 else first
             held += enumerate(outputs, start)
             if len(held) >= _ROWS:

@@ -1,26 +1,33 @@
 """Outputs of a rebuild made visible: files named by a manifest that comes last, or records in topics, each once.
 
-Into topics they go partition by partition, in transactions; each notes with itself how far it has come. So a driver that
-is killed on the way goes on behind what is there. A topic is that of the service with a suffix: what others read of the
-service's own topics is not touched.
+Into topics they go mark by mark (see ``marks``), in transactions of the tasks' publishers; each carries the watermark, and
+notes with itself how far its task has come. So a driver that is killed on the way goes on behind what is there, and who
+follows the topics finds what a live service would have said of them. A topic is that of the service with a suffix: what
+others read of the service's own topics is not touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import chain, groupby, islice
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import TopicMismatchError
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition, TopicSettings
 from tailrace.runtime.rebuilding.job import Job, OutputFile, Request, UnitResult
-from tailrace.runtime.rebuilding.outputs import PARQUET, TOPIC, outputs_folder
+from tailrace.runtime.rebuilding.marks import TOPIC, decode_marks, marks_wanted, turns
+from tailrace.runtime.rebuilding.outputs import PARQUET, outputs_folder
 from tailrace.runtime.rebuilding.past import Past
+from tailrace.runtime.upstream import publications_of
 from tailrace.state.snapshots import Place
 from tailrace.state.snapshots.arrow import parquet
 
@@ -44,7 +51,7 @@ def topics_of(plan: Plan) -> list[str]:
 
 
 def check_topics(request: Request, past: Past) -> None:
-    """Refuse topics that hold something already.
+    """Refuse topics that hold something already, but for those that the rebuild itself reads.
 
     Raises:
         TopicMismatchError: One of them does.
@@ -53,6 +60,8 @@ def check_topics(request: Request, past: Past) -> None:
         return
     known, log = past.log.topics(), past.log
     for name in (f"{one}{request.outputs.removeprefix(TOPIC)}" for one in topics_of(past.plan)):
+        if name in request.read.values():
+            continue
         if name in known and any(log.end_offset(name, number) for number in range(known[name].partitions)):
             raise TopicMismatchError(
                 "the topic that the outputs of the rebuild are to go to is not empty",
@@ -63,11 +72,10 @@ def check_topics(request: Request, past: Past) -> None:
 
 def publish_outputs(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
     """Make the outputs visible, where they were asked for."""
-    files = tuple(one for result in results for one in result.outputs)
     if job.request.outputs.startswith(PARQUET):
-        _publish_files(job, files)
-    elif job.request.outputs.startswith(TOPIC):
-        _append(job, plan, files)
+        _publish_files(job, tuple(one for result in results for one in result.outputs))
+    elif marks_wanted(job):
+        _append(job, plan, results)
 
 
 def _publish_files(job: Job, files: tuple[OutputFile, ...]) -> None:
@@ -81,45 +89,89 @@ def _publish_files(job: Job, files: tuple[OutputFile, ...]) -> None:
     (folder / MANIFEST).write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
 
 
-def _append(job: Job, plan: Plan, files: Sequence[OutputFile]) -> None:
-    suffix, group = job.request.outputs.removeprefix(TOPIC), f"rebuild-{job.snapshot}"
-    log = EmbeddedLog(Path(job.request.log), create=False)
-    try:
-        known, wanted = log.topics(), topics_of(plan)
-        for name in wanted:
+def _append(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
+    suffix = job.request.outputs.removeprefix(TOPIC)
+    with ExitStack() as closing:
+        log = EmbeddedLog(Path(job.request.log), create=False)
+        closing.callback(log.close)
+        known = log.topics()
+        for name in topics_of(plan):
             settings = known.get(name, TopicSettings(plan.partitions))
             log.create_topic(f"{name}{suffix}", TopicSettings(settings.partitions, settings.compacted))
-        writer = log.writer(group)
-        try:
-            for file in files:
-                place = TopicPartition(plan.tape_topic, file.partition)
-                done = log.committed_offsets(group, [place]).get(place, 0)
-                for after, outputs in _read(outputs_folder(job), file.name, done):
-                    made = [
-                        one._replace(topic=f"{one.topic}{suffix}") for one in outputs if one.topic in wanted
-                    ]
-                    for topic, some in groupby(made, key=lambda one: one.topic):
-                        to = file.partition if topic == f"{plan.dead_letters_topic}{suffix}" else None
-                        writer.append(some, to)
-                    writer.commit({place: after}, group)
-        finally:
-            writer.close()
-    finally:
-        log.close()
+        found = {one.partition: one for one in results}
+        tasks = [_Task(job, plan, log, number, found.get(number)) for number in range(plan.partitions)]
+        for task in tasks:
+            closing.callback(task.close)
+        for task in tasks:  # all are known before the first says anything
+            task.begin()
+        for turn in turns(plan, log, {task.partition: task.marks for task in tasks}):
+            tasks[turn.partition].publish(turn.place)
 
 
-def _read(folder: str, name: str, done: int) -> Iterator[tuple[int, list[Output]]]:
-    """Outputs from the number ``done`` on, in batches, each with the number behind it."""
+class _Task:
+    """What one task has made, on its way into the topics. ``done``: so many marks are there; None: not even its publisher."""
+
+    def __init__(
+        self, job: Job, plan: Plan, log: EmbeddedLog, number: int, result: UnitResult | None
+    ) -> None:
+        self.partition = number
+        self._plan, self._suffix = plan, job.request.outputs.removeprefix(TOPIC)
+        self._wanted = frozenset(topics_of(plan))
+        self._group = f"rebuild-{job.snapshot}"
+        self._place = TopicPartition(plan.tape_topic, number)
+        files = () if result is None else result.outputs
+        of = sum(one.rows for one in files)
+        marks = [] if result is None else decode_marks(result.marks)
+        self.marks = [replace(one, rows=min(one.rows, of)) for one in marks[:-1]]
+        self.marks += [replace(one, rows=of) for one in marks[-1:]]
+        self._writer = log.writer(f"{self._group}-{number}")
+        self.done = log.committed_offsets(self._group, [self._place]).get(self._place)
+        self._rows = self.marks[self.done - 1].rows if self.done else 0
+        self._outputs = chain.from_iterable(_read(outputs_folder(job), one.name, self._rows) for one in files)
+
+    def begin(self) -> None:
+        """Say that there is this publisher, and that it holds all back until it says more."""
+        if self.done is None:
+            self._commit(0, publications_of(self._plan, NOTHING))
+
+    def publish(self, place: int) -> None:
+        """Publish the mark of this number, and the outputs up to it, unless that has been done."""
+        assert self.done is not None
+        if place < self.done:
+            return
+        mark = self.marks[place]
+        emitted = list(islice(self._outputs, mark.rows - self._rows))
+        self._rows = mark.rows
+        made = [
+            one._replace(topic=f"{one.topic}{self._suffix}") for one in emitted if one.topic in self._wanted
+        ]
+        letters = f"{self._plan.dead_letters_topic}{self._suffix}"
+        for topic, some in groupby(made, key=attrgetter("topic")):
+            self._writer.append(some, self.partition if topic == letters else None)
+        self._commit(place + 1, mark.publications(self._plan))
+
+    def _commit(self, done: int, watermarks: Mapping[str, int | None]) -> None:
+        named = {f"{name}{self._suffix}": watermark for name, watermark in watermarks.items()}
+        self._writer.commit({self._place: done}, self._group, named)
+        self.done = done
+
+    def close(self) -> None:
+        """Let go of the publisher."""
+        self._writer.close()
+
+
+def _read(folder: str, name: str, first: int) -> Iterator[Output]:
+    """The outputs in a file, without so many first ones."""
     with (Place.at(folder) / name).open() as stream:
+        passed = 0
         for batch in parquet.ParquetFile(stream).iter_batches(_AT_ONCE):
-            columns = [batch.column(column) for column in ("number", "topic", "key", "value", "headers")]
-            times: list[int] = batch.column("timestamp").cast("int64").to_pylist()
-            found = [
-                Output(topic, key, value, time_ms, tuple((one["key"], one["value"]) for one in headers))
-                for (number, topic, key, value, headers), time_ms in zip(
-                    zip(*(column.to_pylist() for column in columns), strict=True), times, strict=True
-                )
-                if number >= done
-            ]
-            if found:
-                yield columns[0][-1].as_py() + 1, found
+            passed += batch.num_rows
+            if passed <= first:
+                continue
+            found = batch.slice(max(0, first - (passed - batch.num_rows)))
+            columns = [found.column(column) for column in ("topic", "key", "value", "headers")]
+            times: list[int] = found.column("timestamp").cast("int64").to_pylist()
+            for (topic, key, value, headers), time_ms in zip(
+                zip(*(column.to_pylist() for column in columns), strict=True), times, strict=True
+            ):
+                yield Output(topic, key, value, time_ms, tuple((one["key"], one["value"]) for one in headers))

@@ -34,6 +34,7 @@ from tailrace.core.records import InputRecord
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.rebuilding.blocks import BlockReader, BlockWriter
 from tailrace.runtime.rebuilding.job import Unit, UnitKind, UnitResult
+from tailrace.runtime.rebuilding.marks import Mark, encode_marks, marks_wanted
 from tailrace.runtime.rebuilding.origins import Origin, load, origin_of_task
 from tailrace.runtime.rebuilding.outputs import Frame, outputs_folder, write_outputs
 from tailrace.runtime.rebuilding.past import Past
@@ -125,10 +126,17 @@ def _first(part: _Part) -> None:
         any_environment=request.any_environment,
     )
     more = True
+    marks: list[Mark] = []
+    before = 0 if cut is None else tape.decode_cut(cut).totals.outputs
+    other: str | None = None
     with _Dealt(part) as dealt:
         for record in part.past.tapes(part.number, end.tape):
+            if record.base is not None:
+                other = None  # whoever ran what came before it, nothing of that is left
             if record.version is not None and record.version != part.plan.version:
-                raise UnsplittableError(f"some of it was run by version {record.version!r}")
+                other = record.version
+            if other is not None and record.number >= begin:
+                raise UnsplittableError(f"some of it was run by version {other!r}")
             if record.number < begin:
                 if record.inputs is not None:
                     first._replay._names = first._names = record.inputs
@@ -136,6 +144,9 @@ def _first(part: _Part) -> None:
             chunks, more = first.take(record)
             dealt.write(chunks)
             result.commits += 1
+            if marks_wanted(part.job):
+                task, emitted = first.task, record.totals.outputs - before
+                marks.append(Mark(record.number, task.now, record.watermark, task.holds_nobody_back, emitted))
             part.work.tell(part.unit.name, first.task.totals.records, end.totals.records)
             if not more:
                 result.notes += (f"partition {part.number} ends within commit {record.number}",)
@@ -150,6 +161,7 @@ def _first(part: _Part) -> None:
         dealt.write(chunks)
     part.work.tell(part.unit.name, first.task.totals.records, end.totals.records, now=True)
     result.made = dealt.made(course, whole=more)
+    result.marks = encode_marks(marks)
 
 
 def _first_untaped(part: _Part) -> None:
@@ -342,6 +354,7 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
     if job.request.outputs != "none":
         emitted = in_order(_flat(part, one.made["files"][1], list[Ordered]) for one in shards)
         first = 0 if course.base is None else tape.decode_cut(course.base).totals.outputs
+        result.marks = part.done("first").marks
         frames = _framed(numbered(emitted, part.plan, number, course), first)
         result.outputs = (write_outputs(outputs_folder(job), number, part.attempt, frames),)
     result.phases.write = time.perf_counter() - begun_s

@@ -77,9 +77,12 @@ def settle(request: Request, past: Past) -> Settled:
 
 def _order(request: Request, past: Past) -> tuple[Literal["tape", "canonical"], tuple[str, ...]]:
     """The order that is taken, and what is to be said of it."""
+    plan, log = past.plan, past.log
+    if request.read:
+        named = ", ".join(f"{name} is read as {other}" for name, other in sorted(request.read.items()))
+        return "canonical", (f"{named}: in canonical order, as there is no tape of that",)
     if request.order != "auto":
         return request.order, ()
-    plan, log = past.plan, past.log
     if plan.tape_topic not in log.topics():
         return "canonical", ("the app has never run on this log: in canonical order, as there is no tape",)
     if request.base is None and any(log.start_offset(plan.tape_topic, n) for n in range(plan.partitions)):

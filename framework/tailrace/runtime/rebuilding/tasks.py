@@ -25,8 +25,16 @@ from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.named_keys import named_keys
 from tailrace.runtime.rebuilding.failing import Failed, RebuildWatch
 from tailrace.runtime.rebuilding.job import Job, Unit, UnitResult
+from tailrace.runtime.rebuilding.marks import encode_marks, mark_of, marks_wanted
 from tailrace.runtime.rebuilding.origins import load, origin_of_task
-from tailrace.runtime.rebuilding.outputs import OutputFrames, frames, is_whole, outputs_folder, write_outputs
+from tailrace.runtime.rebuilding.outputs import (
+    Marked,
+    OutputFrames,
+    frames,
+    is_whole,
+    outputs_folder,
+    write_outputs,
+)
 from tailrace.runtime.rebuilding.past import Past
 from tailrace.runtime.rebuilding.work import WorkFolder
 from tailrace.runtime.restore import FORMAT, StoreCut, decode_store_cut
@@ -190,12 +198,15 @@ class TaskRun:
     def _tapes(self, replay: Replay, begin: int, stop: int) -> Iterator[tape.TapeRecord]:
         """The tape from ``begin`` on; what its first records say of inputs and versions holds for the later ones."""
         phases, tapes = self._result.phases, self._past.tapes(self._number, stop)
+        before = self._result.notes, self._lenient, replay._lenient
         while True:
             begun_s = time.perf_counter()
             record = next(tapes, None)
             phases.read += time.perf_counter() - begun_s
             if record is None:
                 return
+            if record.base is not None:  # whoever ran what came before it, nothing of that is left
+                self._result.notes, self._lenient, replay._lenient = before
             if record.version is not None and record.version != self._plan.version:
                 said = f"some of it was run by version {record.version!r}; this is {self._plan.version!r}"
                 self._result.notes += (said,) if said not in self._result.notes else ()
@@ -243,7 +254,8 @@ class TaskRun:
         if self._outputs is None:
             task.discard_outputs()
         else:
-            self._outputs.append(first, task.take_outputs())
+            mark = mark_of(task, record.number) if marks_wanted(self._job) else None
+            self._outputs.append(first, task.take_outputs(), mark)
         if whole and self._keys is None:
             replay.settle()
         if (
@@ -306,8 +318,9 @@ class TaskRun:
         result.rows, result.keys = counted.rows, counted.keys
         if self._outputs is not None:
             self._outputs.close()
-            made = frames(folder / "outputs")
+            made = Marked(frames(folder / "outputs"))
             result.outputs = (write_outputs(outputs_folder(job), self._number, result.attempt, made),)
+            result.marks = encode_marks(made.marks)
 
 
 def messages_of(job: Job, past: Past, number: int, cut: bytes) -> Iterator[InputRecord]:

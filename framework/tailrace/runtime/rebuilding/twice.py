@@ -17,7 +17,7 @@ import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import ReplayDivergedError, UsageError
-from tailrace.runtime.apps import find_app
+from tailrace.runtime.apps import plan_reading
 from tailrace.runtime.comparing_states import (
     KeyDifference,
     KeyOfActor,
@@ -29,7 +29,8 @@ from tailrace.runtime.comparing_states import (
 from tailrace.runtime.rebuilding.driver import Tell, rebuild, settled_job
 from tailrace.runtime.rebuilding.engines import Engine
 from tailrace.runtime.rebuilding.job import Request, Unit, Variant
-from tailrace.runtime.rebuilding.outputs import PARQUET, TOPIC
+from tailrace.runtime.rebuilding.marks import TOPIC
+from tailrace.runtime.rebuilding.outputs import PARQUET
 from tailrace.runtime.rebuilding.publishing import MANIFEST, OutputsManifest
 from tailrace.runtime.rebuilding.report import RebuildReport
 from tailrace.runtime.rebuilding.work import WorkFolder
@@ -106,7 +107,7 @@ def rebuild_twice(
             "outputs that are made twice are compared, and not written to topics",
             mend="Rebuild without --twice once the code is known to be deterministic.",
         )
-    plan = find_app(request.app).plan()
+    plan = plan_reading(request.app, request.read)
     aside = _aside(request, plan)
     try:
         return _twice(request, engine_of, tell, plan, aside)

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import ReplayDivergedError, TailraceError
-from tailrace.runtime.apps import find_app
+from tailrace.runtime.apps import plan_reading
 from tailrace.runtime.rebuilding.job import Failure, Job, Unit, UnitKind, UnitResult
 from tailrace.runtime.rebuilding.past import Past, opened_past
 from tailrace.runtime.rebuilding.splitting import run_first, run_merge, run_shard
@@ -31,7 +31,7 @@ def run_unit(unit: Unit) -> UnitResult:
         return done
     attempt = uuid4().hex[:12]
     try:
-        plan = find_app(unit.job.request.app).plan()
+        plan = plan_reading(unit.job.request.app, unit.job.request.read)
         _check(plan, unit.job)
         with opened_past(unit.job.request, plan, taped=unit.job.order == "tape") as past, seldom_collected():
             result = _RUNS[unit.kind](unit, past, work, attempt)

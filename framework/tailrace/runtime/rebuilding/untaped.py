@@ -4,7 +4,7 @@ One unit for each partition; or, where messages between actors are nowhere recor
 is done in one piece: where it is killed it begins anew. Its cut says that all was one commit, so that it is the same
 however often there was one on the way, in shards too.
 
-Watermarks that other services published are looked for at every thousandth offset. A task without a past has its lineage, the
+Watermarks that other services published are looked for at every hundredth offset. A task without a past has its lineage, the
 seed of its randomness, from its name: every rebuild draws the same.
 """
 
@@ -29,8 +29,9 @@ from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.named_keys import named_keys
 from tailrace.runtime.rebuilding.failing import Failed, RebuildWatch
 from tailrace.runtime.rebuilding.job import Job, Phases, Unit, UnitResult
+from tailrace.runtime.rebuilding.marks import Marking, encode_marks, mark_of, marks_wanted
 from tailrace.runtime.rebuilding.origins import Origin, load
-from tailrace.runtime.rebuilding.outputs import OutputFrames, frames, outputs_folder, write_outputs
+from tailrace.runtime.rebuilding.outputs import Marked, OutputFrames, frames, outputs_folder, write_outputs
 from tailrace.runtime.rebuilding.past import Past
 from tailrace.runtime.rebuilding.tasks import Counted, RowStore
 from tailrace.runtime.rebuilding.work import WorkFolder
@@ -40,7 +41,7 @@ from tailrace.state.snapshots import Snapshots, write_task
 
 _COMMIT_EVERY = 100_000
 """Records, firings and outputs."""
-_LOOK_EVERY = 1_000
+_LOOK_EVERY = 100
 """Offsets between two looks for published watermarks."""
 
 
@@ -124,25 +125,33 @@ class _Run:
         limit = job.request.limit(self._unit.partition)
         run = order.Canonical(self._tasks, pasts, deliver=_delivered if self._together else None, limit=limit)
         moved = [_moved(task) for task in self._tasks]
+        markings = [Marking(task) for task in self._tasks] if marks_wanted(job) else []
         for task in run.go():
             at = self._tasks.index(task)
+            if markings and markings[at].is_due():
+                self._emit(run, at, marked=True)
             if _moved(task) - moved[at] >= _COMMIT_EVERY:
                 self._commit(run, at)
                 moved[at] = _moved(task)
                 self._work.tell(self._unit.name, self._records() - self._taken, of)
         for at in range(len(self._tasks)):
+            self._emit(run, at, marked=bool(markings))
             self._commit(run, at)
         self._work.tell(self._unit.name, of, of, now=True)
 
     def _commit(self, run: order.Canonical, at: int) -> None:
+        self._emit(run, at)
         task = self._tasks[at]
-        outputs = run.outputs(at)
-        if self._frames:
-            self._frames[at].append(task.totals.outputs - len(outputs), outputs)
         batch = task.commit_batch()
         store: Store = self._stores[at]
         store.write(batch.rows | batch.index_rows, batch.cut)
         task.committed()
+
+    def _emit(self, run: order.Canonical, at: int, *, marked: bool = False) -> None:
+        task, outputs = self._tasks[at], run.outputs(at)
+        if self._frames:
+            first = task.totals.outputs - len(outputs)
+            self._frames[at].append(first, outputs, mark_of(task) if marked else None)
 
     def _records(self) -> int:
         return sum(task.totals.records for task in self._tasks)
@@ -175,8 +184,9 @@ class _Run:
         result.rows, result.keys = counted.rows, counted.keys
         if self._frames:
             self._frames[at].close()
-            made = frames(self._folder / f"outputs-{number}")
+            made = Marked(frames(self._folder / f"outputs-{number}"))
             result.outputs = (write_outputs(outputs_folder(job), number, self._attempt, made),)
+            result.marks = encode_marks(made.marks)
         return result
 
 
