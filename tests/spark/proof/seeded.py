@@ -24,6 +24,7 @@ from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.records import Output
 from tailrace.runtime.rebuilding import outputs, splitting, tasks, units, untaped
 from tailrace.runtime.rebuilding.job import Unit
+from tailrace.state import RocksStore
 from tests.proof.apps import Variant, build
 from tests.proof.operations import Interpreter, Model
 from tests.proof.seeds import Feed, Records, variant_of
@@ -89,6 +90,8 @@ class Doom:
 
     left = 0
     met = Path()
+    handling = False
+    """Whether only handlers and writes to the state count."""
 
     def tick(self) -> None:
         self.left -= 1
@@ -97,13 +100,13 @@ class Doom:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def file(self, event: str, _: tuple[object, ...]) -> None:
-        if self.left > 0 and event in _FILES:
+        if self.left > 0 and not self.handling and event in _FILES:
             self.tick()
 
     def arm(self, unit: Unit, marks: Path) -> None:
         """Unless it has died often enough."""
         random = Random(f"{unit.job.request.app} {unit.name}")
-        deaths = [random.randint(1, _OPERATIONS) for _ in range(random.randint(0, DEATHS))]
+        deaths = [random.randint(1, _OPERATIONS) for _ in range(random.randint(unit.kind == "task", DEATHS))]
         for number, left in enumerate(deaths):
             mark = marks / f"{unit.job.id}-{unit.name}-{number}"
             try:
@@ -111,7 +114,7 @@ class Doom:
             except FileExistsError:
                 continue
             self.met = mark.with_name(f"{mark.name}{MET}")
-            self.left = left
+            self.left, self.handling = left, random.random() < 0.5
             return
 
 
@@ -173,7 +176,17 @@ def elsewhere(marks: Path) -> None:
             doom.tick()
         observe(self, *arguments)
 
+    write = RocksStore.write
+
+    def written(self: RocksStore, *arguments: Any) -> None:
+        if doom.left > 0:
+            doom.tick()
+        write(self, *arguments)
+        if doom.left > 0:
+            doom.tick()
+
     setattr(Interpreter, "observe", observed)  # noqa: B010 (it takes anything)
+    setattr(RocksStore, "write", written)  # noqa: B010 (it takes anything)
     sys.addaudithook(doom.file)
 
 
