@@ -12,7 +12,7 @@ import msgspec
 from benchmarks.measure import Row, Scale, load
 from benchmarks.served.apps import doubling
 from benchmarks.served.house import House, Taken, endless
-from benchmarks.served.service import BenchmarkError, Cores
+from benchmarks.served.service import BenchmarkError
 from benchmarks.spark.runs import EngineName, Order, Run, run
 from tailrace.core.records import Output
 from tailrace.runtime.rebuilding.job import Phases
@@ -48,7 +48,6 @@ class _Made(NamedTuple):
     setting: _Setting
     split: int
     runs: list[Run]
-    free_cores: float
 
     @property
     def rate(self) -> float:
@@ -60,13 +59,10 @@ class _Made(NamedTuple):
         return "along the tape" if self.split == 1 else f"split by key in {self.split}"
 
     def note(self) -> str:
-        """By the wall, where the time went, and what the machine had."""
+        """By the wall, where the time went, and how busy the machine was."""
         wall_s = median(one.wall_s for one in self.runs)
         middle = sorted(self.runs, key=lambda one: one.wall_s)[len(self.runs) // 2].report.phases
-        return (
-            f"{wall_s:.1f} s by the wall, {self.events / wall_s:,.0f}/s; {_phases(middle)}; "
-            f"{self.free_cores:.1f} cores were free, {load()}"
-        )
+        return f"{wall_s:.1f} s by the wall, {self.events / wall_s:,.0f}/s; {_phases(middle)}; {load()}"
 
 
 def rebuilds(scale: Scale) -> list[Row]:
@@ -104,7 +100,6 @@ def _live(house: House, events: Iterator[Output], many: int, scale: Scale) -> li
 
 def _rebuilt(house: House, setting: _Setting, size: int, scale: Scale) -> list[_Made]:
     repeats = scale.repeats if size <= _REPEATED_UP_TO else 1
-    cores = Cores()
     runs = run(
         Order(
             APP,
@@ -114,14 +109,10 @@ def _rebuilt(house: House, setting: _Setting, size: int, scale: Scale) -> list[_
             splits=(1, SHARDS) * repeats,
         )
     )
-    free = cores.free(sum(one.processor_s for one in runs))
     for one in runs:
         if one.report.events != size or any("not split" in note for note in one.report.notes):
             raise BenchmarkError(f"this is no rebuild of {size:,} events as it was asked for: {one.report}")
-    return [
-        _Made(size, setting, split, [one for one in runs if one.split == split], free)
-        for split in (1, SHARDS)
-    ]
+    return [_Made(size, setting, split, [one for one in runs if one.split == split]) for split in (1, SHARDS)]
 
 
 def _row(made: _Made, live_rate: float, *, last: bool) -> Row:
