@@ -80,6 +80,30 @@ def test_a_state_is_replaced_by_what_corrected_code_makes_though_its_version_is_
         assert "differences: none" in done(*compared).out
 
 
+def test_behind_a_state_that_was_put_in_it_does_not_matter_which_version_ran_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lived.append(tmp_path, shops.sales(50), {"sales": 2})
+    lived.live_on(tmp_path, SHOPS)
+    monkeypatch.setattr(shops.app, "version", "corrected")
+    monkeypatch.setattr(shops.app, "_plan", None)
+    monkeypatch.setattr(shops, "WRONG", "fee")
+    where = ("--log", tmp_path / "log")
+    rebuild = ("rebuild", SHOPS, *where, "--to", tmp_path / "to", "--processes", 1, "--json")
+    said = json.loads(done(*rebuild).out)
+    assert any("was run by version '1'" in one for one in said["notes"])
+    start = ("run", SHOPS, *where, "--state", tmp_path / "state", "--until-end", "--replace-state")
+    done(*start, "--from-snapshot", f"{tmp_path}/to#{said['snapshot']}")
+    lived.append(tmp_path, shops.sales(50, first=50), {"sales": 2})
+    done(*start, "--from-snapshot", f"{tmp_path}/to#{said['snapshot']}")
+    for split in (1, 2):
+        said = json.loads(done(*rebuild, "--split", split).out)
+        assert said["notes"] == []
+        assert rebuilt(Snapshots(f"{tmp_path}/to", "shops").open(said["snapshot"])) == live(
+            tmp_path, find_app(SHOPS).plan()
+        )
+
+
 def test_no_service_starts_from_some_keys_only(tally: Path, tmp_path: Path) -> None:
     """Beside or in place: the other keys would be gone."""
     done("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path / "some", "--key", "k7", "--processes", 1)
