@@ -20,6 +20,7 @@ from tailrace.runtime.scanning import scan
 from tailrace.runtime.service import ServiceOptions, serve
 from tailrace.state.snapshots import Snapshots
 from tests.cli.commands import done, run
+from tests.runtime.rebuilding.lived import published
 
 AIRCRAFT, AIRPORT = "services.flights.aircraft:app", "services.flights.airport:app"
 WRITTEN = {
@@ -57,27 +58,6 @@ def again(folder, app, to, **options):
 def records(folder, topic):
     with closing(EmbeddedLog(folder / "log", create=False)) as log:
         return [list(scan(log, topic, number)) for number in range(log.partitions(topic))]
-
-
-def published(folder, topic):
-    """Of each partition: the watermarks published for it, by the position from which on they hold."""
-    found = []
-    with closing(EmbeddedLog(folder / "log", create=False)) as log:
-        for number in range(log.partitions(topic)):
-            reader, at, some = log.reader({}), 0, []
-            reader.seek(topic, number, 0)
-            while True:
-                said = sorted(
-                    (int(one.publisher.rpartition("-")[2]), one.watermark_ms)
-                    for one in reader.published(topic, number)
-                )
-                some += [(at, *one) for one in said]
-                after = reader.fetch(topic, number, 1).next_offset
-                if after == at:
-                    break
-                at = after
-            found.append(some)
-    return found
 
 
 def state(snapshot):

@@ -111,3 +111,26 @@ def live_on(folder: Path, app: str) -> None:
 
 def totals(manifest: Manifest) -> list[tape.Totals]:
     return [tape.decode_cut(one.cut).totals for one in manifest.tasks if one.cut]
+
+
+def published(folder: Path, topic: str) -> list[list[tuple[int, int, int | None]]]:
+    """Of each partition: from which position on holds what a task has published, by its number."""
+    log = EmbeddedLog(folder / "log", create=False)
+    try:
+        found: list[list[tuple[int, int, int | None]]] = []
+        for number in range(log.partitions(topic)):
+            reader, at = log.reader({}), -1
+            reader.seek(topic, number, 0)
+            some: list[tuple[int, int, int | None]] = []
+            after = 0
+            while after > at:
+                at = after
+                some += sorted(
+                    (at, int(one.publisher.rpartition("-")[2]), one.watermark_ms)
+                    for one in reader.published(topic, number)
+                )
+                after = reader.fetch(topic, number, 1).next_offset
+            found.append(some)
+        return found
+    finally:
+        log.close()

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tailrace.core.errors import TopicMismatchError
+from tailrace.core.engine import tape
+from tailrace.core.errors import TailraceError, TopicMismatchError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.writer import EmbeddedWriter
@@ -18,9 +19,12 @@ from tailrace.runtime.rebuilding.driver import rebuild
 from tailrace.runtime.rebuilding.engines import LocalEngine
 from tailrace.runtime.rebuilding.publishing import MANIFEST, OutputsManifest, topics_of
 from tailrace.runtime.scanning import scan
+from tailrace.runtime.upstream import publications_of
 from tailrace.state.snapshots.arrow import parquet
-from tests.runtime.rebuilding import lived
+from tests.runtime.rebuilding import lived, shops
 from tests.runtime.rebuilding.lived import TALLY, done, request
+
+SHOPS = "tests.runtime.rebuilding.shops:app"
 
 
 @pytest.fixture
@@ -103,5 +107,77 @@ def test_outputs_in_topics_are_those_of_the_service_each_once_whenever_the_drive
     report = rebuild(asked, LocalEngine(1))
     assert report.resumed
     assert emitted(tally, "-again") == emitted(tally)
+    monkeypatch.setattr(EmbeddedWriter, "commit", commit)
+    monkeypatch.setattr(driver, "publish_outputs", publish)
+    done(tally, outputs="topic:-undisturbed")
+    done(tally, outputs="topic:-shards", split=3)
+    for topic in followed(TALLY):
+        assert lived.published(tally, f"{topic}-again") == lived.published(tally, f"{topic}-undisturbed")
+        assert lived.published(tally, f"{topic}-shards") == lived.published(tally, f"{topic}-undisturbed")
+        assert (
+            in_order(tally, f"{topic}-again") == in_order(tally, f"{topic}-shards") == in_order(tally, topic)
+        )
+    said = [some for topic in followed(TALLY) for some in lived.published(tally, f"{topic}-again")]
+    assert any(at > 0 for some in said for at, _, _ in some)
     with pytest.raises(TopicMismatchError, match="is not empty"):
         rebuild(asked, LocalEngine(1))
+
+
+def followed(app: str) -> list[str]:
+    """The topics whose watermarks an app publishes."""
+    return sorted(publications_of(find_app(app).plan(), 0))
+
+
+def in_order(folder: Path, topic: str) -> list[list[InputRecord]]:
+    log = EmbeddedLog(folder / "log", create=False)
+    try:
+        return [list(scan(log, topic, number)) for number in range(log.partitions(topic))]
+    finally:
+        log.close()
+
+
+def test_without_a_tape_topics_say_how_far_their_tasks_had_come_and_depend_on_the_records_alone(
+    tmp_path: Path,
+) -> None:
+    lived.append(tmp_path, shops.sales(3_000), {"sales": 2})
+    ways: dict[str, dict[str, Any]] = {
+        "-one": {},
+        "-other": {"processes": 2, "store": "memory"},
+        "-split": {"split": 2},
+    }
+    for suffix, options in ways.items():
+        report, _ = done(tmp_path, SHOPS, outputs=f"topic:{suffix}", **options)
+        assert report.order == "canonical"
+        assert any("was not split" in one for one in report.notes) is (suffix == "-split")
+    assert (
+        in_order(tmp_path, "totals-one")
+        == in_order(tmp_path, "totals-other")
+        == in_order(tmp_path, "totals-split")
+    )
+    said = lived.published(tmp_path, "totals-one")
+    assert said == lived.published(tmp_path, "totals-other")
+    for some, records in zip(said, in_order(tmp_path, "totals-one"), strict=True):
+        assert [task for at, task, _ in some if at == 0] == [0, 1]
+        assert len({at for at, _, _ in some}) > 2
+        for number, record in enumerate(records):
+            ours = [mark for at, _, mark in some if at <= number and mark is not None]
+            assert min(ours) <= record.timestamp_ms
+        last = {task: mark for _, task, mark in some}
+        assert min(mark for mark in last.values() if mark is not None) > 20_000
+
+
+def test_inputs_under_other_names_are_refused_where_that_makes_no_sense(tmp_path: Path) -> None:
+    lived.append(tmp_path, shops.sales(30), {"sales": 2})
+    other = [one._replace(topic="sold") for one in shops.sales(30)]
+    lived.append(tmp_path, other, {"sold": 2})
+    for read, said in (({"totals": "sold"}, "does not read 'totals'"), ({"sales": "gone"}, "no such topic")):
+        with pytest.raises(TailraceError, match=said):
+            done(tmp_path, SHOPS, read=read)
+    with pytest.raises(UsageError, match="inputs that the app declares"):
+        done(tmp_path, SHOPS, read={"sales": "sold"}, order="tape")
+    _, declared = done(tmp_path, SHOPS)
+    report, snapshot = done(tmp_path, SHOPS, read={"sales": "sold"})
+    assert any("sales is read as sold" in one for one in report.notes)
+    assert [one.rows for one in lived.rebuilt(snapshot)] == [one.rows for one in lived.rebuilt(declared)]
+    positions = [tape.decode_cut(one.cut).positions for one in snapshot.manifest.tasks]
+    assert all("sold" in one and "sales" not in one for one in positions)  # nobody takes it for the other's
