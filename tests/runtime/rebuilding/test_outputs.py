@@ -21,6 +21,7 @@ from tailrace.runtime.rebuilding.publishing import MANIFEST, OutputsManifest, to
 from tailrace.runtime.scanning import scan
 from tailrace.runtime.upstream import publications_of
 from tailrace.state.snapshots.arrow import parquet
+from tests.cli.commands import run
 from tests.runtime.rebuilding import lived, shops
 from tests.runtime.rebuilding.lived import TALLY, done, request
 
@@ -181,3 +182,16 @@ def test_inputs_under_other_names_are_refused_where_that_makes_no_sense(tmp_path
     assert [one.rows for one in lived.rebuilt(snapshot)] == [one.rows for one in lived.rebuilt(declared)]
     positions = [tape.decode_cut(one.cut).positions for one in snapshot.manifest.tasks]
     assert all("sold" in one and "sales" not in one for one in positions)  # nobody takes it for the other's
+    start = (
+        "run",
+        SHOPS,
+        "--log",
+        tmp_path / "log",
+        "--state",
+        tmp_path / "state",
+        "--until-end",
+        "--create-topics",
+    )
+    ended = run(*start, "--from-snapshot", f"{tmp_path / 'snapshots'}#{snapshot.manifest.id}")
+    assert ended.code == 1
+    assert "no longer reads 'sold' and now reads 'sales'" in ended.err
