@@ -334,7 +334,8 @@ class FirstPass:
 
     def follow_on(self, inputs: list[str]) -> None:
         """Say what the inputs were, by number, where the tape is not read from a start of the task on."""
-        self._names = self._replay._names = inputs
+        self._names = inputs
+        self._replay.follow_on(inputs)
 
     def take(self, record: tape.TapeRecord) -> tuple[list[Chunk], bool]:
         """Go through what one commit was caused by. Gives the chunks that are done, and False if a limit was reached.

@@ -69,12 +69,17 @@ class Replay:
         self._source = source
         self._limit = limit or Limit()
         self._some_keys = some_keys
-        self._lenient = lenient
+        self.lenient = lenient
+        """May be set on the way: what is taken from then on is judged by it."""
         self._any_environment = any_environment
         self._numbers = {one.name: one.index for one in task.plan.inputs}
         self._names = list(self._numbers)
         self._skips: dict[tuple[int, int], Headers] = {}
         self._record = tape.TapeRecord(tape.FORMAT, -1, [], [], tape.Totals(), 0)
+
+    def follow_on(self, inputs: list[str]) -> None:
+        """Say what the inputs were, by number, where the tape is not read from a start of the task on."""
+        self._names = inputs
 
     def take(self, record: tape.TapeRecord) -> bool:
         """Go through what one commit was caused by; False if the limit was reached on the way.
@@ -254,7 +259,7 @@ class Replay:
             f"({', '.join(differing)})",
             mend="The code differs from the one that ran, or it depends on something that is not on the tape.",
         )
-        if not self._lenient:
+        if not self.lenient:
             raise error
         self.difference = self.difference or error
 

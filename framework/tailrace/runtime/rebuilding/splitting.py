@@ -139,7 +139,7 @@ def _first(part: _Part) -> None:
                 raise UnsplittableError(f"some of it was run by version {other!r}")
             if record.number < begin:
                 if record.inputs is not None:
-                    first._replay._names = first._names = record.inputs
+                    first.follow_on(record.inputs)
                 continue
             chunks, more = first.take(record)
             dealt.write(chunks)

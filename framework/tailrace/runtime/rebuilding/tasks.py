@@ -198,7 +198,7 @@ class TaskRun:
     def _tapes(self, replay: Replay, begin: int, stop: int) -> Iterator[tape.TapeRecord]:
         """The tape from ``begin`` on; what its first records say of inputs and versions holds for the later ones."""
         phases, tapes = self._result.phases, self._past.tapes(self._number, stop)
-        before = self._result.notes, self._lenient, replay._lenient
+        before = self._result.notes, self._lenient, replay.lenient
         while True:
             begun_s = time.perf_counter()
             record = next(tapes, None)
@@ -206,16 +206,16 @@ class TaskRun:
             if record is None:
                 return
             if record.base is not None:  # whoever ran what came before it, nothing of that is left
-                self._result.notes, self._lenient, replay._lenient = before
+                self._result.notes, self._lenient, replay.lenient = before
             if record.version is not None and record.version != self._plan.version:
                 said = f"some of it was run by version {record.version!r}; this is {self._plan.version!r}"
                 self._result.notes += (said,) if said not in self._result.notes else ()
                 # Other code may do other things: what it did then is no measure any more.
-                self._lenient = replay._lenient = True
+                self._lenient = replay.lenient = True
             if record.number >= begin:
                 yield record
             elif record.inputs is not None:
-                replay._names = record.inputs
+                replay.follow_on(record.inputs)
 
     def _source(self) -> Source:
         """The records of the past, timed; where it may, it steps over what the log has deleted."""

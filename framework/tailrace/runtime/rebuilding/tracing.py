@@ -65,7 +65,8 @@ def run_trace(unit: Unit, past: Past, _work: WorkFolder, attempt: str) -> UnitRe
     )
     for record in past.tapes(number, end.tape):
         if record.number < task.tape_number:
-            replay._names = record.inputs or replay._names
+            if record.inputs is not None:
+                replay.follow_on(record.inputs)
             continue
         more = replay.take(record)
         task.discard_outputs()
