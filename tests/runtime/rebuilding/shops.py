@@ -54,6 +54,8 @@ def make_app(version: str = "1", sale: type[Sale] = Sale) -> tr.App:
                 self.seen = list({f"{event.cents}-{number}" for number in range(5)})
             chance = Random().random() if WRONG == "chance" and event.shop == "shop-5" else 0
             ctx.emit(totals, Total(event.shop, self.cents + int(1e9 * chance)))
+            if WRONG == "says-more":
+                ctx.emit(totals, Total(event.shop, -1))
             ctx.set_timer(event.at + 50, "closing")
 
         @tr.on_timer("closing")

@@ -195,3 +195,32 @@ def test_inputs_under_other_names_are_refused_where_that_makes_no_sense(tmp_path
     ended = run(*start, "--from-snapshot", f"{tmp_path / 'snapshots'}#{snapshot.manifest.id}")
     assert ended.code == 1
     assert "no longer reads 'sold' and now reads 'sales'" in ended.err
+
+
+def test_what_other_code_emits_more_or_less_of_is_in_the_topics_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Running numbers of outputs follow the service's count at each commit: they are no place in the file."""
+    for first in (0, 100, 200):
+        lived.append(tmp_path, shops.sales(100, first=first), {"sales": 2})
+        lived.live_on(tmp_path, SHOPS)
+    commit, commits = EmbeddedWriter.commit, 0
+
+    def dying(self: EmbeddedWriter, *arguments: Any) -> Any:
+        nonlocal commits
+        commits += 1
+        if commits == 6:
+            raise KeyboardInterrupt
+        return commit(self, *arguments)
+
+    monkeypatch.setattr(shops, "WRONG", "says-more")
+    asked = request(tmp_path, f"{SHOPS[: -len('app')]}other", outputs="topic:-other")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(EmbeddedWriter, "commit", dying)
+        rebuild(asked, LocalEngine(1))
+    report = rebuild(asked, LocalEngine(1))
+    assert report.resumed
+    assert report.written == 600
+    for some, service in zip(in_order(tmp_path, "totals-other"), in_order(tmp_path, "totals"), strict=True):
+        assert [(one.key, one.value) for one in some[::2]] == [(one.key, one.value) for one in service]
+        assert all(b"-1" in (one.value or b"") for one in some[1::2])
