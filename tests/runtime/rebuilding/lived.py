@@ -95,7 +95,7 @@ def append(folder: Path, outputs: list[Output], topics: dict[str, int]) -> None:
     log.close()
 
 
-def live_on(folder: Path, app: str) -> None:
+def live_on(folder: Path, app: str, from_snapshot: str = "") -> None:
     """Run a service to the end of its input."""
     options = ServiceOptions(
         app,
@@ -104,6 +104,7 @@ def live_on(folder: Path, app: str) -> None:
         commit_interval_ms=20,
         until_end=True,
         create_topics=True,
+        from_snapshot=from_snapshot,
         log_format="json",
     )
     serve(options, find_app(app).plan())

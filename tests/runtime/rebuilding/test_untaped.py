@@ -9,8 +9,9 @@ import pytest
 
 from tailrace.core import rows
 from tailrace.core.engine import tape
-from tailrace.core.errors import InputsChangedError, UnknownTopicError, UsageError
+from tailrace.core.errors import InputsChangedError, SnapshotMismatchError, UnknownTopicError, UsageError
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.apps import find_app
 from tailrace.runtime.rebuilding.driver import rebuild
 from tailrace.runtime.rebuilding.engines import LocalEngine
 from tailrace.runtime.rebuilding.untaped import lineage_of
@@ -104,3 +105,16 @@ def test_a_limit_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     lived.append(tmp_path, ticks(20, 1), {"ticks": 4})
     with pytest.raises(UsageError, match="all partitions have to be taken as one"):
         rebuild(request(tmp_path, until_ms=10), LocalEngine(1))
+
+
+def test_messages_that_a_snapshot_stands_for_are_not_left_out_in_silence(tmp_path: Path) -> None:
+    """The inbox of an app that was started from a snapshot begins with that."""
+    lived.serve_tallies(tmp_path)
+    done(tmp_path)
+    lived.append(tmp_path, ticks(20, 2, 3), {"ticks": 4})
+    other = f"{TALLY}@other"
+    lived.live_on(tmp_path, other, str(tmp_path / "snapshots"))
+    with pytest.raises(SnapshotMismatchError, match="its inbox does not hold the messages of its whole past"):
+        done(tmp_path, other, order="canonical")
+    _, snapshot = done(tmp_path, other)
+    assert rebuilt(snapshot) == lived.live(tmp_path, find_app(other).plan())

@@ -45,7 +45,7 @@ def settle(request: Request, past: Past) -> Settled:
 
     Raises:
         UsageError: A key, an offset or a time makes no sense for this app or this log.
-        SnapshotMismatchError: The app has never committed.
+        SnapshotMismatchError: The app has never committed, or its inbox does not hold its whole past.
         OffsetGoneError: The log has deleted what is to be read.
     """
     plan = past.plan
@@ -60,6 +60,7 @@ def settle(request: Request, past: Past) -> Settled:
             found = past.committed(number, end=ends[plan.changelog_topic][number])
             targets.append(Target(number, found.cut, found.position))
     if order == "canonical":
+        _check_inbox(plan, targets)
         return _untaped(request, past, Settled(order, False, tuple(targets), ends, position, why))
     if request.until_cuts:
         targets = [Target(number, cut or None, None) for number, cut in enumerate(request.until_cuts)]
@@ -73,6 +74,18 @@ def settle(request: Request, past: Past) -> Settled:
     _check_times(request, past, targets)
     notes = tuple(_deleted(request, past, targets))
     return Settled(order, False, tuple(targets), ends, position, why + notes)
+
+
+def _check_inbox(plan: Plan, targets: list[Target]) -> None:
+    """Refuse canonical order where messages of the past are in no inbox: those that a snapshot stands for."""
+    for one in targets if plan.inbox_topic is not None else ():
+        base = "" if one.cut is None else tape.decode_cut(one.cut).base
+        if base:
+            raise SnapshotMismatchError(
+                f"the app {plan.app!r} was started from the snapshot {base}, so its inbox does not hold the messages of its "
+                "whole past, which canonical order would have to deliver",
+                mend="Rebuild it along its tape (--order tape), or rebuild the app that the snapshot was made of.",
+            )
 
 
 def _order(request: Request, past: Past) -> tuple[Literal["tape", "canonical"], tuple[str, ...]]:
