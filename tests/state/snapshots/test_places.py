@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -194,3 +195,21 @@ def test_a_folder_that_cannot_be_made_is_unavailable(path: str, tmp_path: Path) 
         Place.at(path.format(file=file)).make()
     with pytest.raises(SnapshotUnavailableError, match="while writing"):
         (Place.at("/proc/snapshots") / "manifest.json").write(b"")
+
+
+def test_a_folder_that_comes_and_goes_while_it_is_listed_is_there_or_not(tmp_path: Path) -> None:
+    place, folder = Place.at(tmp_path / "moving"), tmp_path / "moving"
+    done = threading.Event()
+
+    def move() -> None:
+        while not done.is_set():
+            folder.mkdir()
+            folder.rmdir()
+
+    thread = threading.Thread(target=move)
+    thread.start()
+    try:
+        assert [place.entries() for _ in range(5_000)] == [[]] * 5_000
+    finally:
+        done.set()
+        thread.join()

@@ -187,6 +187,10 @@ class Place:
         """What the folder holds, by name; nothing where there is no folder."""
         with self.failures("listing"):
             selector = filesystems.FileSelector(self._path, allow_not_found=True)
+            try:
+                infos = self.filesystem.get_file_info(selector)
+            except FileNotFoundError:
+                return []  # it came or went while it was looked at, which `allow_not_found` does not cover
             found = [
                 Entry(
                     info.base_name,
@@ -194,7 +198,7 @@ class Place:
                     info.size or 0,
                     None if info.mtime_ns is None else info.mtime_ns // 1_000_000,
                 )
-                for info in self.filesystem.get_file_info(selector)
+                for info in infos
             ]
             return sorted(entry for entry in found if entry.name)
 
