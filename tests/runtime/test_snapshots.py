@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -58,24 +59,33 @@ def test_it_holds_the_rows_and_the_cut_of_every_task(world) -> None:
 
 def test_one_taken_while_the_service_runs_is_the_state_at_one_commit_of_each_task(world) -> None:
     """Each task's rows are those of a replay up to its cut; no task has read what its sender had not committed."""
-    world.log.append_all(ticks(KEYS, 1))
-    world.run()
-    world.take()  # so that all that is needed for one is loaded
-    world.log.append_all(ticks(KEYS, 150, 1))
-    thread = threading.Thread(target=world.run)
+    enough = threading.Event()
+
+    def live() -> None:
+        for number in itertools.count():
+            world.log.append_all(ticks(KEYS, 5, 5 * number))
+            world.run()
+            if enough.is_set():
+                return
+
+    thread = threading.Thread(target=live)
     other = EmbeddedLog(world.folder / "log", create=False)
-    taken: list[Manifest] = []
+    taken: dict[int | None, Manifest] = {}
     thread.start()
-    while thread.is_alive():
-        try:
-            taken.append(take_snapshot(world.plan, other, world.snapshots()))
-        except SnapshotMismatchError:
-            continue  # nothing is committed yet
-    thread.join()
-    other.close()
-    assert len({made.position for made in taken}) > 1
+    try:
+        while len(taken) < 4 and thread.is_alive():
+            try:
+                made = take_snapshot(world.plan, other, world.snapshots())
+            except SnapshotMismatchError:
+                continue  # nothing is committed yet
+            taken[made.position] = made
+    finally:
+        enough.set()
+        thread.join()
+        other.close()
+    assert len(taken) == 4
     history = History(world.plan, world.log)
-    for made in taken[:: max(1, len(taken) // 4)]:
+    for made in taken.values():
         found = world.snapshots().open(made.id)
         for task in made.tasks:
             if not task.cut:
