@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from typing import Protocol, TypeAlias
 
 from tailrace.core.errors import WorkerLostError
@@ -109,15 +110,20 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _deaf() -> Generator[None]:
-    """Processes started meanwhile do not hear Ctrl-C, from their first instruction on: it is the driver's to end them."""
+    """Processes started meanwhile do not hear Ctrl-C, from their first instruction on: it is the driver's to end them.
+
+    They inherit that it is held back. The driver hears it when they have been started: nothing is lost.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # It would be started on the way otherwise, and let the signal through when it is.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
