@@ -69,6 +69,16 @@ def unescaped(data: bytes, start: int) -> tuple[bytes, int]:
         stop += 2
 
 
+def key_prefix(row: bytes) -> bytes:
+    """What all rows of the key of a state row begin with: actor and key. A key ends with the first double zero."""
+    at = row.index(b"\0") + 1
+    while True:
+        at = row.index(b"\0", at)
+        if row[at + 1 : at + 2] == b"\0":
+            return row[: at + 2]
+        at += 2
+
+
 def time_bytes(time_ms: int) -> bytes:
     """An instant as eight bytes whose order is the order of time."""
     return (time_ms + _BIAS).to_bytes(8, "big")

@@ -19,14 +19,12 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import CorruptStateError, SnapshotError, SnapshotMismatchError
 from tailrace.core.storage import Store
-from tailrace.runtime.restore import FORMAT, StoreCut
+from tailrace.runtime.restore import FORMAT, UNFINISHED, StoreCut
 from tailrace.state.snapshots import Place, Snapshot, Snapshots
 
 T = TypeVar("T")
 
 _BATCH = 20_000
-UNFINISHED = -1
-"""Changelog position of a store that is no copy of the changelog: a service that finds it empties it first."""
 
 
 class Beginning(NamedTuple):
@@ -52,10 +50,7 @@ def beginning_of(
     """
     if not cut.base:
         return None
-    last: tape.TapeRecord | None = None
-    for record in records:
-        if record.base is not None:
-            last = record
+    last = base_record(records)
     if last is None or last.base is None:
         raise CorruptStateError(
             f"the app {plan.app!r} partition {partition} was started from snapshot {cut.base}, and its tape does not say so",
@@ -72,6 +67,15 @@ def beginning_of(
             mend="Bring it back to where it was; without it there is only what came after.",
         ) from error
     return Beginning(last.number + 1, begun, rows_of(snapshot, partition))
+
+
+def base_record(records: Iterable[tape.TapeRecord]) -> tape.TapeRecord | None:
+    """The last record of a tape that names a base."""
+    last: tape.TapeRecord | None = None
+    for record in records:
+        if record.base is not None:
+            last = record
+    return last
 
 
 def load_beginning(plan: Plan, begun: Beginning, store: Store, keys: Collection[Any] | None = None) -> bytes:

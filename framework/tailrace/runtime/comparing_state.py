@@ -15,7 +15,7 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.picture import NOTHING, Change, changes, instant, picture
+from tailrace.core.engine.picture import changes, instant, told
 from tailrace.core.errors import TailraceError
 from tailrace.core.storage import StateReader
 from tailrace.runtime.differences import SHOWN, Difference, Differences
@@ -106,13 +106,6 @@ def _of_key(
         {row[len(prefix) :]: value for row, value in store.scan(prefix, end)}
         for store in (live.store, replayed)
     )
-    told = tuple(changes(picture(actor, was), picture(actor, now)))
-    if not told:
-        told = tuple(
-            Change(f"the bytes of {rest!r}", *(NOTHING if side is None else side.hex() for side in sides))
-            for rest in sorted(was.keys() | now.keys())
-            if (sides := (was.get(rest), now.get(rest)))[0] != sides[1]
-        )
     shown = shown_key(actor, key)
     return Difference(
         kind="state",
@@ -121,7 +114,7 @@ def _of_key(
         source=live.name,
         actor=actor.name,
         key=shown,
-        changes=told,
+        changes=told(actor, was, now),
         detail="" if was and now else f"{live.name if now else 'the replay'} has no such instance",
     )
 

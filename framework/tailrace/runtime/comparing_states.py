@@ -10,7 +10,7 @@ the two are not the same. Where no step is found, what the replays end with tell
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 from typing import Any, TypeAlias
@@ -20,13 +20,14 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.picture import NOTHING, Change, changes, instant, picture
+from tailrace.core.engine.picture import Change, instant, told
 from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.units import TIMER
 from tailrace.core.engine.watching import Call, KeyRows, Moment, Watch
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
+from tailrace.core.storage import Store
 from tailrace.log.interface import Log
 from tailrace.runtime.beginnings import beginning_of, load_beginning
 from tailrace.runtime.comparing_state import shown_key
@@ -116,18 +117,8 @@ def _matched(one: Iterator[Row], other: Iterator[Row]) -> Iterator[tuple[KeyOfAc
 
 def _by_key(found: Iterator[Row]) -> Iterator[tuple[bytes, list[Row]]]:
     state = (row for row in found if row[0][:1] == rows.STATE)
-    for prefix, of_key in groupby(state, key=lambda row: _prefix(row[0])):
+    for prefix, of_key in groupby(state, key=lambda row: rows.key_prefix(row[0])):
         yield prefix, list(of_key)
-
-
-def _prefix(row: bytes) -> bytes:
-    """What the rows of one key begin with: the end of a key is the first double zero behind the actor's name."""
-    at = row.index(b"\0") + 1
-    while True:
-        at = row.index(b"\0", at)
-        if row[at + 1 : at + 2] == b"\0":
-            return row[: at + 2]
-        at += 2
 
 
 def _difference(
@@ -135,17 +126,8 @@ def _difference(
 ) -> KeyDifference:
     prefix = rows.actor_prefix(name) + rows.escaped(key)
     sides: list[KeyRows] = [{row[len(prefix) :]: value for row, value in side} for side in (was, now)]
-    told: tuple[Change, ...] = ()
-    if actor is not None:
-        told = tuple(changes(picture(actor, sides[0]), picture(actor, sides[1])))
-    if not told:
-        told = tuple(
-            Change(f"the bytes of {rest!r}", *(NOTHING if value is None else value.hex() for value in both))
-            for rest in sorted(sides[0].keys() | sides[1].keys())
-            if (both := (sides[0].get(rest), sides[1].get(rest)))[0] != both[1]
-        )
     shown = repr(key) if actor is None else shown_key(actor, key)
-    return KeyDifference(partition=number, actor=name, key=shown, key_bytes=key, changes=told)
+    return KeyDifference(partition=number, actor=name, key=shown, key_bytes=key, changes=told(actor, *sides))
 
 
 def _compare_cuts(number: int, one: Side, other: Side, found: Comparison) -> None:
@@ -153,12 +135,12 @@ def _compare_cuts(number: int, one: Side, other: Side, found: Comparison) -> Non
     positions = [{} if cut is None else cut.positions for cut in cuts]
     if positions[0] == positions[1]:
         return
-    told = [
+    apart = [
         f"{name}: {positions[0].get(name, 0):,} and {positions[1].get(name, 0):,}"
         for name in sorted(positions[0].keys() | positions[1].keys())
         if positions[0].get(name) != positions[1].get(name)
     ]
-    found.cuts.append(f"partition {number} stands at {'; '.join(told)}")
+    found.cuts.append(f"partition {number} stands at {'; '.join(apart)}")
 
 
 # --- from which event on
@@ -183,7 +165,7 @@ def explain(log: Log, one: Code, other: Code, found: Comparison, names: tuple[st
         for at, each in enumerate(found.shown):
             if each.partition == number:
                 place = (each.actor, each.key_bytes)
-                since = _since(tracks[0].get(place, []), tracks[1].get(place, []), names)
+                since = first_apart(tracks[0].get(place, []), tracks[1].get(place, []), names)
                 found.shown[at] = msgspec.structs.replace(each, since=since)
 
 
@@ -203,7 +185,7 @@ def _tracks(
             continue
     if not keys:
         return {}
-    recorder = _Recorder(code.plan)
+    recorder = Recorder(code.plan)
     history = History(code.plan, log)
     data = code.cut(number) or history.committed(number).cut
     if not data:
@@ -222,20 +204,28 @@ def _tracks(
         watch=Watch(recorder, frozenset(keys)),
     )
     followed = Replay(task, history.source(number), some_keys=True, lenient=True, any_environment=True)
-    first = task.tape_number
-    for record in history.tapes(number, cut.tape):
-        if record.number < first:
-            continue
-        followed.take(record)
-        task.discard_outputs()
-        followed.settle()
-        batch = task.commit_batch()
-        store.write(batch.rows | batch.index_rows, batch.cut)
-        task.committed()
+    walk(followed, store, history.tapes(number, cut.tape))
     return recorder.tracks
 
 
-class _Recorder:
+def walk(replay: Replay, store: Store, records: Iterable[tape.TapeRecord]) -> None:
+    """Take a task along a tape for what an observer sees of it, from where it stands; its outputs are dropped."""
+    task = replay.task
+    for record in records:
+        if record.number < task.tape_number:
+            if record.inputs is not None:
+                replay.follow_on(record.inputs)
+            continue
+        more = replay.take(record)
+        task.discard_outputs()
+        batch = task.commit_batch()
+        store.write(batch.rows | batch.index_rows, batch.cut)
+        task.committed()
+        if not more:
+            return
+
+
+class Recorder:
     """Notes what every key has been through, and what its rows were after each step."""
 
     def __init__(self, plan: Plan) -> None:
@@ -272,7 +262,8 @@ class _Recorder:
         return f"{self._inputs[moment.input]} @{moment.at:,}, event time {instant(moment.event_time)}"
 
 
-def _since(one: Sequence[Step], other: Sequence[Step], names: tuple[str, str]) -> str:
+def first_apart(one: Sequence[Step], other: Sequence[Step], names: tuple[str, str]) -> str:
+    """The first step after which what a key has been through is not the same, in words for a person."""
     for first, second in zip_longest(one, other):
         if first == second:
             continue

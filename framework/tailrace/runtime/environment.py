@@ -7,6 +7,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from zoneinfo import TZPATH
 
+import msgspec
+
+from tailrace.core.engine import tape
+
+
+def environment() -> dict[str, str]:
+    """All of it, by name: Python, msgspec, time zone data."""
+    here = tape.environment(timezones_version())
+    return {name: str(value) for name, value in msgspec.structs.asdict(here).items()}
+
 
 @cache
 def timezones_version() -> str:

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.engine.replay import Source
 from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import CorruptStateError, InputsChangedError, OffsetGoneError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
@@ -27,6 +28,7 @@ Origin: TypeAlias = tuple[int, int]
 
 _FETCH = 20_000
 _TAIL = 1_000
+_AT_ONCE = 10_000
 
 
 def origin_of(record: InputRecord, app: bytes) -> Origin | None:
@@ -269,6 +271,12 @@ class History:
 
     def _fetch(self, reader: Reader, place: TopicPartition) -> tuple[list[InputRecord], int, bool, bool]:
         return reader.fetch(*place, _FETCH)
+
+
+def stretch(read: Source, name: str, start: int, stop: int) -> Iterator[InputRecord]:
+    """The records of an input from ``start`` up to ``stop``, some at a time; ``read`` is what ``History.source`` gives."""
+    for at in range(start, stop, _AT_ONCE):
+        yield from read(name, at, min(at + _AT_ONCE, stop))
 
 
 def hash_of(output: Output) -> int:

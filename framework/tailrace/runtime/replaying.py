@@ -38,7 +38,7 @@ from tailrace.runtime.comparing_outputs import OutputComparison
 from tailrace.runtime.comparing_state import LiveState, check_index, compare_cuts, compare_state
 from tailrace.runtime.differences import Difference, Differences
 from tailrace.runtime.history import Committed, History
-from tailrace.runtime.restore import FORMAT, StoreCut
+from tailrace.runtime.restore import FORMAT, UNFINISHED, StoreCut
 from tailrace.state import MemoryStore
 
 LiveStates: TypeAlias = Callable[[int], Sequence[LiveState]]
@@ -46,9 +46,6 @@ LiveStates: TypeAlias = Callable[[int], Sequence[LiveState]]
 _ENTRIES_AT_ONCE, _MOVED_AT_ONCE = 200_000, 500_000
 """A replay commits when so many entries have changed, or so many records and timers have passed: as a live task does
 at the latest."""
-
-_UNFINISHED = -1
-"""Changelog position of a store that is no copy of the changelog: a service that finds it empties it first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +301,7 @@ class _PartitionReplay:
     def _write(self, batch: CommitBatch, *, finished: bool) -> None:
         """Into the store of the replay. It can be run on if it is the whole state as of the last commit."""
         finished = finished and self._options.keys is None
-        position = self._position if finished else _UNFINISHED
+        position = self._position if finished else UNFINISHED
         at_ms = tape.decode_cut(batch.cut).now if finished else 0
         cut = StoreCut(FORMAT, position, at_ms, batch.cut)
         self._store.write(batch.rows | batch.index_rows, cut.encode())

@@ -47,8 +47,9 @@ from tailrace.log.interface import Log, Reader, TopicPartition, Writer
 FORMAT = 1
 """The newest format of a store's cut that this code reads; it writes this one."""
 
-_EMPTYING = -1
-"""Changelog position of a store that is being emptied: it holds a part of nothing."""
+UNFINISHED = -1
+"""Changelog position of a store that is no copy of the changelog, as one that is being emptied or filled: a service that
+finds it empties it first."""
 _WAIT_S = 0.1
 _EVERYTHING = (b"\x01", b"\xff")
 """Start and stop of a scan of all rows: they begin with a letter."""
@@ -200,7 +201,7 @@ class Restore:
                 mend="It belongs to another log, or the log lost its end. Move the state folder away to restore "
                 "from this log.",
             )
-        return self._emptied(now_ms) if held.changelog_position == _EMPTYING else held
+        return self._emptied(now_ms) if held.changelog_position == UNFINISHED else held
 
     def _catch_up(self, held: StoreCut, end: int, begun_ms: int) -> tuple[StoreCut, int]:
         """Apply the changelog up to ``end``; the store's new cut, and how many records it took."""
@@ -268,7 +269,7 @@ class Restore:
 
     def _emptied(self, now_ms: int) -> StoreCut:
         """Empty the store, batch by batch; one that is killed on the way is emptied further when it is found."""
-        emptying = StoreCut(FORMAT, _EMPTYING, now_ms, None).encode()
+        emptying = StoreCut(FORMAT, UNFINISHED, now_ms, None).encode()
         start, stop = _EVERYTHING
         while batch := [row for row, _ in islice(self.store.scan(start, stop), self.batch)]:
             self._stop_if_asked()

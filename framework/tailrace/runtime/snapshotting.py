@@ -20,8 +20,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-import msgspec
-
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
@@ -33,8 +31,9 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import Ends, Log, TopicPartition
-from tailrace.runtime.environment import timezones_version
-from tailrace.runtime.history import History
+from tailrace.runtime.environment import environment
+from tailrace.runtime.history import History, stretch
+from tailrace.runtime.topics import topics_of
 from tailrace.state.snapshots import FileInfo, Manifest, Snapshot, Snapshots, TaskEntry, write_task
 
 _FETCH = 20_000
@@ -118,7 +117,7 @@ class _Taking:
     def run(self) -> Manifest:
         plan, options = self._plan, self._options
         with self._log.uncleaned():
-            position, ends = self._log.ends(self._topics())
+            position, ends = self._log.ends(topics_of(plan, self._log))
             parent = self._parent() if options.incremental else None
             if not any(self._history.committed(number).cut for number in range(plan.partitions)):
                 raise SnapshotMismatchError(
@@ -126,7 +125,6 @@ class _Taking:
                 )
             draft = self._snapshots.begin()
             tasks = [self._task(number, ends, draft.folder_uri, parent) for number in range(plan.partitions)]
-        here = tape.environment(timezones_version())
         manifest = Manifest(
             id=draft.id,
             app=plan.app,
@@ -138,23 +136,12 @@ class _Taking:
             name=options.name,
             automatic=options.automatic,
             source="live",
-            environment={k: str(v) for k, v in msgspec.structs.asdict(here).items()},
+            environment=environment(),
             position=position,
             ends=ends,
             tasks=tuple(tasks),
         )
         return self._snapshots.publish(manifest)
-
-    def _topics(self) -> list[str]:
-        plan, known = self._plan, self._log.topics()
-        names = [
-            *(one.name for one in plan.inputs),
-            *plan.outputs,
-            plan.changelog_topic,
-            plan.tape_topic,
-            plan.dead_letters_topic,
-        ]
-        return [name for name in dict.fromkeys(names) if name in known]
 
     def _parent(self) -> Snapshot | None:
         """The latest snapshot, if what has changed since can be read from the changelog."""
@@ -254,16 +241,7 @@ class _Taking:
         if inbox is None or not cut:
             return
         at, end = tape.decode_cut(cut).positions.get(inbox, 0), ends[inbox][number]
-        reader = self._log.reader({TopicPartition(inbox, number): at})
-        try:
-            while at < end:
-                fetched = reader.fetch(inbox, number, min(_FETCH, end - at))
-                if fetched.next_offset == at:
-                    return
-                yield from (one for one in fetched.records if one.offset < end)
-                at = fetched.next_offset
-        finally:
-            reader.close()
+        yield from stretch(self._history.source(number), inbox, at, end)
 
 
 def _life(cut: bytes) -> tuple[bytes, str]:

@@ -43,10 +43,10 @@ from tailrace.core.errors import FencedError, OffsetGoneError, SnapshotMismatchE
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, TopicPartition, Writer
-from tailrace.runtime.beginnings import UNFINISHED, base_name, begun_cut, fill, here, is_own, rows_of
+from tailrace.runtime.beginnings import base_name, begun_cut, fill, here, is_own, rows_of
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.history import Committed, History
-from tailrace.runtime.restore import FORMAT, StoreCut, decode_store_cut
+from tailrace.runtime.restore import FORMAT, UNFINISHED, StoreCut, decode_store_cut
 from tailrace.state.snapshots import MESSAGES, Snapshot, Snapshots, TaskEntry
 
 _log = logging.getLogger("tailrace.starting")

@@ -19,6 +19,13 @@ def internal_topics(plan: Plan) -> dict[str, TopicSettings]:
     return topics
 
 
+def topics_of(plan: Plan, log: Log) -> list[str]:
+    """The topics of the log that an app reads, writes and keeps for itself."""
+    known = log.topics()
+    names = (*(one.name for one in plan.inputs), *plan.outputs, *internal_topics(plan))
+    return [name for name in dict.fromkeys(names) if name in known]
+
+
 def prepare_topics(log: Log, plan: Plan, *, create_declared: bool = False) -> None:
     """Create the app's own topics and check the ones it declares; ``create_declared`` creates those too.
 

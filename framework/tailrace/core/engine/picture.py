@@ -62,6 +62,18 @@ def changes(before: Picture, after: Picture) -> list[Change]:
     ]
 
 
+def told(
+    actor: ActorPlan | None, before: Mapping[bytes, bytes], after: Mapping[bytes, bytes]
+) -> tuple[Change, ...]:
+    """What differs between the rows of one key then and now: in words, or in bytes where no word tells it."""
+    found = [] if actor is None else changes(picture(actor, before), picture(actor, after))
+    return tuple(found) or tuple(
+        Change(f"the bytes of {rest!r}", *(NOTHING if value is None else value.hex() for value in both))
+        for rest in sorted(before.keys() | after.keys())
+        if (both := (before.get(rest), after.get(rest)))[0] != both[1]
+    )
+
+
 def _fields(actor: ActorPlan, value: bytes) -> Picture:
     try:
         instance = actor.decode(value[1:])

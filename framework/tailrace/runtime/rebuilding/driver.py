@@ -16,10 +16,9 @@ from typing import TypeAlias
 import msgspec
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine import tape
 from tailrace.core.errors import UsageError
 from tailrace.runtime.apps import plan_reading
-from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.environment import environment
 from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
 from tailrace.runtime.rebuilding.job import Job, Request, Unit, UnitKind, UnitResult
 from tailrace.runtime.rebuilding.marks import TOPIC, marks_wanted
@@ -291,12 +290,6 @@ def work_folder(request: Request, plan: Plan, id: str) -> Path:
             mend="Name one with --work: of this machine, or one that all machines of the rebuild share.",
         )
     return Path(place.path) / plan.app / "_work" / id
-
-
-def environment() -> dict[str, str]:
-    """What a result may depend on besides the code, here."""
-    here = tape.environment(timezones_version())
-    return {name: str(value) for name, value in msgspec.structs.asdict(here).items()}
 
 
 def identity(request: Request, plan: Plan) -> tuple[str, str]:

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
 
-from tailrace.core import rows
 from tailrace.core.engine import tape
-from tailrace.core.engine.tape import Cut, TapeRecord
+from tailrace.core.engine.tape import Cut
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.storage import Store
-from tailrace.runtime.beginnings import base_parts, begun_cut, rows_of
+from tailrace.runtime.beginnings import base_parts, base_record, begun_cut, fill, rows_of
 from tailrace.runtime.rebuilding.job import Job
 from tailrace.runtime.rebuilding.past import Past
 from tailrace.runtime.restore import FORMAT, StoreCut
 from tailrace.state.snapshots import Snapshot, Snapshots
-
-_BATCH = 50_000
-_UNFINISHED = -1
-"""Stands in a store that is being filled: who finds it begins anew."""
-
-T = TypeVar("T")
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -83,10 +75,7 @@ def _seeded(past: Past, number: int, end: Cut) -> Origin | None:
     """The snapshot that the task was last started from, by its tape."""
     if not end.base:
         return None
-    found: TapeRecord | None = None
-    for record in past.tapes(number, end.tape):
-        if record.base is not None:
-            found = record
+    found = base_record(past.tapes(number, end.tape))
     if found is None or found.base is None:
         raise SnapshotMismatchError(
             f"partition {number} was started from the snapshot {end.base}, and its tape does not say where that is",
@@ -102,17 +91,6 @@ def load(
     origin: Origin, number: int, store: Store, wanted: Callable[[bytes], bool] = lambda _: True
 ) -> StoreCut:
     """Fill an empty store with the rows of a snapshot that are wanted. One that is killed on the way is known by its cut."""
-    snapshot = origin.open()
-    unfinished = StoreCut(FORMAT, _UNFINISHED, 0, None).encode()
-    changed: dict[bytes, bytes | None] = {}
-    for row, value in rows_of(snapshot, number):
-        if not wanted(row):
-            continue
-        changed[row] = value
-        changed |= rows.derived_index_rows(row, None, value)
-        if len(changed) >= _BATCH:
-            store.write(changed, unfinished)
-            changed = {}
     cut = StoreCut(FORMAT, 0, 0, origin.cut)
-    store.write(changed, cut.encode())
+    fill(store, (pair for pair in rows_of(origin.open(), number) if wanted(pair[0])), cut)
     return cut

@@ -23,6 +23,7 @@ from tailrace.core.errors import (
 from tailrace.runtime.named_keys import named_keys
 from tailrace.runtime.rebuilding.job import Request, Target
 from tailrace.runtime.rebuilding.past import Past
+from tailrace.runtime.topics import topics_of
 from tailrace.state.snapshots import Snapshots
 
 
@@ -51,7 +52,7 @@ def settle(request: Request, past: Past) -> Settled:
     plan = past.plan
     order, why = _order(request, past)
     with past.uncleaned():
-        position, ends = past.ends(_topics(past))
+        position, ends = past.ends(topics_of(plan, past.log))
         targets: list[Target] = []
         for number in range(plan.partitions):
             if plan.changelog_topic not in ends:
@@ -140,18 +141,6 @@ def _untaped(request: Request, past: Past, settled: Settled) -> Settled:
                 mend="Then only offsets can be a limit, and no key can be left out.",
             )
     return msgspec.structs.replace(settled, together=not recorded, notes=(*settled.notes, *notes))
-
-
-def _topics(past: Past) -> list[str]:
-    plan, known = past.plan, past.log.topics()
-    names = [
-        *(one.name for one in plan.inputs),
-        *plan.outputs,
-        plan.changelog_topic,
-        plan.tape_topic,
-        plan.dead_letters_topic,
-    ]
-    return [name for name in dict.fromkeys(names) if name in known]
 
 
 def _check_keys(request: Request, plan: Plan) -> None:

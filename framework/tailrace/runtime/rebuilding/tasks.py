@@ -22,6 +22,7 @@ from tailrace.core.engine.task import Task, TaskSettings
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, StateInUseError
 from tailrace.core.records import InputRecord
 from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.history import stretch
 from tailrace.runtime.named_keys import named_keys
 from tailrace.runtime.rebuilding.failing import Failed, RebuildWatch
 from tailrace.runtime.rebuilding.job import Job, Unit, UnitResult
@@ -43,7 +44,6 @@ from tailrace.state.snapshots import write_task
 
 RowStore: TypeAlias = RocksStore | MemoryStore
 
-_AT_ONCE = 10_000
 _KEPT_EVERY_S = 0.5
 _KEPT_IN_S = _KEPT_EVERY_S / 20
 """Where writing takes longer than this, it is done less often. Of keys that come again and again, less is then written."""
@@ -330,9 +330,7 @@ def messages_of(job: Job, past: Past, number: int, cut: bytes) -> Iterator[Input
         return
     start = tape.decode_cut(cut).positions[inbox]
     stop = max(job.ends[inbox][number], start)
-    read = past.source(number)
-    for at in range(start, stop, _AT_ONCE):
-        yield from read(inbox, at, min(at + _AT_ONCE, stop))
+    yield from stretch(past.source(number), inbox, start, stop)
 
 
 class Counted:
@@ -349,16 +347,10 @@ class Counted:
             if row[0] == state:
                 count += 1
                 if not row.startswith(prefix):
-                    prefix = _prefix_of(row)
+                    prefix = rows.key_prefix(row)
                     keys += 1
             yield pair
         self.rows, self.keys = count, keys
-
-
-def _prefix_of(row: bytes) -> bytes:
-    """Actor and key of a row."""
-    _, after = rows.unescaped(row, row.index(b"\0", 1) + 1)
-    return row[:after]
 
 
 def _stands(store: RowStore) -> StoreCut | None:

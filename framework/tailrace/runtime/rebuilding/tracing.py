@@ -16,7 +16,7 @@ from tailrace.core.engine.task import Task
 from tailrace.core.engine.watching import Call, Watch
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
-from tailrace.runtime.comparing_states import _Recorder
+from tailrace.runtime.comparing_states import Recorder, walk
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.rebuilding.job import Unit, UnitResult
 from tailrace.runtime.rebuilding.origins import load, origin_of_task
@@ -25,7 +25,7 @@ from tailrace.runtime.rebuilding.work import WorkFolder
 from tailrace.state import MemoryStore
 
 
-class _Hashing(_Recorder):
+class _Hashing(Recorder):
     """Notes a hash of what every step has left and emitted."""
 
     def returned(self, call: Call, _outputs: Sequence[RawOutput]) -> None:
@@ -63,18 +63,7 @@ def run_trace(unit: Unit, past: Past, _work: WorkFolder, attempt: str) -> UnitRe
         lenient=True,
         any_environment=True,
     )
-    for record in past.tapes(number, end.tape):
-        if record.number < task.tape_number:
-            if record.inputs is not None:
-                replay.follow_on(record.inputs)
-            continue
-        more = replay.take(record)
-        task.discard_outputs()
-        batch = task.commit_batch()
-        store.write(batch.rows | batch.index_rows, batch.cut)
-        task.committed()
-        if not more:
-            break
+    walk(replay, store, past.tapes(number, end.tape))
     result.made = {"tracks": msgspec.msgpack.encode(list(recorder.tracks.items()))}
     return result
 

@@ -23,8 +23,8 @@ from tailrace.runtime.comparing_states import (
     KeyOfActor,
     Side,
     Step,
-    _since,
     compare_states,
+    first_apart,
 )
 from tailrace.runtime.rebuilding.driver import Tell, rebuild, settled_job
 from tailrace.runtime.rebuilding.engines import Engine
@@ -247,7 +247,7 @@ def _explain(found: TwiceReport, request: Request, engine_of: Callable[[int], En
 
 
 def _where(tracks: Sequence[dict[KeyOfActor, list[Step]]], place: KeyOfActor) -> str:
-    return _since(tracks[0].get(place, []), tracks[1].get(place, []), NAMES)
+    return first_apart(tracks[0].get(place, []), tracks[1].get(place, []), NAMES)
 
 
 def _of_output(tracks: Sequence[dict[KeyOfActor, list[Step]]], key: bytes) -> str:
