@@ -74,6 +74,31 @@ def test_outputs_as_parquet_are_those_of_the_service_in_their_order(tally: Path,
     assert report.written == report.outputs == len(found) > 150
 
 
+def test_a_driver_killed_while_it_names_the_files_leaves_nothing_about_for_who_goes_on(
+    tally: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(path: Path, target: Path) -> Path:
+        if target.name == MANIFEST:
+            raise Killed
+        return replace(path, target)
+
+    asked, replace = request(tally, outputs=f"parquet:{tally / 'out'}"), Path.replace
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(Path, "replace", killed)
+        patched.setattr(Path, "unlink", lambda *_, **__: None)  # nobody is left to do it
+        rebuild(asked, LocalEngine(1))
+    (folder,) = (tally / "out" / "tally").iterdir()
+    before = {one.name for one in folder.iterdir()}
+    assert MANIFEST not in before
+    assert any(MANIFEST in name for name in before), "it died elsewhere"
+    assert rebuild(asked, LocalEngine(1)).resumed
+    manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=OutputsManifest)
+    assert {one.name for one in folder.iterdir()} == {MANIFEST, *(one.name for one in manifest.files)}
+
+
 def test_outputs_in_topics_are_those_of_the_service_each_once_whenever_the_driver_dies(
     tally: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

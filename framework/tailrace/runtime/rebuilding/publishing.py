@@ -82,8 +82,12 @@ def _publish_files(job: Job, files: tuple[OutputFile, ...]) -> None:
     folder = Place.at(outputs_folder(job))
     folder.make()
     named = {one.name for one in files}
+    unfinished = (
+        "outputs-",
+        f".{MANIFEST}.",
+    )  # of units, and of a driver that was killed while it wrote the manifest
     for entry in folder.entries():
-        if entry.name.startswith("outputs-") and entry.name not in named:
+        if entry.name.startswith(unfinished) and entry.name not in named:
             (folder / entry.name).remove()
     manifest = OutputsManifest(job.app, job.snapshot, files)
     (folder / MANIFEST).write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
