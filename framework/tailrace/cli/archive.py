@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import click
 import msgspec
 
 from tailrace.cli.arguments import json_option, opened
+from tailrace.cli.progress_line import ProgressLine
 from tailrace.log.archive import ArchiveOptions, ArchiveStatus, archive_log
 from tailrace.runtime.archived import open_archive
-from tailrace.runtime.logs import CLEAR_LINE
-
-_EVERY_S = 0.2
 
 
 @click.command
@@ -60,12 +57,8 @@ def archive(
     """
     found = open_archive(uri)
     options = ArchiveOptions(topics or None, records_per_file, after_deleted)
-    progress = _Progress(shown=sys.stderr.isatty())
-    with opened(folder) as log:
-        try:
-            report = archive_log(log, found, options, tell=progress.tell)
-        finally:
-            progress.clear()
+    with opened(folder) as log, ProgressLine() as line:
+        report = archive_log(log, found, options, tell=lambda status: line.tell(partial(_progress, status)))
     if as_json:
         click.echo(
             msgspec.json.encode(
@@ -91,27 +84,8 @@ def archive(
         )
 
 
-class _Progress:
-    """One line on a terminal, written over."""
-
-    def __init__(self, *, shown: bool) -> None:
-        self._shown = shown
-        self._told_s = 0.0
-
-    def tell(self, status: ArchiveStatus) -> None:
-        """Tell how far it has come, now and then."""
-        now_s = time.monotonic()
-        if not self._shown or now_s - self._told_s < _EVERY_S:
-            return
-        self._told_s = now_s
-        sys.stderr.write(
-            f"{CLEAR_LINE}{status.topic} partition {status.partition}: offset {status.offset:,} of {status.end:,}, "
-            f"{status.records:,} records"
-        )
-        sys.stderr.flush()
-
-    def clear(self) -> None:
-        """Take the line away."""
-        if self._shown:
-            sys.stderr.write(CLEAR_LINE)
-            sys.stderr.flush()
+def _progress(status: ArchiveStatus, _seconds: float) -> str:
+    return (
+        f"{status.topic} partition {status.partition}: offset {status.offset:,} of {status.end:,}, "
+        f"{status.records:,} records"
+    )

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import sys
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import click
 import msgspec
 
 from tailrace.cli.arguments import json_option
+from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.replay import TimeType
 from tailrace.core.errors import MissingExtraError
-from tailrace.runtime.logs import CLEAR_LINE
 from tailrace.runtime.rebuilding.driver import rebuild as run_rebuild
 from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
 from tailrace.runtime.rebuilding.job import Request
@@ -24,7 +23,6 @@ from tailrace.runtime.rebuilding.twice import TwiceReport, rebuild_twice
 from tailrace.runtime.rebuilding.work import Progress
 
 DIFFERENT = 1
-_EVERY_S = 0.2
 _STAGES = {
     "task": "replaying",
     "first": "reading and dealing",
@@ -207,16 +205,16 @@ def rebuild(
         work=work,
         name=name,
     )
-    progress = _Progress(shown=sys.stderr.isatty())
     report: RebuildReport | TwiceReport
-    try:
-        with _engines(engine, master, processes) as engine_of:
-            if twice:
-                report = rebuild_twice(request, engine_of, tell=progress.tell)
-            else:
-                report = run_rebuild(request, engine_of(None), tell=progress.tell, restart=restart)
-    finally:
-        progress.clear()
+    with ProgressLine() as line, _engines(engine, master, processes) as engine_of:
+
+        def tell(stage: str, progress: Progress) -> None:
+            line.tell(partial(_progress, stage, progress))
+
+        if twice:
+            report = rebuild_twice(request, engine_of, tell=tell)
+        else:
+            report = run_rebuild(request, engine_of(None), tell=tell, restart=restart)
     click.echo(msgspec.json.encode(report) if as_json else "\n".join(report.lines()))
     return DIFFERENT if isinstance(report, TwiceReport) and report.differs else 0
 
@@ -240,28 +238,6 @@ def _engines(
         yield lambda seed: engines.SparkEngine(spark, seed)
 
 
-class _Progress:
-    """One line on a terminal, written over."""
-
-    def __init__(self, *, shown: bool) -> None:
-        self._shown = shown
-        self._begun_s = self._told_s = time.monotonic()
-
-    def tell(self, stage: str, progress: Progress) -> None:
-        """Tell how far it has come, now and then."""
-        now_s = time.monotonic()
-        if not self._shown or now_s - self._told_s < _EVERY_S:
-            return
-        self._told_s = now_s
-        share = progress.records / progress.of if progress.of else 0.0
-        sys.stderr.write(
-            f"{CLEAR_LINE}{_STAGES[stage]}: {progress.records:,} of {progress.of:,} records ({share:.0%}), "
-            f"{now_s - self._begun_s:.0f} s"
-        )
-        sys.stderr.flush()
-
-    def clear(self) -> None:
-        """Take the line away."""
-        if self._shown:
-            sys.stderr.write(CLEAR_LINE)
-            sys.stderr.flush()
+def _progress(stage: str, progress: Progress, seconds: float) -> str:
+    share = progress.records / progress.of if progress.of else 0.0
+    return f"{_STAGES[stage]}: {progress.records:,} of {progress.of:,} records ({share:.0%}), {seconds:.0f} s"

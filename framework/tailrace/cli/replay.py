@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import click
 import msgspec
 
 from tailrace.cli.arguments import Place, PlaceType, json_option, log_option, piped
+from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.showing import printable
 from tailrace.cli.tracing import DebuggerLeft, Tracer
 from tailrace.core.declare.plan import Plan
@@ -19,13 +18,11 @@ from tailrace.core.engine.replay import Limit
 from tailrace.core.engine.task import TaskSettings
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.environment import timezones_version
-from tailrace.runtime.logs import CLEAR_LINE
 from tailrace.runtime.named_keys import NamedKeys, named_keys
 from tailrace.runtime.replaying import ReplayOptions, ReplayReport, ReplayStatus
 from tailrace.runtime.replaying_apart import ReplayJob, replay_apart, run_job
 
 DIFFERENT = 1
-_EVERY_S = 0.2
 
 
 class _OffsetType(click.ParamType):
@@ -172,12 +169,9 @@ def replay(
     job = ReplayJob(app, folder, options, to, state_folder)
     try:
         with piped():
-            progress = _Progress(shown=sys.stderr.isatty() and tracer is None)
-            try:
+            with ProgressLine(shown=tracer is None) as line:
                 run = partial(replay_apart, workers=workers) if workers > 1 else run_job
-                report = run(job, tell=progress.tell)
-            finally:
-                progress.clear()
+                report = run(job, tell=lambda status: line.tell(partial(_progress, status)))
             for text in dict.fromkeys((*traced, *broken)):
                 if tracer is not None and tracer.met.isdisjoint(named_keys(plan, (text,)).keys):
                     report.note(f"nothing that was replayed has called a handler for the key {text!r}")
@@ -242,31 +236,12 @@ def _check_empty(place: Path) -> None:
         raise click.BadParameter(f"the folder {str(place.parent)!r} is not empty", param_hint="--to")
 
 
-class _Progress:
-    """One line on a terminal, written over."""
-
-    def __init__(self, *, shown: bool) -> None:
-        self._shown = shown
-        self._begun_s = self._told_s = time.monotonic()
-
-    def tell(self, status: ReplayStatus) -> None:
-        """Tell how far it has come, now and then."""
-        now_s = time.monotonic()
-        if not self._shown or now_s - self._told_s < _EVERY_S:
-            return
-        self._told_s = now_s
-        rate = status.records / (now_s - self._begun_s)
-        sys.stderr.write(
-            f"{CLEAR_LINE}partition {status.partition}: commit {status.commit:,} of {status.commits:,}, "
-            f"{status.records:,} records, {rate:,.0f} records/s"
-        )
-        sys.stderr.flush()
-
-    def clear(self) -> None:
-        """Take the line away."""
-        if self._shown:
-            sys.stderr.write(CLEAR_LINE)
-            sys.stderr.flush()
+def _progress(status: ReplayStatus, seconds: float) -> str:
+    rate = status.records / seconds
+    return (
+        f"partition {status.partition}: commit {status.commit:,} of {status.commits:,}, "
+        f"{status.records:,} records, {rate:,.0f} records/s"
+    )
 
 
 def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,13 @@ import click
 import msgspec
 
 from tailrace.cli.arguments import DurationType, json_option, log_option, opened, piped, table
+from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.showing import instant
 from tailrace.core.engine import tape
 from tailrace.runtime.apps import find_app
-from tailrace.runtime.logs import CLEAR_LINE
 from tailrace.runtime.snapshotting import TakingOptions, TakingStatus, take_snapshot
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
 
-_EVERY_S = 0.2
 _DIFFERENT = 1
 
 _at = click.option(
@@ -65,9 +64,11 @@ def create(
     plan = find_app(app).plan()
     snapshots = Snapshots(uri, plan.app)
     begun_s = time.perf_counter()
-    with opened(folder) as log:
-        options = TakingOptions(name=name, automatic=automatic, incremental=incremental)
-        made = take_snapshot(plan, log, snapshots, options, tell=_progress())
+    options = TakingOptions(name=name, automatic=automatic, incremental=incremental)
+    with opened(folder) as log, ProgressLine() as line:
+        made = take_snapshot(
+            plan, log, snapshots, options, tell=lambda status: line.tell(partial(_progress, status))
+        )
     gone = [] if keep is None else snapshots.keep(keep)
     with piped():
         if as_json:
@@ -243,18 +244,5 @@ def _size(manifest: Manifest) -> int:
     return sum(file.bytes for task in manifest.tasks for file in task.files)
 
 
-def _progress() -> Any:
-    """Says on a terminal how far it has come."""
-    if not sys.stderr.isatty():
-        return None
-    told_s = time.monotonic()
-
-    def tell(status: TakingStatus) -> None:
-        nonlocal told_s
-        now_s = time.monotonic()
-        if now_s - told_s >= _EVERY_S:
-            told_s = now_s
-            said = f"partition {status.partition + 1} of {status.partitions}, {status.rows:,} rows read"
-            click.echo(f"{CLEAR_LINE}{said}", nl=False, err=True)
-
-    return tell
+def _progress(status: TakingStatus, _seconds: float) -> str:
+    return f"partition {status.partition + 1} of {status.partitions}, {status.rows:,} rows read"
