@@ -149,3 +149,10 @@ def is_stopped(pid: int) -> bool:
         return ") T" in Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
     except OSError:
         return False
+
+
+def is_pending(pid: int, number: signal.Signals) -> bool:
+    """Whether a signal that was sent to a process has not reached it yet."""
+    lines = Path(f"/proc/{pid}/status").read_text("ascii", errors="replace").splitlines()
+    pending = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(one >> (number - 1) & 1 for one in pending)

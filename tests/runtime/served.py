@@ -1,19 +1,22 @@
 """An app for worker processes: every key counts what it is told, and tells an auditor of another key of it.
 
 What comes out shows whether anything was lost or repeated: the counts of a key go up by one, and the auditors' sums
-are those of all. ``TALLY_SLOW_MS`` makes every handler take so long.
+are those of all. ``TALLY_SLOW_MS`` makes every handler take so long; in the file ``TALLY_BEGUN`` it then says which process
+has begun with an event.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import msgspec
 
 import tailrace as tr
 
 SLOW_S = int(os.environ.get("TALLY_SLOW_MS", "0")) / 1_000
+BEGUN = os.environ.get("TALLY_BEGUN", "")
 AUDITORS = 5
 TIMER_MS = 1_000
 
@@ -62,6 +65,9 @@ def make_app(
             if event.amount < 0:
                 raise ValueError("a negative amount")
             if slow_s:
+                if BEGUN:
+                    with Path(BEGUN).open("a") as file:
+                        file.write(f"{os.getpid()}\n")
                 time.sleep(slow_s)
             self.count += 1 if twice_from is None or event.at < twice_from else 2
             ctx.emit(counts, Count(event.who, self.count))

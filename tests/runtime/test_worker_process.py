@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import resource
 import signal
 import time
@@ -16,7 +17,7 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.lock import _LAYOUT, LOCK
 from tailrace.runtime.service import prepare_log
 from tailrace.state.snapshots import Snapshots
-from tests.runtime.processes import Running, is_alive, is_stopped, wait_until
+from tests.runtime.processes import Running, is_alive, is_pending, is_stopped, wait_until
 from tests.runtime.served import make_app
 from tests.runtime.tallies import check_all, check_counts, poison, read, ticks
 
@@ -35,9 +36,12 @@ class House:
     def feed(self, outputs: list[Output]) -> None:
         self.log.append_all(outputs)
 
-    def run(self, *arguments: object, state: str = "state", slow_ms: int = 0) -> Running:
+    def run(
+        self, *arguments: object, state: str = "state", slow_ms: int = 0, telling: bool = False
+    ) -> Running:
+        """With ``telling`` its handlers say when they have begun."""
         where: list[Any] = ["--log", self.folder / "log", "--state", self.folder / state]
-        slow = {"TALLY_SLOW_MS": str(slow_ms)}
+        slow = {"TALLY_SLOW_MS": str(slow_ms), "TALLY_BEGUN": str(self.folder / "begun") if telling else ""}
         return Running("run", APP, *where, "--commit-interval", "50ms", *arguments, environment=slow)
 
     def run_to_the_end(self, *arguments: object, state: str = "state") -> None:
@@ -46,6 +50,15 @@ class House:
 
     def counted(self) -> int:
         return len(read(self.log, "counts"))
+
+    def wait_until_at_work(self, processes: int) -> None:
+        """Until so many processes are, or were, in a handler."""
+
+        def begun() -> bool:
+            told = self.folder / "begun"
+            return told.exists() and len(set(told.read_text().split())) == processes
+
+        wait_until(begun, "all are at work")
 
     def wait_for_more(self) -> None:
         """Until something new has been committed."""
@@ -62,7 +75,7 @@ def house(tmp_path: Path):
 
 def test_sigterm_commits_and_leaves_and_the_next_goes_on(house) -> None:
     house.feed(ticks(KEYS, 50))
-    with house.run(slow_ms=1) as service:
+    with house.run(slow_ms=5) as service:
         house.wait_for_more()
         service.signal(signal.SIGTERM)
         assert service.ended() == 0, service.lines
@@ -75,9 +88,9 @@ def test_sigterm_commits_and_leaves_and_the_next_goes_on(house) -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_was_done_before_sigterm_is_committed_on_leaving(house, workers) -> None:
     house.feed(ticks(KEYS, 50))
-    with house.run("--commit-interval", "1h", "--workers", workers, slow_ms=1) as service:
+    with house.run("--commit-interval", "1h", "--workers", workers, slow_ms=1, telling=True) as service:
         service.wait_for("a partition runs", times=4)
-        time.sleep(0.3)
+        house.wait_until_at_work(workers)
         assert house.counted() == 0
         service.signal(signal.SIGTERM)
         assert service.ended() == 0, service.lines
@@ -89,7 +102,7 @@ def test_what_was_done_before_sigterm_is_committed_on_leaving(house, workers) ->
 def test_a_kill_at_any_moment_loses_nothing_and_repeats_nothing(house) -> None:
     house.feed(ticks(KEYS, 50))
     for number in range(3):
-        with house.run(slow_ms=1) as service:
+        with house.run(slow_ms=5) as service:
             house.wait_for_more()
             time.sleep(0.03 * number)
             service.signal(signal.SIGKILL)
@@ -115,7 +128,8 @@ def test_several_workers_come_to_a_common_end_with_no_message_on_its_way(house) 
 
 def test_a_worker_that_dies_is_started_again_and_it_is_said(house) -> None:
     house.feed(ticks(KEYS, 50))
-    with house.run("--workers", 2, "--until-end", slow_ms=1) as service:
+    with house.run("--workers", 2, "--until-end", slow_ms=3) as service:
+        service.wait_for("a partition runs", times=4)
         house.wait_for_more()
         victim = service.workers()[1]
         service.signal(signal.SIGKILL, victim)
@@ -127,7 +141,7 @@ def test_a_worker_that_dies_is_started_again_and_it_is_said(house) -> None:
 
 def test_sigterm_lets_all_workers_leave(house) -> None:
     house.feed(ticks(KEYS, 50))
-    with house.run("--workers", 2, slow_ms=1) as service:
+    with house.run("--workers", 2, slow_ms=5) as service:
         house.wait_for_more()
         service.signal(signal.SIGTERM)
         assert service.ended() == 0, service.lines
@@ -162,26 +176,46 @@ def test_a_second_owner_is_refused_while_the_first_lives(house) -> None:
 
 
 def stop(
-    house: House, service: Running, *, appending: bool, before_each: Callable[[], None] = lambda: None
+    house: House,
+    service: Running,
+    *,
+    appending: bool,
+    pids: list[int] | None = None,
+    before_each: Callable[[], None] = lambda: None,
 ) -> None:
-    """Stop a service while it holds the log's append lock, or while it does not; ``before_each`` attempt give it work."""
+    """Stop a service's processes while one holds the log's append lock, or none does; ``before_each`` attempt give them work."""
+    stopping = pids or [service.process.pid]
 
     def stopped() -> bool:
         before_each()
-        service.signal(signal.SIGSTOP)
-        wait_until(lambda: is_stopped(service.process.pid), "it is stopped")
-        _, _, holder, *_ = _LAYOUT.unpack((house.folder / "log" / LOCK).read_bytes())
-        if (holder == service.process.pid) == appending:
-            return True
-        service.signal(signal.SIGCONT)
+        for pid in stopping:
+            service.signal(signal.SIGSTOP, pid)
+        wait_until(lambda: all(map(is_stopped, stopping)), "they are stopped")
+        with (house.folder / "log" / LOCK).open("rb") as lock:
+            _, _, holder, *_ = _LAYOUT.unpack(lock.read())
+            if appending and holder in stopping:
+                return True
+            if not appending and is_free(lock.fileno()):
+                return True
+        for pid in stopping:
+            service.signal(signal.SIGCONT, pid)
         return False
 
     wait_until(stopped, "it is stopped at the right moment")
 
 
+def is_free(lock: int) -> bool:
+    """Whether nobody holds it; it says so itself only a moment after it was taken."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def test_a_worker_stopped_past_its_lease_is_fenced_when_it_wakes_and_leaves(house) -> None:
     house.feed(ticks(KEYS, 50))
-    with house.run("--lease", "1s", slow_ms=1) as first:
+    with house.run("--lease", "1s", slow_ms=5) as first:
         house.wait_for_more()
         stop(house, first, appending=False)
         time.sleep(1.0)
@@ -195,7 +229,7 @@ def test_a_worker_stopped_past_its_lease_is_fenced_when_it_wakes_and_leaves(hous
 
 def test_who_was_stopped_while_the_disk_was_full_does_not_take_its_tasks_from_their_new_owner(house) -> None:
     house.feed(ticks(KEYS, 50))
-    with house.run("--lease", "500ms", slow_ms=1) as first:
+    with house.run("--lease", "500ms", slow_ms=5) as first:
         house.wait_for_more()
         pid = first.process.pid
         _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
@@ -222,13 +256,13 @@ def test_a_stopped_owner_is_ended_for_its_state_folder_when_its_lease_is_over_an
 ) -> None:
     house.feed(ticks(KEYS, 50))
     with house.run("--lease", "2s", "--workers", workers, slow_ms=1) as first:
+        first.wait_for("a partition runs", times=4)
         house.wait_for_more()
         owners = first.workers() or [first.process.pid]
-        first.signal(signal.SIGSTOP)
-        for pid in owners:
-            if pid != first.process.pid:
-                first.signal(signal.SIGSTOP, pid)
-        wait_until(lambda: all(map(is_stopped, owners)), "the owners are stopped")
+        if workers > 1:
+            first.signal(signal.SIGSTOP)
+        # Who holds the append lock would be ended for that, by whoever appends next.
+        stop(house, first, appending=False, pids=owners)
         with house.run("--lease", "1h", "--workers", workers) as too_early:
             assert too_early.ended() == 1
             assert "is owned by another process" in too_early.complaint
@@ -261,10 +295,11 @@ def test_a_worker_stopped_while_it_appends_holds_others_up_for_the_lease_that_th
         stop(house, first, appending=True, before_each=feed)
         time.sleep(0.5)
         begun = time.monotonic()
-        house.run_to_the_end("--lease", "500ms", state="another")
-        # By its default, 10 s, the append lock alone would have taken longer.
-        assert time.monotonic() - begun < 9
-        assert first.ended() == -signal.SIGKILL
+        with house.run("--lease", "500ms", "--until-end", state="another") as second:
+            assert first.ended() == -signal.SIGKILL
+            # By its default, 10 s, the append lock alone would have taken longer.
+            assert time.monotonic() - begun < 9
+            assert second.ended() == 0, second.lines
     check_all(house.log, KEYS, rounds)
 
 
@@ -292,17 +327,16 @@ def test_ctrl_c_once_commits_and_leaves(house) -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_twice_leaves_at_once(house, workers) -> None:
     house.feed(ticks(KEYS, 1))
-    with house.run("--workers", workers, slow_ms=60_000) as service:
+    with house.run("--workers", workers, slow_ms=3_600_000, telling=True) as service:
         service.wait_for("a partition runs", times=4)
-        time.sleep(0.3)
+        house.wait_until_at_work(workers)
         service.signal(signal.SIGINT)
+        wait_until(lambda: not is_pending(service.process.pid, signal.SIGINT), "the first is heard")
         time.sleep(0.2)
         assert service.process.poll() is None
         service.signal(signal.SIGINT)
-        begun = time.monotonic()
         assert service.ended() == 130, service.lines
-        assert time.monotonic() - begun < 5
-        wait_until(lambda: not any(map(is_alive, service.workers())), "the workers are gone", 5)
+        wait_until(lambda: not any(map(is_alive, service.workers())), "the workers are gone")
     house.run_to_the_end()
     check_all(house.log, KEYS, 1)
 
@@ -333,20 +367,22 @@ def test_a_disk_that_is_full_for_a_while_is_waited_for_and_costs_nothing(house, 
     # A limit on the size of files stands for it: what is written past it is refused, under log and state alike.
     house.feed(ticks(KEYS, 30))
     with house.run("--workers", workers, slow_ms=1) as service:
+        service.wait_for("a partition runs", times=4)
         house.wait_for_more()
         at_work = service.workers() or [service.process.pid]
         _, most = resource.prlimit(at_work[0], resource.RLIMIT_FSIZE)
         for pid in at_work:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (1_000, most))
+        house.feed(ticks(KEYS, 1, 30))  # so that there is something to commit
         service.wait_for("a partition waits")
         for pid in at_work:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
-        wait_until(lambda: house.counted() == KEYS * 30, "all is counted")
+        wait_until(lambda: house.counted() == KEYS * 31, "all is counted")
         service.signal(signal.SIGTERM)
         assert service.ended() == 0, service.lines
         assert service.workers() in ([], at_work)
     house.run_to_the_end()
-    check_all(house.log, KEYS, 30)
+    check_all(house.log, KEYS, 31)
 
 
 @pytest.mark.parametrize("where", ["state", "log"])
