@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
 from tailrace.core.errors import FencedError, TaskOwnedError
 from tailrace.log.embedded import EmbeddedLog, claim
+from tailrace.log.embedded.claims import _STAMP
 from tailrace.runtime.ownership import Ownership
 from tests.runtime.processes import wait_until
 
@@ -38,11 +38,21 @@ def test_who_is_refused_one_task_keeps_none(folder) -> None:
     first.release()
 
 
+def renewed_ns(file: Path) -> int:
+    """When a claim was last renewed."""
+    stamp: int = _STAMP.unpack(file.read_bytes())[0]
+    return stamp
+
+
 def test_an_owner_that_works_keeps_its_task_past_the_lease(folder) -> None:
     first = Ownership(folder, "a", [0], lease_s=0.2)
-    time.sleep(0.5)
+    (file,) = (folder / "owners").glob("*.lock")
+    begun_ns = renewed_ns(file)
+    wait_until(
+        lambda: renewed_ns(file) > begun_ns + 5 * 200_000_000, "it has been renewed for several leases"
+    )
     with pytest.raises(TaskOwnedError):
-        Ownership(folder, "a", [0], lease_s=0.2)
+        Ownership(folder, "a", [0], lease_s=60)
     first.check()
     first.release()
 

@@ -251,12 +251,12 @@ def test_a_slow_handler_is_fed_in_small_slices() -> None:
     machine.log.append_all(ticks(10, 60))
     worker = machine.worker(settings=WorkerSettings(slice_ms=20, slice_records=10_000))
     worker.start()
-    worker.turn()
-    for _ in range(5):
+    taken = [worker.status().records]
+    for _ in range(7):
         worker.turn()
-    begun = time.monotonic()
-    worker.turn()
-    assert time.monotonic() - begun < 0.3
+        taken.append(worker.status().records)
+    # No handler is faster than it says, so more than ten of them would take longer; on a slow machine fewer fit.
+    assert taken[-1] - taken[-2] <= 10
     assert worker.status().lag > 100
     worker.leave()
 
@@ -277,27 +277,27 @@ def test_a_fast_handler_is_fed_in_slices_that_grow() -> None:
 
 def test_a_worker_with_nothing_to_do_rests() -> None:
     machine = Machine()
-    worker = machine.worker(settings=WorkerSettings())
+    settings = WorkerSettings()
+    worker = machine.worker(settings=settings)
     worker.start()
     turns = 0
 
     def steer() -> None:
         nonlocal turns
         turns += 1
+        if turns == 4:
+            worker.stop()
 
-    timer = threading.Timer(0.6, worker.stop)
-    timer.start()
-    used = time.thread_time()
+    begun, used = time.monotonic(), time.thread_time()
     worker.run(steer)
-    assert turns < 20
+    assert time.monotonic() - begun > 3 * settings.rest_ms / 1_000 - 0.1
     assert time.thread_time() - used < 0.3
     worker.leave()
-    timer.join()
 
 
 def test_it_wakes_for_a_record_before_its_rest_is_over() -> None:
     machine = Machine()
-    worker = machine.worker(settings=WorkerSettings(rest_ms=5_000, partition=QUICK.partition))
+    worker = machine.worker(settings=WorkerSettings(rest_ms=60_000, partition=QUICK.partition))
     worker.start()
     worker.turn()
     timer = threading.Timer(0.1, lambda: machine.log.append_all(ticks(1, 1)))
@@ -305,11 +305,11 @@ def test_it_wakes_for_a_record_before_its_rest_is_over() -> None:
     begun = time.monotonic()
 
     def steer() -> None:
-        if read(machine.log, "counts") or time.monotonic() - begun > 10:
+        if read(machine.log, "counts") or time.monotonic() - begun > 60:
             worker.stop()
 
     worker.run(steer)
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 30
     check_counts(machine.log, 1, 1)
     worker.leave()
     timer.join()

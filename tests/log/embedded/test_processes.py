@@ -250,6 +250,7 @@ while True:
             owner.tell("renew")
             assert owner.line() == "True"
             owner.signal(signal.SIGSTOP)
+            until(owner.is_stopped)
             assert claim(tmp_path, "flights/3", lease_s=60) is None
             time.sleep(0.31)
             mine = claim(tmp_path, "flights/3", lease_s=0.3)
