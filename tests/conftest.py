@@ -6,6 +6,7 @@ many more) and TAILRACE_FIRST_SEED where they begin. Everything random in a test
 
 import os
 import resource
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,10 @@ from tailrace.log.embedded import EmbeddedLog
 # A thousand seeds on real files take more of them than a cautious limit lets one process have.
 MOST_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES, MOST_FILES))
+
+# Begun in the background of a shell, they ignore Ctrl-C, and so would what they start: some of them send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SEEDS = int(os.environ.get("TAILRACE_SEEDS", "100"))
 FIRST_SEED = int(os.environ.get("TAILRACE_FIRST_SEED", "0"))

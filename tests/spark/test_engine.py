@@ -195,7 +195,7 @@ def test_on_two_hosts_a_slow_task_is_overtaken_by_its_copy(world):
     world.doom("die", 3)
     arguments = [sys.executable, "-m", "tests.spark.cluster", str(world.folder), "speculated"]
     begun_s = time.monotonic()
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=doomed.SLOW_S, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert DONE in done.stdout
     assert time.monotonic() - begun_s < doomed.SLOW_S
