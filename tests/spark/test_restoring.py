@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -39,6 +40,12 @@ class Twig(msgspec.Struct, tag="twig"):
     leaves: list[Leaf]
 
 
+class Parcel(msgspec.Struct, tag="parcel"):
+    inside: bytes
+    sent: datetime | None = None
+    weights: dict[int, float] = {}
+
+
 class Tree(msgspec.Struct, rename="camel"):
     first_leaf: Leaf | None
     twigs: dict[date, Twig]
@@ -72,6 +79,15 @@ VALUES: list[tuple[Any, Any]] = [
     (dict[tuple[int, str], Color], [{(1, "a"): Color.RED}]),
     (Leaf, [LEAF]),
     (Stone | Twig | None, [Stone(1.5), Twig([LEAF]), None]),
+    (bytes | int, [b"\0\xff", 1]),
+    (datetime | int, [NOON, 5]),
+    (
+        Parcel | Stone | None,
+        [Parcel(b"\xff", NOON, {2: 0.5, 1: float("inf")}), Parcel(b""), Stone(1.5), None],
+    ),
+    (list[Parcel | int], [[Parcel(b"x"), 3], []]),
+    (float | str | None, [float("inf"), "Infinity", None]),
+    (dict[str, int] | int, [{"b": 1, "a": 2}, 3]),
     (Tree, [Tree(LEAF, {date(2013, 1, 1): Twig([LEAF, LEAF])}, Tree(None, {})), Tree(None, {}, None, 5)]),
 ]
 
@@ -94,3 +110,35 @@ def test_what_was_stored_is_read_without_the_code_that_stored_it(type_, values):
     for value in values:
         found = msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=read)
         assert plain(found) == plain(value)
+
+
+def test_what_is_no_number_is_told_by_name_in_json_and_comes_back():
+    schema = describe_type(float | str | None)
+    shown = column("value", schema).values([float("nan"), "NaN"])
+    assert shown == ["NaN", '"NaN"']
+    number, text = map(restorer(schema), shown)
+    assert isinstance(number, float)
+    assert math.isnan(number)
+    assert text == "NaN"
+
+
+def test_the_order_of_a_dict_is_kept_in_json():
+    assert column("value", describe_type(dict[str, int] | int)).values([{"b": 1, "a": 2}]) == [
+        '{"b":1,"a":2}'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "shown"),
+    [
+        (dict[str | None, int], {None: 1, "a": 2}, '[[null,1],["a",2]]'),
+        (dict[tuple[int, str], int] | int, {(1, "a"): 2}, '[[[1,"a"],2]]'),
+        (dict[bool, int] | int, {True: 2}, "[[true,2]]"),
+        (dict[int | str, int] | bool, {1: 1, "1": 2}, '[[1,1],["1",2]]'),
+        (dict[bytes, date] | int, {b"x": date(2013, 1, 1)}, '{"eA==":"2013-01-01"}'),
+    ],
+)
+def test_a_dict_that_neither_a_map_nor_an_object_can_hold_does_not_hide_the_table(type_, value, shown):
+    one = column("value", describe_type(type_))
+    made = batch(arrow_schema(struct_type([one])), [one], [plain([value])])
+    assert made.column("value").to_pylist() == [shown]

@@ -12,14 +12,17 @@ list, tuple[T, ...]                        array
 dict                                       map
 struct, NamedTuple, tuple of fixed length  struct; a tuple's fields are ``_1``, ``_2``, ...
 time, Decimal, UUID                        string: exact, as Python writes it
-anything else                              string, as JSON: unions, types that hold themselves
+anything else                              string, as JSON: unions, types that hold themselves, dicts
+                                           that may have None as a key
 =========================================  ==================================
 
-Every column may be null: None, a field left out, a record without a value.
+Every column may be null: None, a field left out, a record without a value. JSON is as Spark's own reader takes it: NaN and
+the infinities by name. A dict there whose keys are None, bool, tuples or of several types is a list of pairs.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
@@ -48,7 +51,10 @@ _PLAIN: Mapping[str, types.DataType] = {
     "UUID": types.StringType(),
     "Decimal": types.StringType(),
 }
-_encode_json = msgspec.json.Encoder(order="deterministic").encode
+_encode_json = msgspec.json.Encoder().encode
+_write_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_NO_NAMES: frozenset[Any] = frozenset((type(None), bool, tuple, list))
+"""Of keys that JSON has no name for."""
 
 
 def plain(value: Any) -> Any:
@@ -97,7 +103,7 @@ def _column(schema: TypeSchema) -> tuple[types.DataType, Convert | None]:
             return (types.LongType() if is_int else types.StringType()), None
         case "list" | "tuple...":
             return _array(schema.of[0])
-        case "dict":
+        case "dict" if not any(one.kind == "None" for one in schema.of[0].members):
             return _map(*schema.of)
         case "tuple":
             named = [(f"_{at}", *_column(one)) for at, one in enumerate(schema.of, 1)]
@@ -112,11 +118,40 @@ def _column(schema: TypeSchema) -> tuple[types.DataType, Convert | None]:
         case "union":
             return _union(schema)
         case _:
-            return types.StringType(), _as_json
+            return types.StringType(), _as_json(schema)
 
 
-def _as_json(value: Any) -> str:
+def _as_json(schema: TypeSchema) -> Convert:
+    return _quick_json if _is_plain_json(schema) else _exact_json
+
+
+def _is_plain_json(schema: TypeSchema) -> bool:
+    """Whether the quick encoder says all of such a value: it makes null of what is no number, and names of all keys."""
+    if schema.kind in ("float", "recursive", JSON.kind):
+        return False
+    if schema.kind == "dict" and schema.of[0].kind != "str":
+        return False
+    return all(map(_is_plain_json, (*schema.of, *(one.type for one in schema.fields))))
+
+
+def _quick_json(value: Any) -> str:
     return _encode_json(value).decode()
+
+
+def _exact_json(value: Any) -> str:
+    return _write_json(msgspec.to_builtins(_named(value), str_keys=True))
+
+
+def _named(value: Any) -> Any:
+    """The same with lists of pairs for dicts whose keys cannot all be told by names."""
+    if value.__class__ is dict:
+        kinds = set(map(type, value))
+        if len(kinds) > 1 or kinds & _NO_NAMES:
+            return [[_named(key), _named(one)] for key, one in value.items()]
+        return {key: _named(one) for key, one in value.items()}
+    if value.__class__ in (list, tuple):
+        return [_named(one) for one in value]
+    return value
 
 
 def _array(of: TypeSchema) -> tuple[types.DataType, Convert | None]:
@@ -164,7 +199,7 @@ def _union(schema: TypeSchema) -> tuple[types.DataType, Convert | None]:
     scalar = all(one.kind not in ("struct", "datetime") for one in members)
     if scalar and len(kinds) == 1 and all(convert is None for _, convert in found):
         return found[0]
-    return types.StringType(), _as_json
+    return types.StringType(), _as_json(schema)
 
 
 def _same(value: Any) -> Any:

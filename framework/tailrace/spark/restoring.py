@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from pyspark.sql.types import StringType
 
 from tailrace.core.values.type_schemas import TypeSchema
-from tailrace.spark.columns import column
+from tailrace.spark.columns import column, plain
+from tailrace.spark.stored_types import stored_type
 
 Restore = Callable[[Any], Any]
 
@@ -26,17 +29,17 @@ def restorer(schema: TypeSchema) -> Restore:
             return _places([(one.name, one.type) for one in schema.fields], schema.tag)
         case "struct" if schema.fields:
             return _fields(schema)
-        case "dict":
+        case "dict" if not isinstance(column("", schema).type, StringType):
             key, value = restorer(schema.of[0]), restorer(schema.of[1])
             return lambda given: {_hashable(key(one)): _or_none(value, item) for one, item in given}
         case "union":
             members = [one for one in schema.of if one.kind != "None"]
             if len(members) == 1:
                 return restorer(members[0])
-            return _json if column("", schema).convert is not None else _same
+            return _json(schema) if column("", schema).convert is not None else _same
         case _:
             # A plain type is what it is; any other is JSON, as ``columns`` has it.
-            return _same if column("", schema).convert is None else _json
+            return _same if column("", schema).convert is None else _json(schema)
 
 
 def _or_none(restore: Restore, value: Any) -> Any:
@@ -74,8 +77,18 @@ def _fields(schema: TypeSchema) -> Restore:
     return restore_fields
 
 
-def _json(value: str) -> Any:
-    return msgspec.json.decode(value)
+def _json(schema: TypeSchema) -> Restore:
+    """JSON has no bytes and no instants of its own: by the type it is known which texts are some."""
+    type_ = stored_type(schema)
+
+    def restore(value: str) -> Any:
+        try:
+            found = json.loads(value)
+        except ValueError as error:
+            raise msgspec.DecodeError(str(error)) from None
+        return plain(msgspec.convert(found, type_, str_keys=True))
+
+    return restore
 
 
 def _same(value: Any) -> Any:

@@ -15,7 +15,8 @@ from pyspark.sql.types import LongType
 
 from tailrace.core import rows
 from tailrace.core.declare.schema import ActorSchema, decode_schemas
-from tailrace.core.errors import CorruptStateError, NewerFormatError, UsageError
+from tailrace.core.engine.evolution import evolve
+from tailrace.core.errors import CorruptStateError, IncompatibleStateError, NewerFormatError, UsageError
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.map_keys import map_key_codec_for
 from tailrace.core.values.type_schemas import FieldSchema
@@ -50,15 +51,22 @@ class StoredActor:
     @property
     def key_name(self) -> str:
         """The name of the key's column: one that is no field."""
-        return "_key" if any(one.name == "key" for one in self.schema.fields) else "key"
+        names = {one.name for one in (*self.schema.fields, *self.schema.past)}
+        name = "key"
+        while name in names:
+            name = f"_{name}"
+        return name
 
     def key_column(self) -> Column:
         """The column of its keys."""
         return Column(self.key_name, *column("", self.schema.key)[1:])
 
     def plain_fields(self) -> list[FieldSchema]:
-        """The fields that lie in one row together."""
-        return [one for one in (*self.schema.fields, *self.schema.past) if one.kind == "value"]
+        """The fields that lie in one row together. One of the past that is declared again is that field."""
+        # Of several of the past, the last is the widest.
+        named = {one.name: one for one in (*self.schema.fields, *self.schema.past)}
+        named.update((one.name, one) for one in self.schema.fields)
+        return [one for one in named.values() if one.kind == "value"]
 
     def collection(self, name: str) -> FieldSchema:
         """A field whose entries are rows of their own. Raises UsageError."""
@@ -146,13 +154,37 @@ class StoredActor:
 
 
 def stored_actors(manifest: Manifest) -> dict[str, StoredActor]:
-    """The actors of a snapshot by name, from all its tasks: one that has seen nothing yet knows none."""
-    found: dict[str, StoredActor] = {}
+    """The actors of a snapshot by name, from all its tasks: one that has seen nothing yet knows none.
+
+    A task that has not committed since the code changed has the schema of before: the rows of both can be read.
+    """
+    found: dict[str, ActorSchema] = {}
     for task in manifest.tasks:
         if task.schema:
             for name, schema in decode_schemas(task.schema).items():
-                found.setdefault(name, StoredActor(name, schema))
-    return found
+                found[name] = _joined(name, found.get(name, schema), schema)
+    return {name: StoredActor(name, schema) for name, schema in found.items()}
+
+
+def _joined(name: str, one: ActorSchema, other: ActorSchema) -> ActorSchema:
+    """What reads the rows of two versions of an actor, either of which may be the older one. It leaves out no field that it
+    need not.
+    """
+    if one == other:
+        return one
+    ways = [(after, *evolve(before, after)) for before, after in ((one, other), (other, one))]
+    kinds = [[change.kind for change in changes] for _, _, changes in ways]
+    fit = [at for at in range(len(ways)) if "incompatible" not in kinds[at]]
+    if not fit:
+        raise IncompatibleStateError(
+            "two tasks of the snapshot have stored it in ways that do not go together",
+            actor=name,
+            mend="Read the table as it is stored (table=state).",
+        )
+    after, schema, _ = ways[min(fit, key=lambda at: kinds[at].count("removed"))]
+    known = {each.name for each in (*schema.fields, *schema.past)}
+    more = tuple(each for each in after.past if each.name not in known)
+    return ActorSchema(schema.key, schema.fields, (*schema.past, *more))
 
 
 def stored_actor(manifest: Manifest, name: str) -> StoredActor:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -27,14 +27,18 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
-from tailrace.core.declare.schema import decode_schemas
+from tailrace.core.declare.schema import decode_schemas, encode_schemas
+from tailrace.core.engine.evolution import evolve
 from tailrace.core.errors import BadRecordError, IncompatibleStateError, TailraceError, UsageError
 from tailrace.core.values.partitioner import partition_of
+from tailrace.core.values.type_schemas import TypeSchema
 from tailrace.core.values.types import CODEC_ERRORS
 from tailrace.runtime.apps import find_app
 from tailrace.spark.arrow import compute, pa
+from tailrace.spark.columns import plain
 from tailrace.spark.options import Options
 from tailrace.spark.restoring import Restore, restorer
+from tailrace.spark.stored import StoredActor, stored_actors
 from tailrace.state.snapshots import (
     Draft,
     FileInfo,
@@ -72,6 +76,8 @@ class _Field:
     attr: str
     type: Any
     restore: Restore
+    is_open: bool
+    """Whether it may hold datetimes with and without a zone, which look alike in a table."""
 
 
 @dataclass(frozen=True)
@@ -130,15 +136,22 @@ class StateWriter(DataSourceArrowWriter):
     def _code(self) -> _Code:
         """The code, found anew in every process. What is written by it has to be what the snapshot's schema says."""
         actor = self._actor()
-        for task in self.parent.manifest.tasks:
-            stored = decode_schemas(task.schema).get(actor.name) if task.schema else None
-            if stored is not None and stored != actor.schema:
-                raise IncompatibleStateError(
-                    "the declaration of the actor is not the one that the snapshot was written with",
-                    actor=actor.name,
-                    mend="Write with that version of the code, or take a snapshot with this one first.",
-                )
-        key_name = "_key" if any(one.name == "key" for one in actor.schema.fields) else "key"
+        stored = [
+            known[actor.name]
+            for task in self.parent.manifest.tasks
+            if task.schema and actor.name in (known := decode_schemas(task.schema))
+        ]
+        # The schema of rows that this code has written stays as it is under it. A task may not have committed since.
+        ways = [(one, *evolve(one, actor.schema)) for one in stored]
+        can_be_read = all(change.kind != "incompatible" for *_, changes in ways for change in changes)
+        if stored and not (can_be_read and any(one == now for one, now, _ in ways)):
+            raise IncompatibleStateError(
+                "the declaration of the actor is not the one that the snapshot was written with",
+                actor=actor.name,
+                mend="Write with that version of the code, or take a snapshot with this one first.",
+            )
+        shown = stored_actors(self.parent.manifest).get(actor.name)
+        key_name = (shown or StoredActor(actor.name, actor.schema)).key_name
         if key_name not in self.schema.names:
             raise UsageError(f"the table has no column {key_name!r}", mend="It says whose row each one is.")
         names = [name for name in self.schema.names if name != key_name]
@@ -243,7 +256,8 @@ class StateWriter(DataSourceArrowWriter):
                 messages=messages,
                 deleted=gone or None,
             )
-        return msgspec.structs.replace(task, files=files)
+        schema = _with(code.actor, task.schema) if edits else task.schema
+        return msgspec.structs.replace(task, schema=schema, files=files)
 
     def _before(self, actor: str, number: int, keys: Sequence[bytes] | None) -> dict[bytes, bytes]:
         """The value rows of the parent, of some keys or of all."""
@@ -265,6 +279,14 @@ class StateWriter(DataSourceArrowWriter):
         ]
 
 
+def _with(actor: ActorPlan, schema: bytes) -> bytes:
+    """The schema row of a task that has rows of an actor as it is declared now."""
+    known = decode_schemas(schema) if schema else {}
+    there = known.get(actor.name)
+    now = actor.schema if there is None else evolve(there, actor.schema)[0]
+    return schema if there == now else encode_schemas({**known, actor.name: now})
+
+
 def _field(actor: ActorPlan, name: str) -> _Field:
     """A plain field by its column. Raises UsageError."""
     stored = {one.name: one for one in actor.schema.fields}
@@ -280,17 +302,26 @@ def _field(actor: ActorPlan, name: str) -> _Field:
         raise UsageError(
             f"the field {name!r} of {actor.name} expires: when, is not in the table", mend="Drop the column."
         )
-    return _Field(name, declared[name].name, declared[name].type, restorer(stored[name].type))
+    schema = stored[name].type
+    return _Field(name, declared[name].name, declared[name].type, restorer(schema), _is_open(schema))
+
+
+def _is_open(schema: TypeSchema) -> bool:
+    if schema.kind == "datetime":
+        return "tz" not in schema.limits
+    return any(map(_is_open, (*schema.of, *(one.type for one in schema.fields))))
 
 
 def _edits(code: _Code, batch: Any) -> Iterator[_Edit]:
     """The rows of a batch: keys, and the encoded values of fields."""
     actor, key_type = code.actor, code.actor.key_codec.type
+    restore = restorer(actor.schema.key)
     columns: dict[str, list[Any]] = {name: batch.column(name).to_pylist() for name in batch.schema.names}
     for at, shown in enumerate(columns[code.key_name]):
         try:
-            key = actor.key_codec.encode(msgspec.convert(shown, key_type, builtin_types=_BUILTIN))
-        except (msgspec.ValidationError, BadRecordError) as error:
+            restored = None if shown is None else restore(shown)
+            key = actor.key_codec.encode(msgspec.convert(restored, key_type, builtin_types=_BUILTIN))
+        except (msgspec.ValidationError, BadRecordError, TypeError, KeyError) as error:
             said = error.what if isinstance(error, BadRecordError) else str(error)
             raise UsageError(f"{shown!r} is no key of {actor.name}: {said}") from None
         yield key, {one.name: _encoded(actor, one, columns[one.name][at], shown) for one in code.fields}
@@ -299,8 +330,8 @@ def _edits(code: _Code, batch: Any) -> Iterator[_Edit]:
 def _encoded(actor: ActorPlan, one: _Field, value: Any, key: Any) -> bytes:
     """The value of a field, checked. Raises UsageError."""
     try:
-        plain = None if value is None else one.restore(value)
-        return _encode(msgspec.convert(plain, one.type, builtin_types=_BUILTIN))
+        restored = None if value is None else one.restore(value)
+        return _encode(msgspec.convert(restored, one.type, builtin_types=_BUILTIN))
     except (*CODEC_ERRORS, KeyError) as error:
         raise UsageError(
             f"{actor.name} {key!r}: {value!r} is no value for the field {one.name!r}: {error}",
@@ -313,7 +344,12 @@ def _row(code: _Code, before: bytes | None, values: Mapping[str, bytes]) -> byte
     actor = code.actor
     instance = actor.new() if before is None else actor.decode(before[1:])
     for one in code.fields:
-        setattr(instance, one.attr, msgspec.msgpack.decode(values[one.name], type=one.type))
+        value = msgspec.msgpack.decode(values[one.name], type=one.type)
+        if one.is_open and before is not None and hasattr(instance, one.attr):
+            old = getattr(instance, one.attr)
+            if _encode(_zoned(plain(old))) == _encode(_zoned(plain(value))):
+                continue  # as it was read
+        setattr(instance, one.attr, value)
     missing = [name for name in actor.required if not hasattr(instance, name)]
     if missing:
         raise UsageError(
@@ -324,3 +360,14 @@ def _row(code: _Code, before: bytes | None, values: Mapping[str, bytes]) -> byte
         actor.seal(instance)
     settled = actor.decode(actor.encode(instance))
     return (_PLAIN if before is None else before[:1]) + actor.encode(settled)
+
+
+def _zoned(value: Any) -> Any:
+    """A plain value with the zone that a table shows where there is none."""
+    if isinstance(value, datetime):
+        return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+    if value.__class__ is dict:
+        return [[_zoned(key), _zoned(one)] for key, one in value.items()]
+    if value.__class__ in (list, tuple):
+        return [_zoned(one) for one in value]
+    return value

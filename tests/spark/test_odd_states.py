@@ -1,0 +1,214 @@
+"""States that are odd, as tables and written again: keys of several fields, code that has changed, dates without a zone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
+import tailrace as tr
+from tailrace.core import rows
+from tailrace.core.declare.plan import ActorPlan
+from tailrace.core.declare.schema import ActorSchema, encode_schemas
+from tailrace.core.engine.evolution import evolve
+from tailrace.core.errors import IncompatibleStateError, UsageError
+from tailrace.core.values.partitioner import partition_of
+from tailrace.spark.arrow import pa
+from tailrace.spark.source import TailraceSource
+from tailrace.state.snapshots import Manifest, Snapshots, TaskEntry, write_task
+from tests.spark.reading import answer
+
+
+class Seen(msgspec.Struct):
+    name: str
+    number: int
+    day: date
+    place: UUID
+
+
+def declared(by: Any = "name", by_type: Any = str, **fields: Any) -> tr.App:
+    """An app whose actor has these fields: their types, with the default None or 0 or what it is made by."""
+    app = tr.App("odd", partitions=2)
+    topic = app.topic("seen", Seen, key=by)
+
+    def saw(self: Any, event: Seen, ctx: Any) -> None: ...
+
+    saw.__annotations__ = {"event": Seen, "ctx": tr.Context[by_type], "return": None}
+    defaults = {name: 0 for name, one in fields.items() if one in (int, int | str)}
+    body = {"__module__": __name__, "__annotations__": fields, "saw": tr.process(topic)(saw), **defaults}
+    app.actor(type("Odd", (tr.Actor,), body))
+    return app
+
+
+@dataclass
+class Odd:
+    """Snapshots of such an app, made row by row."""
+
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+
+    def publish(self, actor: ActorPlan, fields: dict[Any, dict[str, Any]], *schemas: ActorSchema) -> None:
+        """``fields`` by key, as they are stored; a schema for each task, or one for all."""
+        parts: list[dict[bytes, bytes]] = [{}, {}]
+        for key, one in fields.items():
+            encoded = actor.key_codec.encode(key)
+            row = rows.actor_prefix("Odd") + rows.escaped(encoded)
+            parts[partition_of(encoded, 2)][row] = bytes((rows.FORMAT,)) + msgspec.msgpack.encode(one)
+        snapshots = Snapshots(str(self.folder), "odd")
+        draft = snapshots.begin()
+        tasks = tuple(
+            TaskEntry(
+                number,
+                b"cut",
+                schema=encode_schemas({"Odd": schemas[number % len(schemas)]} if schemas else {}),
+                files=write_task(draft.folder_uri, number, "only", sorted(part.items())),
+            )
+            for number, part in enumerate(parts)
+        )
+        snapshots.publish(
+            Manifest(
+                id=draft.id, app="odd", version="", partitions=2, created_ms=draft.created_ms, tasks=tasks
+            )
+        )
+
+    def rows(self) -> dict[bytes, bytes]:
+        snapshot = Snapshots(str(self.folder), "odd").open()
+        return {row: value for number in range(2) for row, value in snapshot.rows(number)}
+
+    def read(self) -> list[dict[str, Any]]:
+        return answer(snapshot=self.folder, app="odd", actor="Odd").rows
+
+    def batches(self) -> Iterator[Any]:
+        source = TailraceSource({"snapshot": str(self.folder), "app": "odd", "actor": "Odd"})
+        reader = source.reader(source.schema())
+        for part in reader.partitions():
+            yield from reader.read(part)
+
+    def write(self, app: tr.App, batches: list[Any], mode: str = "append") -> None:
+        module = ModuleType("tailrace_odd_app")
+        module.__dict__["app"] = app
+        self.monkeypatch.setitem(sys.modules, "tailrace_odd_app", module)
+        options = {"snapshot": str(self.folder), "app": "tailrace_odd_app:app", "actor": "Odd"}
+        writer = TailraceSource(options).writer(from_arrow_schema(batches[0].schema), mode == "overwrite")
+        writer.commit([writer.write(iter([one])) for one in batches])
+
+
+@pytest.fixture
+def odd(tmp_path, monkeypatch):
+    return Odd(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("key", "type_", "found"),
+    [
+        ("name", str, "a"),
+        ("number", int, -5),
+        ("day", date, date(2013, 1, 1)),
+        ("place", UUID, UUID(int=7)),
+        (("name", "number"), tuple[str, int], ("a", 1)),
+        (("day", "place"), tuple[date, UUID], (date(2013, 1, 1), UUID(int=7))),
+    ],
+)
+def test_a_table_is_written_by_every_kind_of_key(odd, key, type_, found):
+    app = declared(key, type_, miles=int)
+    actor = app.plan().actors[0]
+    odd.publish(actor, {found: {"miles": 3}}, actor.schema)
+    before = odd.rows()
+    odd.write(app, [*odd.batches()], "overwrite")
+    assert odd.rows() == before
+
+
+def test_a_key_of_several_fields_that_is_none_is_refused(odd):
+    app = declared(("name", "number"), tuple[str, int], miles=int)
+    actor = app.plan().actors[0]
+    odd.publish(actor, {("a", 1): {"miles": 3}}, actor.schema)
+    for key in (["a"], [{"_1": "a", "_2": None}], [None]):
+        with pytest.raises(UsageError, match="no key of Odd"):
+            odd.write(app, [pa.RecordBatch.from_pydict({"key": key, "miles": [1]})])
+
+
+def test_a_value_that_is_written_as_it_was_read_keeps_having_no_zone(odd):
+    app = declared(at=datetime | None, days=dict[str, list[datetime]] | None)
+    actor = app.plan().actors[0]
+    zoned = datetime(2013, 1, 1, tzinfo=UTC)
+    naive = zoned.replace(tzinfo=None)
+    odd.publish(actor, {"a": {"at": naive, "days": {"x": [zoned, naive]}}}, actor.schema)
+    before = odd.rows()
+    odd.write(app, [*odd.batches()])
+    assert odd.rows() == before
+    odd.write(app, [pa.RecordBatch.from_pydict({"key": ["a"], "at": [datetime(2014, 1, 1, tzinfo=UTC)]})])
+    (row,) = odd.read()
+    assert row["at"] == datetime(2014, 1, 1, tzinfo=UTC)
+    assert odd.rows() != before
+
+
+KEYS = {f"k{number}": {"miles": number, "hops": number} for number in range(8)}
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["removed", "declared again"])
+def test_a_field_of_the_past_stays_readable_and_the_actor_writable(odd, again):
+    first, second = declared(miles=int, hops=int), declared(miles=int)
+    now = first if again else second
+    schema = first.plan().actors[0].schema
+    for app in (second, first) if again else (second,):
+        schema, _ = evolve(schema, app.plan().actors[0].schema)
+    odd.publish(now.plan().actors[0], KEYS, schema)
+    assert sorted(odd.read(), key=lambda row: row["miles"]) == [
+        {"key": key, **one} for key, one in KEYS.items()
+    ]
+    odd.write(now, [pa.RecordBatch.from_pydict({"key": ["k3"], "miles": [99]})])
+    found = {row["key"]: row["miles"] for row in odd.read()}
+    assert found == {key: 99 if key == "k3" else one["miles"] for key, one in KEYS.items()}
+
+
+@pytest.mark.parametrize("newer", [0, 1])
+def test_a_task_that_has_not_committed_since_the_code_changed_hides_nothing(odd, newer):
+    first, second = declared(miles=int), declared(miles=int | str, hops=int)
+    old = first.plan().actors[0].schema
+    new, _ = evolve(old, second.plan().actors[0].schema)
+    actor = second.plan().actors[0]
+    stored = {
+        key: {"miles": f"{one['miles']}", "hops": 1}
+        if partition_of(key.encode(), 2) == newer
+        else {"miles": 7}
+        for key, one in KEYS.items()
+    }
+    odd.publish(actor, stored, *((new, old) if newer == 0 else (old, new)))
+    shown = {row["key"]: (row["miles"], row["hops"]) for row in odd.read()}
+    assert shown == {
+        key: (msgspec.json.encode(one["miles"]).decode(), one.get("hops")) for key, one in stored.items()
+    }
+    keys = [*KEYS]
+    odd.write(second, [pa.RecordBatch.from_pydict({"key": keys, "hops": [5] * len(keys)})])
+    assert {row["hops"] for row in odd.read()} == {5}
+    tasks = Snapshots(str(odd.folder), "odd").open().manifest.tasks
+    assert {task.schema for task in tasks} == {encode_schemas({"Odd": new})}
+    with pytest.raises(IncompatibleStateError, match="not the one that the snapshot was written with"):
+        odd.write(first, [pa.RecordBatch.from_pydict({"key": keys[:1], "miles": [1]})])
+
+
+def test_an_actor_that_the_snapshot_does_not_know_yet_can_be_written_and_then_read(odd):
+    app = declared(miles=int)
+    odd.publish(app.plan().actors[0], {})
+    odd.write(app, [pa.RecordBatch.from_pydict({"key": ["a", "b"], "miles": [1, 2]})])
+    assert sorted((row["key"], row["miles"]) for row in odd.read()) == [("a", 1), ("b", 2)]
+
+
+def test_the_column_of_the_key_has_a_name_that_no_field_has_or_had(odd):
+    app = declared(miles=int)
+    was = declared(miles=int, key=int, _key=int)
+    actor = app.plan().actors[0]
+    schema, _ = evolve(was.plan().actors[0].schema, actor.schema)
+    odd.publish(actor, {"a": {"miles": 1, "key": 2, "_key": 3}}, schema)
+    assert odd.read() == [{"__key": "a", "miles": 1, "key": 2, "_key": 3}]
+    odd.write(app, [pa.RecordBatch.from_pydict({"__key": ["a"], "miles": [5]})])
+    assert [(row["__key"], row["miles"]) for row in odd.read()] == [("a", 5)]
