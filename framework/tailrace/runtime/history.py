@@ -199,7 +199,7 @@ class History:
         tasks = {f"{self.plan.app}/{number}".encode(): one for number, one in found.items()}
         for place, start, end in self._output_places():
             topic = place.topic
-            for records in self._batches(place, start, end):
+            for records in self.batches(place, start, end):
                 for _, timestamp_ms, key, value, headers in records:
                     if not headers or headers[-1][0] != ORIGIN_HEADER:
                         continue
@@ -249,12 +249,12 @@ class History:
 
     def _records(self, place: TopicPartition, start: int, end: int) -> Iterator[tuple[InputRecord, int]]:
         """The records from ``start`` up to ``end``, each with the offset behind it."""
-        for records in self._batches(place, start, end):
+        for records in self.batches(place, start, end):
             for record in records:
                 yield record, record.offset + 1
 
-    def _batches(self, place: TopicPartition, start: int, end: int) -> Iterator[list[InputRecord]]:
-        """The same, as they are fetched."""
+    def batches(self, place: TopicPartition, start: int, end: int) -> Iterator[list[InputRecord]]:
+        """The records of any topic from ``start`` up to ``end``, as they are fetched."""
         if start >= end:
             return
         reader = self.log.reader({place: start})

@@ -226,10 +226,6 @@ class _Task:
     def _is_of(self, live: tape.Cut) -> bool:
         """Whether the snapshot stands at an earlier moment of what the changelog goes on with."""
         manifest, cut = self._snapshot.manifest, self._cut
-        if self._start.replace and manifest.source == "tape":
-            return (
-                False  # other code may have made it, under the same version: who says replace wants its rows
-            )
         whole = manifest.source in ("live", "tape") and self._entry.changelog_position is not None
         same = (cut.app, cut.lineage, cut.base) == (live.app, live.lineage, live.base)
         return whole and same and cut.tape <= live.tape

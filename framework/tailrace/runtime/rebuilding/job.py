@@ -219,6 +219,11 @@ class UnitResult(msgspec.Struct, kw_only=True):
     rows: int = 0
     cut: bytes | None = None
     changelog_position: int | None = None
+    """Where these rows stand in the service's changelog; None: they are not the service's, as far as is known."""
+    same_rows: int = 0
+    """Rows that were held against the changelog and are the same there."""
+    other_rows: int = 0
+    """Those that are not."""
     schema: bytes = b""
     files: tuple[FileInfo, ...] = ()
     outputs: tuple[OutputFile, ...] = ()

@@ -10,10 +10,11 @@ from typing import Protocol
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.tape import TapeRecord
+from tailrace.core.records import InputRecord
 from tailrace.log.archive import Archive, ArchivedLog
 from tailrace.log.archive.reading import JoinedLog
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import Ends, Log
+from tailrace.log.interface import Ends, Log, TopicPartition
 from tailrace.runtime.history import Committed, History
 from tailrace.runtime.rebuilding.job import Request
 from tailrace.state.snapshots import Place
@@ -46,6 +47,10 @@ class Past(Protocol):
 
     def tapes(self, partition: int, stop: int) -> Iterator[TapeRecord]:
         """The tape of a partition up to, without, the record number ``stop``."""
+        ...
+
+    def batches(self, place: TopicPartition, start: int, end: int) -> Iterator[list[InputRecord]]:
+        """The records of any topic from ``start`` up to ``end``, some at a time."""
         ...
 
     def source(self, partition: int) -> Source:

@@ -40,6 +40,10 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     """Units and records that failed here, and had not failed when they ran first: all went to the dead letters."""
     failed: list[str] = []
     """The first of them."""
+    same_rows: int = 0
+    """Rows that were held against what the service has stored, and are the same, byte for byte."""
+    other_rows: int = 0
+    """Those that are not."""
     written: int = 0
     """Outputs written where they were asked for."""
     seconds: float = 0.0
@@ -61,6 +65,8 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         self.failed += result.dead_letters
         self.keys += result.keys
         self.rows += result.rows
+        self.same_rows += result.same_rows
+        self.other_rows += result.other_rows
         self.written += sum(one.rows for one in result.outputs)
 
     def note(self, said: str) -> None:
@@ -89,6 +95,9 @@ class RebuildReport(msgspec.Struct, kw_only=True):
             f"{self.seconds:.1f} s with the {self.engine} engine ({rate:,.0f} events/s); all processes: {phases}",
             f"environment: {', '.join(f'{name} {version}' for name, version in self.environment.items())}",
         ]
+        if self.same_rows or self.other_rows:
+            same = f"{self.same_rows:,} rows are those of the service, byte for byte"
+            said.insert(2, f"{same}; {self.other_rows:,} are not" if self.other_rows else same)
         if self.base is not None:
             said.insert(1, f"from snapshot {self.base}")
         if self.resumed:

@@ -33,6 +33,7 @@ from tailrace.core.errors import BadRecordError, ReplayDivergedError, Unsplittab
 from tailrace.core.records import InputRecord
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.rebuilding.blocks import BlockReader, BlockWriter
+from tailrace.runtime.rebuilding.checking import check_own
 from tailrace.runtime.rebuilding.job import Unit, UnitKind, UnitResult
 from tailrace.runtime.rebuilding.marks import Mark, encode_marks, marks_wanted
 from tailrace.runtime.rebuilding.origins import Origin, load, origin_of_task
@@ -346,11 +347,15 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
     result.totals = tape.decode_cut(cut).totals
     if whole:
         result.changelog_position = job.targets[number].changelog_position
-    state = merge(*(_flat(part, one.made["files"][0], _Rows) for one in shards), key=itemgetter(0))
-    counted = Counted(state)
+
+    def state() -> Iterator[tuple[bytes, bytes]]:
+        return merge(*(_flat(part, one.made["files"][0], _Rows) for one in shards), key=itemgetter(0))
+
+    counted = Counted(state())
     messages = messages_of(job, part.past, number, cut)
     result.files = write_task(job.folder, number, part.attempt, iter(counted), messages=messages)
     result.rows, result.keys = counted.rows, counted.keys
+    check_own(result, part.past, state)
     if job.request.outputs != "none":
         emitted = in_order(_flat(part, one.made["files"][1], list[Ordered]) for one in shards)
         first = 0 if course.base is None else tape.decode_cut(course.base).totals.outputs

@@ -24,6 +24,7 @@ from tailrace.core.records import InputRecord
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.history import stretch
 from tailrace.runtime.named_keys import named_keys
+from tailrace.runtime.rebuilding.checking import check_own
 from tailrace.runtime.rebuilding.failing import Failed, RebuildWatch
 from tailrace.runtime.rebuilding.job import Job, Unit, UnitResult
 from tailrace.runtime.rebuilding.marks import encode_marks, mark_of, marks_wanted
@@ -172,7 +173,7 @@ class TaskRun:
                 mend="The code differs from the one that ran, or it depends on something that is not on the tape.",
             )
         if whole and not self._lenient and self._keys is None:
-            result.changelog_position = target.changelog_position  # it is a part of the service's own history
+            result.changelog_position = target.changelog_position  # if these are its rows: see ``check_own``
 
     def _task(self, store: RowStore, cut: bytes | None, lineage: bytes) -> Task:
         request = self._job.request
@@ -316,6 +317,7 @@ class TaskRun:
             messages=messages_of(job, self._past, self._number, result.cut),
         )
         result.rows, result.keys = counted.rows, counted.keys
+        check_own(result, self._past, lambda: (one for one in store.rows() if one[0][:1] == rows.STATE))
         if self._outputs is not None:
             self._outputs.close()
             made = Marked(frames(folder / "outputs"))
