@@ -57,8 +57,9 @@ def test_what_was_deleted_before_it_was_archived_is_told(folder):
         (["LOG"], 2, "--to"),
         (["LOG", "--to", "ARCHIVE", "--topic", "thing"], 1, "thing"),
         (["LOG", "--to", "ARCHIVE", "--records-per-file", "0"], 2, "records-per-file"),
+        (["LOG", "--to", ""], 2, "--to: it names no place"),
         (["LOG/none", "--to", "ARCHIVE"], 1, "there is no log"),
-        (["LOG", "--to", "LOG"], 1, "holds something else"),
+        (["LOG", "--to", "LOG"], 2, "within the log's folder"),
         (["LOG", "--to", "nothing://here"], 1, "nothing://here"),
     ],
 )

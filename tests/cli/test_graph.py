@@ -27,13 +27,36 @@ def test_several_apps_are_one_graph() -> None:
     assert "actor Account [ledger]" in done("graph", "tests.runtime.graph.market:app", LEDGER).out
 
 
+def test_an_app_is_drawn_once_and_two_of_one_name_are_refused(tmp_path, monkeypatch) -> None:
+    assert done("graph", SHOP, SHOP).out == done("graph", SHOP).out
+    (tmp_path / "second_shop.py").write_text("import tailrace as tr\n\napp = tr.App('shop')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    ended = run("graph", SHOP, "second_shop:app")
+    assert ended.code == 2
+    assert f"{SHOP} and second_shop:app are both called 'shop'" in ended.err
+    assert "app other-shop" in done("graph", SHOP, "second_shop:app@other-shop").out
+
+
+def test_a_suffix_that_says_nothing_is_refused_and_nothing_is_written(tmp_path) -> None:
+    ended = run("graph", SHOP, "--output", tmp_path / "a.png")
+    assert ended.code == 2
+    assert "nothing is known of '.png': name it .svg, .json or .txt" in ended.err
+    assert not (tmp_path / "a.png").exists()
+    done("graph", SHOP, "--output", tmp_path / "a.png", "--format", "text")
+    assert (tmp_path / "a.png").read_text() == done("graph", SHOP).out
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         ([], 2, "Missing argument 'APP...'"),
         (["nowhere:app"], 2, "there is no module 'nowhere'"),
         ([SHOP, "--format", "png"], 2, "'png' is not one of"),
-        ([SHOP, "--output", "/no/such/folder/a.svg"], 1, "No such file or directory"),
+        (
+            [SHOP, "--output", "/no/such/folder/a.svg"],
+            1,
+            "'/no/such/folder/a.svg' cannot be written: No such file",
+        ),
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(arguments, code, said) -> None:

@@ -7,6 +7,7 @@ import io
 import select
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -250,7 +251,29 @@ def test_a_full_disk_under_the_output_is_told_in_one_line(folder) -> None:
     ended = run("log", "dump", "t", "--output", "/dev/full", "--log", folder)
     assert (ended.code, ended.err) == (
         1,
-        "tailrace: The output cannot be written: No space left on device.\n",
+        "tailrace: '/dev/full' cannot be written: No space left on device.\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "command", ["log list", "log clean", "archive", "log append", "dead-letters redrive"]
+)
+def test_a_full_disk_under_standard_output_is_told_in_one_line_by_every_command(tmp_path, command) -> None:
+    folder = tmp_path / "log"
+    done("log", "create", "--app", SHOP, "--log", folder)
+    more = {
+        "archive": [str(folder), "--to", str(tmp_path / "archive")],
+        "log append": ["visits", "--json", "--log", str(folder)],
+        "dead-letters redrive": ["shop", "--all", "--log", str(folder)],
+    }
+    typed = [sys.executable, "-m", "tailrace", *command.split(), *more.get(command, ["--log", str(folder)])]
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            typed, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=120, check=False
+        )
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        b"tailrace: The output cannot be written: No space left on device.\n",
     )
 
 

@@ -46,6 +46,14 @@ def test_an_app_s_events_are_encoded_keyed_and_routed_as_it_does(folder) -> None
         assert record.value == msgspec.json.encode(event)
 
 
+@pytest.mark.parametrize("own", ["changelog", "tape", "dead-letters"])
+def test_what_an_app_keeps_for_itself_is_not_appended_to(folder, own) -> None:
+    ended = append(folder, f"shop.{own}", stdin=b"{}\n")
+    assert (ended.code, ended.out) == (2, "")
+    assert f"'shop.{own}' belongs to the app 'shop'" in ended.err
+    assert records(folder, f"shop.{own}") == []
+
+
 def test_csv_is_read_as_the_types_that_are_declared(folder) -> None:
     rows = b"at,customer\n2013-01-01T05:17:00Z,12\n"
     assert append(folder, "visits", "--app", SHOP, "--format", "csv", stdin=rows).code == 0

@@ -134,6 +134,9 @@ def test_limits_keys_and_orders_are_taken_from_the_command_line(tally: Path, tmp
         (["--until-offset", "tick:0:1"], 1, "does not read 'tick'"),
         (["--until-time", "soon"], 2, "'soon' is no instant"),
         (["--key", "k1", "--outputs", "csv"], 1, "outputs cannot go to 'csv'"),
+        (["--outputs", "parquet:"], 2, "--outputs: it names no place"),
+        (["--outputs", "topic:"], 2, "a suffix is what tells the new topics from the service's: topic:-new"),
+        (["--to", ""], 2, "--to: it names no place"),
         (["--master", "local[2]"], 2, "--master goes with --engine spark"),
         (["--from-snapshot", "nowhere"], 1, "there is no snapshot yet"),
         (["--archive", "nowhere"], 1, "there is no archive in"),
@@ -151,6 +154,15 @@ def test_wrong_arguments_are_told_in_one_line(
     (line,) = ended.err.splitlines()
     assert said in line
     assert not list((tmp_path / "to").glob("*/*/manifest.json"))
+
+
+def test_what_is_made_does_not_go_into_the_log(tally: Path) -> None:
+    for option in ("--to {}", "--outputs parquet:{}"):
+        place = option.format(tally / "log" / "made").split()
+        ended = run("rebuild", TALLY, "--log", tally / "log", *place)
+        assert ended.code == 2
+        assert "is within the log's folder, which holds the log alone" in ended.err
+    assert not (tally / "log" / "made").exists()
 
 
 def test_an_app_and_a_log_that_are_not_there_are_told(tally: Path, tmp_path: Path) -> None:

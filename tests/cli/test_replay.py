@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -174,6 +177,40 @@ def test_a_trace_for_machines_is_a_line_of_json_for_each_call(lived, capsys) -> 
     assert {line["trace"]["handler"] for line in lines} == {"Auditor.told"}
     assert [line["trace"]["changes"][0]["is"] for line in lines] == [str(n) for n in range(1, len(lines) + 1)]
     assert report["app"] == "tally"
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_trace_that_nobody_reads_further_is_no_error(lived, more) -> None:
+    typed = ["replay", APP, "--log", str(lived / "log"), "--trace", "k7", *more]
+    with subprocess.Popen(
+        [sys.executable, "-m", "tailrace", *typed], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()  # before a line of it is there
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
+def test_a_full_disk_under_a_trace_is_no_failure_of_a_handler(lived) -> None:
+    typed = ["replay", APP, "--log", str(lived / "log"), "--trace", "k7"]
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "tailrace", *typed]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=120, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == b"tailrace: The output cannot be written: No space left on device.\n"
+
+
+def test_what_the_log_has_deleted_is_told_with_what_reads_the_archive(lived, tmp_path, capsys) -> None:
+    shutil.copytree(lived / "log", tmp_path / "log")
+    at = ("--log", str(tmp_path / "log"))
+    assert execute(["log", "retain", "ticks", "--retention-bytes", "1", *at]) == 0
+    assert execute(["log", "clean", *at]) == 0
+    capsys.readouterr()
+    assert execute(["replay", APP, *at]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "the log holds offsets " in line
+    assert "`tailrace rebuild --archive` reads what is archived as well" in line
 
 
 def test_a_key_to_which_nothing_happened_is_told(lived, capsys) -> None:

@@ -64,6 +64,12 @@ def test_the_version_is_told_installed_or_not(capsys, monkeypatch) -> None:
         ([APP, "--snapshot-every", "0s"], "'--snapshot-every': it is at least 1000ms."),
         ([APP, "--log", "data", "--state", "data"], "is within the log's folder"),
         ([APP, "--log", "data", "--state", "./data/state"], "is within the log's folder"),
+        ([APP, "--log", "data", "--snapshots", "data/snapshots"], "is within the log's folder"),
+        ([APP, "--snapshots", ""], "--snapshots: it names no place"),
+        ([APP, "--snapshots", __file__], "is a file, and no folder"),
+        ([APP, "--snapshot-every", "10m"], "--snapshot-every goes with --snapshots"),
+        ([APP, "--snapshot-keep", "3"], "--snapshot-keep goes with --snapshots"),
+        ([APP, "--as", "tally"], "'tally' is what tests.runtime.served:app is called anyway"),
         ([APP, "--fsync", "sometimes"], "'sometimes' is not one of"),
         ([APP, "--speed", "9"], "No such option: --speed"),
         ([APP, "another"], "unexpected extra argument (another)"),
@@ -76,6 +82,17 @@ def test_a_command_that_cannot_be_understood_is_told_why_in_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
     assert line.startswith("tailrace: ")
+
+
+def test_snapshots_that_could_not_be_taken_are_refused_before_the_service_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.cli.run.find_spec", lambda _name: None)
+    arguments = ("--log", str(tmp_path / "log"), "--create-topics", "--until-end")
+    assert execute(["run", APP, *arguments, "--snapshots", str(tmp_path / "snapshots")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "pyarrow, which is not installed. pip install 'tailrace[parquet]'" in line
+    assert not (tmp_path / "log").exists()
 
 
 def test_an_unknown_command_is_told_in_one_line(capsys) -> None:

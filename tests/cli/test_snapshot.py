@@ -95,7 +95,9 @@ class TestSnapshots:
 
     def test_a_place_without_snapshots_is_told_and_no_failure(self, lived, capsys) -> None:
         assert snapshot(lived, "list", "nobody") == 0
-        assert f"there is no snapshot of 'nobody' in '{lived / 'snaps'}'" in capsys.readouterr().err
+        said = capsys.readouterr()
+        assert f"there is no snapshot of 'nobody' in '{lived / 'snaps'}'" in said.err
+        assert said.out == ""
 
     def test_what_others_build_upon_is_deleted_with_them_or_not_at_all(self, lived, capsys) -> None:
         assert create(lived, "--name", "first") == 0
@@ -123,6 +125,11 @@ class TestSnapshots:
             (["snapshot", "show", APP, "other", "--at", "{}/snaps"], "no snapshot 'other'"),
             (["snapshot", "show", "someone", "--at", "{}/snaps"], "no snapshot yet"),
             (["snapshot", "show", APP, "--at", "{}/snaps#1"], "no snapshot yet"),
+            (
+                ["snapshot", "create", APP, "--log", "{}/log", "--at", "{}/log/snaps"],
+                "within the log's folder",
+            ),
+            (["snapshot", "create", APP, "--log", "{}/log", "--at", ""], "it names no place"),
             (["snapshot", "delete", APP, "--at", "{}/snaps"], "Say what to delete"),
             (["snapshot", "delete", APP, "nope", "--at", "{}/snaps"], "no snapshot 'nope'"),
             (["run", APP, "--log", "{}/log", "--state", "{}/new", "--replace-state"], "--replace-state"),

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from tailrace.cli import showing
-from tailrace.cli.arguments import json_option, log_option, opened, topic_of_app
+from tailrace.cli.arguments import json_option, log_option, opened, piped, refuse_own_topic, topic_of_app
 from tailrace.cli.producing import Producer, SideFile, produced, raw, typed
 from tailrace.cli.sources import FORMATS, Rows, format_of
 from tailrace.core.errors import BadRecordError
@@ -75,6 +75,7 @@ def append(
     broken = 0
     with opened(folder) as log, ExitStack() as closing:
         log.partitions(topic)
+        refuse_own_topic(log, topic, "keeps its own history in it and could not read what others write")
         appending = _Appending(log, producer, strict=strict)
         kept: dict[Path, SideFile] = {}
         try:
@@ -89,7 +90,10 @@ def append(
                     appending.append(rows, file, "standard input" if name == _STDIN else name, side)
         finally:
             broken = sum(side.count for side in kept.values())
-            _report(topic, appending.count, [side for side in kept.values() if side.count], as_json=as_json)
+            with piped():
+                _report(
+                    topic, appending.count, [side for side in kept.values() if side.count], as_json=as_json
+                )
     if strict and broken:
         raise click.ClickException("Stopped at the first broken line, as --strict says.")
 

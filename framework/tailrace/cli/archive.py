@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import json_option, opened
+from tailrace.cli.arguments import json_option, opened, outside_of_log, piped
 from tailrace.cli.progress_line import ProgressLine
-from tailrace.log.archive import ArchiveOptions, ArchiveStatus, archive_log
+from tailrace.cli.showing import counted
+from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, archive_log
 from tailrace.runtime.archived import open_archive
 
 
@@ -55,28 +56,34 @@ def archive(
 
     The service may run meanwhile. One that was interrupted is gone on with by the same command.
     """
+    outside_of_log(uri, folder, "--to")
     found = open_archive(uri)
     options = ArchiveOptions(topics or None, records_per_file, after_deleted)
     with opened(folder) as log, ProgressLine() as line:
         report = archive_log(log, found, options, tell=lambda status: line.tell(partial(_progress, status)))
-    if as_json:
-        click.echo(
-            msgspec.json.encode(
-                {
-                    "topics": report.topics,
-                    "records": report.records,
-                    "chunks": report.chunks,
-                    "swept": report.swept,
-                    "lost": [
-                        {"topic": place.topic, "partition": place.partition, "from": start, "until": stop}
-                        for place, start, stop in report.lost
-                    ],
-                }
-            )
-        )
-        return
-    topic_count = f"{report.topics:,} topic{'' if report.topics == 1 else 's'}"
-    click.echo(f"archived {report.records:,} records of {topic_count} in {report.chunks:,} chunks")
+    with piped():
+        (_say_json if as_json else _say)(report)
+
+
+def _say_json(report: ArchiveReport) -> None:
+    said = {
+        "topics": report.topics,
+        "records": report.records,
+        "chunks": report.chunks,
+        "swept": report.swept,
+        "lost": [
+            {"topic": place.topic, "partition": place.partition, "from": start, "until": stop}
+            for place, start, stop in report.lost
+        ],
+    }
+    click.echo(msgspec.json.encode(said))
+
+
+def _say(report: ArchiveReport) -> None:
+    click.echo(
+        f"archived {counted(report.records, 'record')} of {counted(report.topics, 'topic')} "
+        f"in {counted(report.chunks, 'chunk')}"
+    )
     for place, start, stop in report.lost:
         click.echo(
             f"lost: {place.topic} partition {place.partition} offsets {start:,} to {stop - 1:,}, deleted before they "

@@ -17,6 +17,7 @@ from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import duration, to_ms
 from tailrace.core.errors import TailraceError
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import Log
 from tailrace.runtime.apps import find_app
 
 log_option = click.option(
@@ -28,6 +29,8 @@ log_option = click.option(
     help="Folder of the event log.",
 )
 STDOUT = "-"
+_OWN = ("changelog", "tape", "inbox", "dead-letters", "redriven")
+"""What the topics that an app keeps for itself are called, after its name."""
 output_option = click.option(
     "--output",
     type=click.Path(dir_okay=False, allow_dash=True),
@@ -58,6 +61,34 @@ def topic_of_app(reference: str, name: str) -> Topic[Any, Any]:
     if name not in topics:
         raise click.BadParameter(f"{reference} declares no topic {name!r}, but {', '.join(sorted(topics))}.")
     return topics[name]
+
+
+def refuse_own_topic(log: Log, topic: str, why: str) -> None:
+    """Keep hands off what an app keeps for itself; ``why`` goes on with "the app …, which".
+
+    Raises:
+        click.BadParameter: The topic is an app's own: its changelog, tape, inbox, dead letters.
+    """
+    app, _, own = topic.rpartition(".")
+    if own in _OWN and f"{app}.tape" in log.topics():
+        raise click.BadParameter(f"{topic!r} belongs to the app {app!r}, which {why}.", param_hint="TOPIC")
+
+
+def outside_of_log(place: str | Path, log: Path, hint: str) -> None:
+    """A place, given by a path or a URI, that is not in the log's folder.
+
+    Raises:
+        click.BadParameter: It is, or it is no place at all: an empty text would stand for the working folder.
+    """
+    if not str(place):
+        raise click.BadParameter("it names no place", param_hint=hint)
+    if "://" in str(place):
+        return
+    path = Path(place).resolve()
+    if log.resolve() in (path, *path.parents):
+        raise click.BadParameter(
+            f"{str(place)!r} is within the log's folder, which holds the log alone", param_hint=hint
+        )
 
 
 class Place(NamedTuple):
@@ -115,8 +146,10 @@ class DurationType(click.ParamType):
 
 
 @contextmanager
-def piped() -> Generator[None]:
+def piped(path: str = STDOUT) -> Generator[None]:
     """Output that may be cut short by its reader, as by ``head``: then there is nothing more to do, and no error.
+
+    ``path`` is what is written: standard output, or a file.
 
     Raises:
         click.ClickException: It cannot be written for another reason, such as a full disk.
@@ -128,7 +161,8 @@ def piped() -> Generator[None]:
         # What is still buffered would raise again when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        raise click.ClickException(f"The output cannot be written: {error.strerror}.") from None
+        where = "The output" if path == STDOUT else repr(path)
+        raise click.ClickException(f"{where} cannot be written: {error.strerror}.") from None
 
 
 @contextmanager
@@ -138,7 +172,7 @@ def written(path: str) -> Generator[BinaryIO]:
     Raises:
         click.ClickException: It cannot be opened or written.
     """
-    with piped():
+    with piped(path):
         if path == STDOUT:
             stream = sys.stdout.buffer
             yield stream

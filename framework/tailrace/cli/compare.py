@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from tailrace.cli.arguments import json_option, piped
-from tailrace.cli.showing import printable
+from tailrace.cli.showing import counted, printable
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import CorruptStateError
 from tailrace.log.embedded import EmbeddedLog
@@ -144,13 +144,15 @@ def _of_folder(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
 
 
 def _say(found: Comparison, one: str, other: str) -> None:
-    click.echo(f"compared {found.rows[0]:,} rows with {found.rows[1]:,}, of {found.keys:,} keys")
+    click.echo(
+        f"compared {counted(found.rows[0], 'row')} with {found.rows[1]:,}, of {counted(found.keys, 'key')}"
+    )
     for said in found.cuts:
         click.echo(f"note: {said}")
     if not found.count:
         click.echo(click.style("differences: none, the bytes are equal", fg="green"))
         return
-    click.echo(click.style(f"differences: {found.count:,} keys", fg="red"))
+    click.echo(click.style(f"differences: {counted(found.count, 'key')}", fg="red"))
     for each in found.shown:
         click.echo(click.style(f"{each.actor} {printable(each.key)} (partition {each.partition})", bold=True))
         for label, was, now in each.changes:

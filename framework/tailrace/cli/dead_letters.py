@@ -156,6 +156,11 @@ def redrive(
         )
     if missing := sorted(set(ids) - seen):
         raise _missing(name, missing)
+    with piped():
+        _tell(outcome, dry_run=dry_run, as_json=as_json)
+
+
+def _tell(outcome: letters.Redriven, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode({**outcome._asdict(), "dry_run": dry_run}))
         return

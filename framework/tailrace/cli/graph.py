@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 import click
 
 from tailrace.cli.arguments import output_option, written
+from tailrace.core.declare.app import App
+from tailrace.core.declare.plan import Plan
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.graph import as_svg, as_text, graph_of
 
-_SUFFIXES = {"svg": "svg", "json": "json"}
+_FORMATS = {".svg": "svg", ".json": "json", ".txt": "text", ".text": "text", ".md": "text", "": "text"}
 
 
 @click.command
@@ -27,12 +31,33 @@ def graph(*, apps: tuple[str, ...], format_: str, output: str) -> None:
 
     What a handler emits is read from its code: a topic that it only finds when it runs is not shown.
     """
-    plans = {plan.app: plan for plan in (find_app(app).plan() for app in apps)}
-    drawn = graph_of(plans.values())
+    plans = _plans(apps)
+    drawn = graph_of(plans)
     if format_ == "auto":
-        format_ = _SUFFIXES.get(output.rpartition(".")[2].lower(), "text")
+        suffix = PurePath(output).suffix
+        if suffix.lower() not in _FORMATS:
+            raise click.BadParameter(
+                f"nothing is known of {suffix!r}: name it .svg, .json or .txt, or say which it is (--format)",
+                param_hint="--output",
+            )
+        format_ = _FORMATS[suffix.lower()]
     with written(output) as file:
         if format_ == "json":
             file.write(drawn.as_json() + b"\n")
         else:
             file.write((as_svg(drawn) if format_ == "svg" else as_text(drawn)).encode())
+
+
+def _plans(apps: tuple[str, ...]) -> list[Plan]:
+    """The plans of some apps, each once."""
+    found: dict[str, tuple[str, App]] = {}
+    for reference in apps:
+        app = find_app(reference)
+        first, there = found.setdefault(app.name, (reference, app))
+        if there is not app and reference != first:
+            raise click.BadParameter(
+                f"{first} and {reference} are both called {app.name!r}, and only one of them can be drawn: "
+                f"write {reference}@other-name for the second",
+                param_hint="APP",
+            )
+    return [app.plan() for _, app in found.values()]

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import click
 
-from tailrace.cli.arguments import DurationType, log_option, opened
+from tailrace.cli.arguments import DurationType, log_option, opened, piped, refuse_own_topic
 from tailrace.core.errors import LogUnavailableError
-
-_OWN = ("changelog", "tape", "inbox", "dead-letters", "redriven")
 
 
 @click.command
@@ -33,12 +31,7 @@ def retain(
     if for_ever == (retention is not None or retention_bytes is not None):
         raise click.UsageError("Give --retention, --retention-bytes or both; or --for-ever alone.")
     with opened(folder) as log:
-        app, _, own = topic.rpartition(".")
-        if own in _OWN and f"{app}.tape" in log.topics():
-            raise click.BadParameter(
-                f"{topic!r} belongs to the app {app!r}, which could not be restored or replayed without it.",
-                param_hint="TOPIC",
-            )
+        refuse_own_topic(log, topic, "could not be restored or replayed without it")
         log.set_retention(topic, retention_ms=retention, retention_bytes=retention_bytes)
 
 
@@ -57,4 +50,5 @@ def clean(*, folder: Path) -> None:
             "the log is being cleaned by another process, or read by one that must not miss anything",
             mend="Wait until that has ended.",
         )
-    click.echo(f"{done.bytes_before:,} bytes before, {done.bytes_after:,} after.")
+    with piped():
+        click.echo(f"{done.bytes_before:,} bytes before, {done.bytes_after:,} after.")

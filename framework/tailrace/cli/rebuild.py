@@ -6,12 +6,13 @@ import importlib
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from tailrace.cli.arguments import json_option
+from tailrace.cli.arguments import json_option, outside_of_log, piped
 from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.replay import TimeType
 from tailrace.core.errors import MissingExtraError
@@ -143,7 +144,7 @@ class _RenamedType(click.ParamType):
 @click.option(
     "--twice",
     is_flag=True,
-    help="Find code that is not deterministic: run it again another way, and exit 1 if any key, output differs.",
+    help="Find code that is not deterministic: run it again another way, and exit 1 if a key or an output differs.",
 )
 @click.option("--restart", is_flag=True, help="Begin anew what was interrupted, and do not go on with it.")
 @json_option
@@ -180,6 +181,14 @@ def rebuild(
     """
     if master is not None and engine != "spark":
         raise click.UsageError("--master goes with --engine spark.")
+    outside_of_log(to, Path(log), "--to")
+    kind, colon, rest = outputs.partition(":")
+    if kind == "parquet" and colon:
+        outside_of_log(rest, Path(log), "--outputs")
+    if kind == "topic" and colon and not rest:
+        raise click.BadParameter(
+            "a suffix is what tells the new topics from the service's: topic:-new", param_hint="--outputs"
+        )
     uri, _, base_id = (base or "").partition("#")
     until: dict[str, dict[int, int]] = {}
     for topic, partition, offset in offsets:
@@ -215,7 +224,8 @@ def rebuild(
             report = rebuild_twice(request, engine_of, tell=tell)
         else:
             report = run_rebuild(request, engine_of(None), tell=tell, restart=restart)
-    click.echo(msgspec.json.encode(report) if as_json else "\n".join(report.lines()))
+    with piped():
+        click.echo(msgspec.json.encode(report) if as_json else "\n".join(report.lines()))
     return DIFFERENT if isinstance(report, TwiceReport) and report.differs else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ import msgspec
 
 from tailrace.cli.arguments import Place, PlaceType, json_option, log_option, piped
 from tailrace.cli.progress_line import ProgressLine
-from tailrace.cli.showing import printable
-from tailrace.cli.tracing import DebuggerLeft, Tracer
+from tailrace.cli.showing import counted, printable
+from tailrace.cli.tracing import DebuggerLeft, OutputFailed, Tracer
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.replay import Limit
 from tailrace.core.engine.task import TaskSettings
+from tailrace.core.errors import OffsetGoneError
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.named_keys import NamedKeys, named_keys
@@ -167,18 +169,33 @@ def replay(
     if to is not None:
         _check_empty(to / plan.app)
     job = ReplayJob(app, folder, options, to, state_folder)
+    differs = False
     try:
         with piped():
             with ProgressLine(shown=tracer is None) as line:
-                run = partial(replay_apart, workers=workers) if workers > 1 else run_job
-                report = run(job, tell=lambda status: line.tell(partial(_progress, status)))
+                report = _run(job, workers, lambda status: line.tell(partial(_progress, status)))
+            differs = report.differences.count > 0
             for text in dict.fromkeys((*traced, *broken)):
                 if tracer is not None and tracer.met.isdisjoint(named_keys(plan, (text,)).keys):
                     report.note(f"nothing that was replayed has called a handler for the key {text!r}")
             _say_json(plan, report) if as_json else _say(plan, report, compared=compare)
     except DebuggerLeft:
         return 0
-    return DIFFERENT if report.differences.count else 0
+    return DIFFERENT if differs else 0
+
+
+def _run(job: ReplayJob, workers: int, tell: Callable[[ReplayStatus], None]) -> ReplayReport:
+    """The replay, in this process or in several."""
+    try:
+        return replay_apart(job, workers, tell) if workers > 1 else run_job(job, tell)
+    except OffsetGoneError as error:
+        error.mend = (
+            "A replay has the log alone. `tailrace rebuild --archive` reads what is archived as well, "
+            "and `tailrace compare` holds what it makes against the service's state."
+        )
+        raise
+    except OutputFailed as failed:
+        raise failed.why from None
 
 
 def _check(
@@ -247,8 +264,8 @@ def _progress(status: ReplayStatus, seconds: float) -> str:
 def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:
     rate = report.records / report.seconds if report.seconds else 0
     click.echo(
-        f"replayed {plan.app}: {_count(report.partitions, 'partition')}, {_count(report.commits, 'commit')}, "
-        f"{_count(report.records, 'record')}, {_count(report.timers, 'timer')}, {_count(report.outputs, 'output')} "
+        f"replayed {plan.app}: {counted(report.partitions, 'partition')}, {counted(report.commits, 'commit')}, "
+        f"{counted(report.records, 'record')}, {counted(report.timers, 'timer')}, {counted(report.outputs, 'output')} "
         f"in {report.seconds:.1f} s ({rate:,.0f} records/s)"
     )
     for note in report.notes:
@@ -256,7 +273,7 @@ def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:
     if not compared:
         return
     click.echo(
-        f"compared with {', '.join(report.compared) or 'nothing'}: {_count(report.rows, 'row')} of state"
+        f"compared with {', '.join(report.compared) or 'nothing'}: {counted(report.rows, 'row')} of state"
     )
     found = report.differences
     if not found.count:
@@ -273,10 +290,6 @@ def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:
             click.echo(f"    {one.detail}")
     if found.count > len(found.shown):
         click.echo(f"and {found.count - len(found.shown):,} more")
-
-
-def _count(number: int, of: str) -> str:
-    return f"{number:,} {of}{'' if number == 1 else 's'}"
 
 
 def _say_json(plan: Plan, report: ReplayReport) -> None:

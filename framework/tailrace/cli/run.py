@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from tailrace.cli.arguments import DurationType
+from tailrace.cli.arguments import DurationType, outside_of_log
+from tailrace.core.errors import MissingExtraError
 from tailrace.log.embedded import LogOptions
 from tailrace.runtime import logs
 from tailrace.runtime.apps import find_app
@@ -151,8 +154,15 @@ def run(
     SIGTERM or Ctrl-C: it commits and leaves. Ctrl-C twice: it leaves at once, and nothing is lost. Killed at any
     moment, it goes on from its last commit when it is started again.
     """
-    app = app if other_name is None else f"{app}@{other_name}"
+    if other_name is not None:
+        if other_name == find_app(app).name:
+            raise click.BadParameter(
+                f"{other_name!r} is what {app} is called anyway: leave it out, or give the copy a name of its own",
+                param_hint="--as",
+            )
+        app = f"{app}@{other_name}"
     plan = find_app(app).plan()
+    _check_snapshots(snapshots_at, log_folder)
     if replace_state and not from_snapshot:
         raise click.BadParameter(
             "it says what to do with the snapshot of --from-snapshot.", param_hint="--replace-state"
@@ -162,11 +172,7 @@ def run(
             f"{plan.app!r} has {plan.partitions} partitions, so at most {plan.partitions} workers have something to do",
             param_hint="--workers",
         )
-    if log_folder.resolve() in (state_folder.resolve(), *state_folder.resolve().parents):
-        raise click.BadParameter(
-            f"{str(state_folder)!r} is within the log's folder, which holds the log alone",
-            param_hint="--state",
-        )
+    outside_of_log(state_folder, log_folder, "--state")
     lease_s = lease / 1_000
     options = ServiceOptions(
         app=app,
@@ -202,3 +208,22 @@ def run(
                 supervisor.run()
     finally:
         logging.getLogger().removeHandler(handler)
+
+
+def _check_snapshots(place: str | None, log_folder: Path) -> None:
+    """See that what is said of automatic snapshots makes sense together."""
+    if place is not None:
+        outside_of_log(place, log_folder, "--snapshots")
+        if "://" not in place and Path(place).is_file():
+            raise click.BadParameter(f"{place!r} is a file, and no folder", param_hint="--snapshots")
+        if find_spec("pyarrow") is None:
+            # The service would run, and every snapshot fail.
+            raise MissingExtraError(
+                "snapshots need the package pyarrow, which is not installed",
+                mend="pip install 'tailrace[parquet]'",
+            )
+        return
+    context = click.get_current_context()
+    for name, option in (("snapshot_every", "--snapshot-every"), ("snapshot_keep", "--snapshot-keep")):
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"{option} goes with --snapshots, which says where they go.")

@@ -10,9 +10,17 @@ from typing import Any
 import click
 import msgspec
 
-from tailrace.cli.arguments import DurationType, json_option, log_option, opened, piped, table
+from tailrace.cli.arguments import (
+    DurationType,
+    json_option,
+    log_option,
+    opened,
+    outside_of_log,
+    piped,
+    table,
+)
 from tailrace.cli.progress_line import ProgressLine
-from tailrace.cli.showing import instant
+from tailrace.cli.showing import counted, instant
 from tailrace.core.engine import tape
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.snapshotting import TakingOptions, TakingStatus, take_snapshot
@@ -62,6 +70,7 @@ def create(
 ) -> None:
     """Take a snapshot of APP as of the last commit in the log. The service may run; it is not stopped."""
     plan = find_app(app).plan()
+    outside_of_log(uri, folder, "--at")
     snapshots = Snapshots(uri, plan.app)
     begun_s = time.perf_counter()
     options = TakingOptions(name=name, automatic=automatic, incremental=incremental)
@@ -75,7 +84,7 @@ def create(
             click.echo(msgspec.json.encode({**_as_dict(made), "deleted": gone}))
             return
         click.echo(
-            f"snapshot {made.id}: {_count(made):,} rows, {_size(made) / 1e6:,.1f} MB, {made.kind}, "
+            f"snapshot {made.id}: {counted(_count(made), 'row')}, {_size(made) / 1e6:,.1f} MB, {made.kind}, "
             f"in {time.perf_counter() - begun_s:.1f} s"
         )
         for each in gone:
@@ -109,7 +118,8 @@ def list_(*, app: str, uri: str, as_json: bool) -> None:
             )
             for each in found
         ]
-        click.echo(table(lines, ("id", "name", "created", "from", "kind", "rows", "MB")))
+        if lines:
+            click.echo(table(lines, ("id", "name", "created", "from", "kind", "rows", "MB")))
 
 
 @snapshot.command
@@ -144,7 +154,8 @@ def verify(*, app: str, which: str, uri: str) -> int:
     if problems:
         return _DIFFERENT
     files = sum(len(task.files) for one in found.chain for task in one.tasks)
-    click.echo(f"snapshot {found.manifest.id}: {files} files, all as they were written")
+    with piped():
+        click.echo(f"snapshot {found.manifest.id}: {counted(files, 'file')}, all as they were written")
     return 0
 
 
@@ -197,7 +208,7 @@ def _shown(found: Snapshot) -> list[str]:
         f"created     {instant(manifest.created_ms)}",
         f"from        {manifest.source}, {manifest.kind}{f' upon {manifest.parent}' if manifest.parent else ''}",
         f"made under  {', '.join(f'{name} {value}' for name, value in sorted(manifest.environment.items()) if value)}",
-        f"holds       {_count(manifest):,} rows in {_size(manifest) / 1e6:,.1f} MB",
+        f"holds       {counted(_count(manifest), 'row')} in {_size(manifest) / 1e6:,.1f} MB",
     ]
     lines += [f"note        {note}" for note in manifest.notes]
     for task in manifest.tasks:
@@ -209,7 +220,7 @@ def _shown(found: Snapshot) -> list[str]:
         totals = cut.totals
         lines.append(
             f"partition {task.partition}: watermark {instant(cut.watermark) if cut.watermark > -(1 << 61) else '-'}, "
-            f"{totals.records:,} records, {totals.fired:,} timers fired, {totals.outputs:,} outputs, "
+            f"{counted(totals.records, 'record')}, {counted(totals.fired, 'timer')} fired, {counted(totals.outputs, 'output')}, "
             f"{totals.late:,} late, {totals.refused + totals.failed:,} bad, commit {cut.tape - 1:,}"
         )
         lines += [f"  goes on at {name} {position:,}" for name, position in cut.positions.items()]

@@ -35,6 +35,14 @@ class DebuggerLeft(BaseException):
     """The debugger was told to quit. No handler's failure: it passes through the task."""
 
 
+class OutputFailed(BaseException):
+    """What is traced cannot be written any more. No handler's failure either."""
+
+    def __init__(self, why: OSError) -> None:
+        super().__init__(why)
+        self.why = why
+
+
 class _Debugger(pdb.Pdb):
     """Remembers that it was told to quit, which ``runcall`` keeps to itself."""
 
@@ -101,14 +109,14 @@ class Tracer:
             self._echo_json(call.moment, call.handler, told, made)
             return
         self._show(call.moment)
-        click.echo(f"  {click.style(call.handler, bold=True)}")
+        _echo(f"  {click.style(call.handler, bold=True)}")
         for one in told:
-            click.echo(f"    {_change(one)}")
+            _echo(f"    {_change(one)}")
         for output in made:
             event = printable(repr(output_event(self._plan, output)))
-            click.echo(f"    emits to {output.topic!r}: {click.style(event, fg='green')}")
+            _echo(f"    emits to {output.topic!r}: {click.style(event, fg='green')}")
         if not told and not made:
-            click.echo(click.style("    changes nothing", dim=True))
+            _echo(click.style("    changes nothing", dim=True))
 
     def passed_over(self, moment: Moment, why: str) -> None:
         """See ``Observer.passed_over``."""
@@ -118,7 +126,7 @@ class Tracer:
                 self._echo_json(moment, None, [], [], why)
                 return
             self._show(moment)
-            click.echo(f"  {click.style(printable(why), fg='red')}")
+            _echo(f"  {click.style(printable(why), fg='red')}")
 
     def expired(self, moment: Moment, actor: ActorPlan, what: bytes) -> None:
         """See ``Observer.expired``."""
@@ -127,7 +135,7 @@ class Tracer:
             if self._as_json:
                 self._echo_json(moment, None, [], [], f"{name} has expired")
                 return
-            click.echo(f"{_time(instant(moment.at))}  {printable(name)} has expired")
+            _echo(f"{_time(instant(moment.at))}  {printable(name)} has expired")
             self._shown = None
 
     # --- how it is shown
@@ -143,7 +151,7 @@ class Tracer:
             self._shown.timer,
             self._shown.event,
         ):
-            click.echo(self._headline(moment))
+            _echo(self._headline(moment))
         self._shown = moment
 
     def _headline(self, moment: Moment) -> str:
@@ -181,7 +189,7 @@ class Tracer:
             "outputs": [{"topic": one.topic, "event": output_event(self._plan, one)} for one in made],
         }
         said = {name: value for name, value in line.items() if value is not None}
-        click.echo(msgspec.json.encode({"trace": said}, enc_hook=str))
+        _echo(msgspec.json.encode({"trace": said}, enc_hook=str))
 
     def _debug(self, handler: Callable[..., None], *arguments: Any) -> None:
         """Call a handler in the debugger, which stops at its first line; another one is asked for by its hook."""
@@ -194,6 +202,14 @@ class Tracer:
         self._debugger.runcall(handler, *arguments)
         if self._debugger.left:
             raise DebuggerLeft
+
+
+def _echo(line: str | bytes) -> None:
+    """Write a line. It is called in the midst of a handler's call: a pipe that nobody reads any more is not its failure."""
+    try:
+        click.echo(line)
+    except OSError as error:
+        raise OutputFailed(error) from None
 
 
 def _time(text: str) -> str:
