@@ -62,6 +62,24 @@ def plain(value: Any) -> Any:
     return msgspec.to_builtins(value, builtin_types=_KEPT)
 
 
+def complete(value: Any) -> Any:
+    """A value with the defaults that ``plain`` leaves out of a struct with omit_defaults: structs as ``plain`` has them."""
+    if isinstance(value, msgspec.Struct):
+        config = value.__struct_config__
+        names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+        found = {
+            name: complete(one) for attr, name in names if (one := getattr(value, attr)) is not msgspec.UNSET
+        }
+        if config.array_like:
+            return [*(() if config.tag is None else (config.tag,)), *found.values()]
+        return found if config.tag_field is None else {config.tag_field: config.tag, **found}
+    if value.__class__ is dict:
+        return {key: complete(one) for key, one in value.items()}
+    if value.__class__ in (list, tuple):
+        return [complete(one) for one in value]
+    return value
+
+
 class Column(NamedTuple):
     """A column's name and type. ``convert`` makes of a plain value what Arrow takes; None: it is that already."""
 

@@ -10,11 +10,11 @@ import msgspec
 from msgspec import inspect
 
 from tailrace.core.declare.annotations import members_of
-from tailrace.core.errors import BadRecordError, UnknownTopicError, UsageError
+from tailrace.core.errors import BadRecordError, DefinitionError, UnknownTopicError, UsageError
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema, describe_type
-from tailrace.core.values.types import spell
+from tailrace.core.values.types import check_emitted, spell
 from tailrace.runtime.apps import find_app
 from tailrace.spark.columns import JSON, Column, column, columns_of
 from tailrace.spark.options import Options
@@ -35,6 +35,8 @@ class Events(NamedTuple):
     """There are several types of events, and the first column says which."""
     key: Column
     key_codec: KeyCodec
+    omits: bool
+    """What an event is encoded as may leave out fields that hold their defaults."""
     partitioned: bool = False
 
     def encode_key(self, shown: Any) -> bytes:
@@ -87,14 +89,17 @@ def events_of(options: Options, topic: str) -> Events | None:
         found = declared[topic]
         key = Column("_key", *column("", _schema(found.key_codec.type))[1:])
         by_murmur2 = found.key_of is not None and not found.settings.repartition
-        return Events(found.decode, *_columns(found.type), key, found.key_codec, by_murmur2)
+        return Events(
+            found.decode, *_columns(found.type), key, found.key_codec, _omits(found.type), by_murmur2
+        )
     if "schema" not in options:
         options.refuse("format", "undecodable", because="values are read as bytes without app or schema")
         return None
     type_ = _named_type(options.required("schema"))
     decoder = msgspec.msgpack if options.one_of("format", "json", "msgpack") == "msgpack" else msgspec.json
     codec = key_codec_for(bytes)
-    return Events(decoder.Decoder(type_).decode, *_columns(type_), column("_key", _schema(bytes)), codec)
+    key = column("_key", _schema(bytes))
+    return Events(decoder.Decoder(type_).decode, *_columns(type_), key, codec, _omits(type_))
 
 
 def _named_type(reference: str) -> Any:
@@ -118,6 +123,14 @@ def _schema(declared: Any) -> TypeSchema:
         return describe_type(declared)
     except TypeError:
         return JSON
+
+
+def _omits(declared: Any) -> bool:
+    try:
+        check_emitted(declared, topic="")
+    except DefinitionError:
+        return True
+    return False
 
 
 def _columns(declared: Any) -> tuple[tuple[Column, ...], bool, bool]:

@@ -11,7 +11,7 @@ from tailrace.core.errors import BadRecordError, TailraceError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import TopicPartition
 from tailrace.spark.arrow import arrow_schema, batch, constant, pa
-from tailrace.spark.columns import Column, plain, struct_type
+from tailrace.spark.columns import Column, complete, plain, struct_type
 from tailrace.spark.events import TYPE, Events
 
 ERROR, VALUE = "_error", "_value"
@@ -116,7 +116,7 @@ class Batches:
                         raise self._placed(said, record) from None
             found.append(event)
             errors.append(error)
-        shown: list[Any] = plain(found)
+        shown: list[Any] = plain(complete(found) if events.omits else found)
         if events.whole:
             return [_NO_EVENT if one is None else {"value": one} for one in shown], errors
         if events.several:

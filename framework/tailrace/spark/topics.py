@@ -69,6 +69,14 @@ class TopicTable:
         prefix = "" if self.events is None else "_"
         self.names = MetaColumns(*(f"{prefix}{one}" for one in ("partition", "offset", "timestamp", "key")))
         self.all_columns = self._all_columns(prefix)
+        taken: set[str] = set()
+        for one in self.all_columns:
+            if one.name in taken:
+                raise UsageError(
+                    f"the events have a field {one.name!r}, and a column of the log has that name",
+                    mend="Read the topic as bytes, without app and schema.",
+                )
+            taken.add(one.name)
         self.columns = chosen(self.all_columns, options.names("columns"), "columns")
 
     def __reduce__(self) -> tuple[Any, ...]:

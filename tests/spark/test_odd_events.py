@@ -1,0 +1,99 @@
+"""Events that are odd, as tables: fields that are left out where they hold their defaults, or called as columns of the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tailrace.core.errors import UsageError
+from tailrace.core.records import Output
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import TopicSettings
+from tests.spark.reading import answer
+
+
+class Inner(msgspec.Struct, omit_defaults=True):
+    z: int = 3
+
+
+class Spare(msgspec.Struct, omit_defaults=True, rename="camel"):
+    name: str
+    so_many: int = 0
+    spare: int | msgspec.UnsetType = msgspec.UNSET
+    inners: list[Inner] = []
+    by_name: dict[str, Inner] = {}
+
+
+class Left(msgspec.Struct, tag=True, omit_defaults=True):
+    name: str
+    number: int = 7
+
+
+class Right(msgspec.Struct, tag=True):
+    name: str
+    what: Left | int | None = None
+
+
+class Row(msgspec.Struct, array_like=True, omit_defaults=True):
+    name: str
+    number: int = 7
+
+
+class Clash(msgspec.Struct):
+    offset: int = msgspec.field(name="_offset")
+
+
+Either = Left | Right
+
+
+@pytest.fixture
+def shown(tmp_path: Path):
+    def read(type_: str, *values: bytes, **options: str) -> list[dict[str, object]]:
+        log = EmbeddedLog(tmp_path / "log")
+        log.create_topic("odd", TopicSettings(1))
+        log.append_all([Output("odd", b"key", value, 0) for value in values])
+        log.close()
+        schema = f"tests.spark.test_odd_events:{type_}"
+        found = answer(log=tmp_path / "log", topic="odd", schema=schema, **options).rows
+        return [{name: one for name, one in row.items() if name[1:] not in META} for row in found]
+
+    return read
+
+
+META = {"topic", "partition", "offset", "timestamp", "key", "headers"}
+
+
+def test_a_default_that_is_left_out_of_an_event_is_in_its_row(shown):
+    found = shown(
+        "Spare", b'{"name":"a"}', b'{"name":"b","soMany":1,"spare":2,"inners":[{},{"z":4}],"byName":{"c":{}}}'
+    )
+    assert found == [
+        {"name": "a", "soMany": 0, "spare": None, "inners": [], "byName": []},
+        {"name": "b", "soMany": 1, "spare": 2, "inners": [{"z": 3}, {"z": 4}], "byName": [("c", {"z": 3})]},
+    ]
+
+
+def test_a_default_that_is_left_out_is_there_in_each_of_several_types_and_in_json(shown):
+    found = shown(
+        "Either",
+        b'{"type":"Left","name":"a"}',
+        b'{"type":"Right","name":"b","what":{"type":"Left","name":"c"}}',
+    )
+    assert found == [
+        {"_type": "Left", "name": "a", "number": 7, "what": None},
+        {"_type": "Right", "name": "b", "number": None, "what": '{"type":"Left","name":"c","number":7}'},
+    ]
+
+
+def test_an_event_that_is_an_array_has_all_its_fields(shown):
+    assert shown("Row", b'["a"]', b'["b",1]') == [
+        {"value": {"name": "a", "number": 7}},
+        {"value": {"name": "b", "number": 1}},
+    ]
+
+
+def test_a_field_that_is_called_as_a_column_of_the_log_is_not_taken_for_it(shown):
+    with pytest.raises(UsageError, match="a field '_offset'"):
+        shown("Clash", b'{"_offset":77}', columns="_offset")
