@@ -12,7 +12,8 @@ import pytest
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, LogOptions, claim
+from tailrace.log.embedded import EmbeddedLog, LogOptions, claim, lock
+from tailrace.log.embedded.holders import Holder, Life
 from tests.log.embedded.processes import running, until
 
 PLACES = [TopicPartition("t", number) for number in range(3)]
@@ -162,6 +163,24 @@ def test_who_holds_the_lock_and_works_is_left_alone_however_long_it_takes(tmp_pa
         log.append("t", b"k", b"v", 0)
         assert holder.line() == "let go"
         assert holder.ended() == 0
+
+
+def test_who_holds_the_lock_and_waits_for_a_processor_is_left_alone(tmp_path, monkeypatch) -> None:
+    # On a machine that is so busy, or was itself stopped: it has used no time since, and will go on.
+    log = EmbeddedLog(tmp_path, LogOptions(lease_s=0.1, patience_s=0.5))
+    log.create_topic("t", TopicSettings(3))
+    look = lock.life_of
+
+    def runnable(holder: Holder) -> Life | None:
+        life = look(holder)
+        return life and life._replace(state="R")
+
+    monkeypatch.setattr(lock, "life_of", runnable)
+    with running(HOLDER.format(how="time.sleep(60)"), tmp_path) as holder:
+        assert holder.line() == "holds"
+        with pytest.raises(LogUnavailableError, match=f"process {holder.process.pid} holds"):
+            log.append("t", b"k", b"v", 0)
+        assert holder.process.poll() is None
 
 
 def test_who_waits_for_a_busy_lock_in_vain_is_told_who_has_it(tmp_path) -> None:

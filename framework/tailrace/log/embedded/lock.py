@@ -3,10 +3,10 @@
 It is a lock on a file, so the death of its holder frees it at once, and says who has it: process, and when that process
 was started, since numbers are used again. A holder keeps it for one commit, which takes milliseconds. One that was
 stopped (SIGSTOP, a debugger, a frozen container) would keep it for ever, so who has waited for longer than the lease
-looks at the holder: if it is stopped, or has not used the processor since, it is ended, and what it had half written
+looks at the holder: if it is stopped, or sleeps and has not used the processor since, it is ended, and what it had half written
 is cut off. It could not have gone on anyway: whoever owns its tasks by then has fenced it.
 
-A holder that works, however slowly, is left alone; waiting ends with LogUnavailableError.
+A holder that works, or waits for a processor or a disk, however slowly, is left alone; waiting ends with LogUnavailableError.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from tailrace.log.embedded.holders import Holder, Life, boot, end, life_of, myse
 LOCK = "lock"
 _LAYOUT = Struct("<36s36sIQQQ")
 _FIRST_NAP_S, _LONGEST_NAP_S = 0.0002, 0.005
-_UNINTERRUPTIBLE = "D"
+_ABOUT_TO_GO_ON = "RD"
+"""Waiting for a processor, on a machine that is very busy or was itself stopped for a while; or for a disk."""
 
 
 class _Record(NamedTuple):
@@ -152,7 +153,7 @@ class AppendLock:
 
     def _is_stopped(self, record: _Record | None, before: Life | None) -> bool:
         now = self._life(record)
-        if now is None or before is None or now.state == _UNINTERRUPTIBLE:
+        if now is None or before is None or now.state in _ABOUT_TO_GO_ON:
             return False
         return now.is_stopped or now.ticks == before.ticks
 
