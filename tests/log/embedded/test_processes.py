@@ -13,7 +13,7 @@ from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog, LogOptions, claim, lock
-from tailrace.log.embedded.holders import Holder, Life
+from tailrace.log.embedded.holders import Holder, Life, life_of
 from tests.log.embedded.processes import running, until
 
 PLACES = [TopicPartition("t", number) for number in range(3)]
@@ -169,10 +169,9 @@ def test_who_holds_the_lock_and_waits_for_a_processor_is_left_alone(tmp_path, mo
     # On a machine that is so busy, or was itself stopped: it has used no time since, and will go on.
     log = EmbeddedLog(tmp_path, LogOptions(lease_s=0.1, patience_s=0.5))
     log.create_topic("t", TopicSettings(3))
-    look = lock.life_of
 
     def runnable(holder: Holder) -> Life | None:
-        life = look(holder)
+        life = life_of(holder)
         return life and life._replace(state="R")
 
     monkeypatch.setattr(lock, "life_of", runnable)

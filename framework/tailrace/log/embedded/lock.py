@@ -3,10 +3,11 @@
 It is a lock on a file, so the death of its holder frees it at once, and says who has it: process, and when that process
 was started, since numbers are used again. A holder keeps it for one commit, which takes milliseconds. One that was
 stopped (SIGSTOP, a debugger, a frozen container) would keep it for ever, so who has waited for longer than the lease
-looks at the holder: if it is stopped, or sleeps and has not used the processor since, it is ended, and what it had half written
-is cut off. It could not have gone on anyway: whoever owns its tasks by then has fenced it.
+looks at the holder: if it is stopped, or sleeps and has not used the processor since, it is ended, and what it had
+half written is cut off. It could not have gone on anyway: whoever owns its tasks by then has fenced it.
 
-A holder that works, or waits for a processor or a disk, however slowly, is left alone; waiting ends with LogUnavailableError.
+A holder that works, or waits for a processor or a disk, is left alone, however slow it is; waiting ends with
+LogUnavailableError.
 """
 
 from __future__ import annotations
