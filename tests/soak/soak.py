@@ -229,6 +229,8 @@ class Soak:
             assert service.process is not None
             if service.process.code() is None:
                 self._terminate(service)
+        for process in self._processes:
+            process.ended()  # workers whose parent was killed leave by themselves, and own their tasks until then
         for service in self.services:
             self.note(f"{service.name} runs to the end")
             process = service.start(slow=False, until_end=True)
