@@ -17,7 +17,7 @@ from uuid import uuid4
 import msgspec
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """Generous: it only passes where something is broken, or the machine is very busy."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 COMMON = """
 import os, signal, sys, time
