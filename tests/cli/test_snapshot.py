@@ -16,7 +16,7 @@ from tailrace.cli.main import execute
 from tailrace.core import rows
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog, LogOptions
-from tailrace.runtime.service import ServiceOptions, serve
+from tailrace.runtime.service import ServiceOptions, serve, with_snapshot_settled
 from tailrace.state import RocksStore, StateIdentity
 from tests.runtime import served
 from tests.runtime.tallies import ticks
@@ -163,6 +163,32 @@ class TestStart:
         )
         assert "differences: none, the bytes are equal" in capsys.readouterr().out
 
+    def test_from_a_place_with_a_mark_in_its_name(self, lived, capsys) -> None:
+        place = lived / "s#1" / "snaps#2"
+        (lived / "s#1").mkdir()
+        (lived / "snaps").rename(place)
+        rebuild = [
+            "rebuild",
+            APP,
+            "--log",
+            str(lived / "log"),
+            "--to",
+            str(lived / "made"),
+            "--processes",
+            "1",
+        ]
+        for reference in (f"{place}", f"{place}#", f"{place}#latest"):
+            state = f"state of {reference.rpartition('/')[2]}"
+            options = ServiceOptions(
+                APP, lived / "log", lived / state, until_end=True, log_format="json", from_snapshot=reference
+            )
+            settled = with_snapshot_settled(options, served.app.plan())
+            assert settled.from_snapshot.startswith(f"{place}#20")
+            serve(settled, served.app.plan())
+            assert execute(["compare", APP, str(lived / state), reference]) == 0
+            assert execute([*rebuild, "--from-snapshot", reference]) == 0
+        assert "from snapshot " in capsys.readouterr().out
+
     def test_in_place_with_the_state_folder_lost(self, lived, capsys) -> None:
         run_service(lived, state="anew", from_snapshot=str(lived / "snaps"))
         assert compare(lived, "state", "anew") == 0
@@ -189,6 +215,38 @@ class TestCompare:
         said = json.loads(capsys.readouterr().out)
         assert said["differences"] == 1
         assert said["first"][0]["changes"][0]["label"] == "count"
+
+    def test_of_a_state_in_canonical_order_it_is_not_said_since_when(self, lived, capsys) -> None:
+        made = ["rebuild", APP, "--log", str(lived / "log"), "--to", str(lived / "made"), "--processes", "1"]
+        assert execute([*made, "--order", "canonical"]) == 0
+        capsys.readouterr()
+        store = RocksStore(lived / "state" / "tally" / "0", StateIdentity("tally", 0))
+        prefix = rows.actor_prefix("Counter")
+        row, value = next(iter(store.scan(prefix, rows.prefix_end(prefix))))
+        assert store.cut is not None
+        store.write({row: value[:-1] + b"\x7f"}, store.cut)
+        store.close()
+        assert compare(lived, "state", "made", "--log", str(lived / "log")) == 1
+        said = capsys.readouterr().out
+        assert "count: 127 in" in said
+        assert f"is not known: {lived / 'made'} was made in canonical order, which no tape has" in said
+        assert "no event explains it" not in said
+        assert "    since " not in said
+
+    def test_what_differs_is_told_though_the_log_has_deleted_why(self, lived, capsys) -> None:
+        assert compare(lived, "state", "log") == 0
+        log = EmbeddedLog(lived / "log")
+        log.append_all(ticks(20, 3, 3))
+        log.close()
+        run_service(lived)
+        at = ("--log", str(lived / "log"))
+        assert execute(["log", "retain", "ticks", "--retention-bytes", "1", *at]) == 0
+        assert execute(["log", "clean", *at]) == 0
+        capsys.readouterr()
+        assert compare(lived, "snaps", "state", *at) == 1
+        said = capsys.readouterr().out
+        assert "differences: 23 keys" in said
+        assert "from which event on keys differ is not known: the log holds offsets " in said
 
     def test_a_path_that_leads_nowhere_is_named(self, lived, capsys, monkeypatch) -> None:
         monkeypatch.setitem(sys.modules, "pyarrow", None)  # what is wrong is not that it is missing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import msgspec
 from tailrace.cli.arguments import json_option, piped
 from tailrace.cli.showing import counted, printable
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import CorruptStateError
+from tailrace.core.errors import CorruptStateError, TailraceError
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.folder import LABEL as LOG_LABEL
 from tailrace.runtime.apps import find_app
@@ -21,7 +21,7 @@ from tailrace.runtime.history import History
 from tailrace.runtime.restore import decode_store_cut
 from tailrace.state import RocksStore, StateIdentity
 from tailrace.state.folder import LABEL as STATE_LABEL
-from tailrace.state.snapshots import Snapshots
+from tailrace.state.snapshots import Snapshots, which_where
 
 DIFFERENT = 1
 _EVERYTHING = (b"\x01", b"\xff")
@@ -64,10 +64,25 @@ def compare(
         if log_folder is not None and found.count:
             log = EmbeddedLog(log_folder, create=False)
             closing.callback(log.close)
-            codes = [Code(plan, side.cut) for plan, side in zip(plans, sides, strict=True)]
-            explain(log, codes[0], codes[1], found, (one, other))
+            _explain(log, plans, sides, found)
         (_say_json if as_json else _say)(found, one, other)
     return DIFFERENT if found.count else 0
+
+
+def _explain(log: EmbeddedLog, plans: Sequence[Plan], sides: Sequence[Side], found: Comparison) -> None:
+    """Find from which event on keys differ, as far as the log can tell; what stands in its way is noted."""
+    for side in sides:
+        if side.canonical:
+            found.cuts.append(
+                f"from which event on keys differ is not known: {side.name} was made in canonical order, which no tape has"
+            )
+            return
+    codes = [Code(plan, side.cut) for plan, side in zip(plans, sides, strict=True)]
+    try:
+        explain(log, codes[0], codes[1], found, (sides[0].name, sides[1].name))
+    except TailraceError as error:
+        # What differs is known, and is worth more than why.
+        found.cuts.append(f"from which event on keys differ is not known: {error.what}")
 
 
 # --- where a state is kept
@@ -79,20 +94,24 @@ def _side(text: str, plan: Plan, closing: ExitStack) -> Side:
         return _of_changelog(text, folder, plan, closing)
     if (folder / plan.app / "0" / STATE_LABEL).is_file():
         return _of_folder(text, folder / plan.app, plan, closing)
-    uri, _, which = text.partition("#")
+    uri, which = which_where(text)
     if "://" not in uri and not (Path(uri) / plan.app).is_dir():
         # Said before pyarrow is asked for, which may not be there and is not what is wrong.
         raise click.BadParameter(
             f"{uri!r} holds nothing of the app {plan.app!r}: it is no event log, and there is no folder "
             f"{str(Path(uri) / plan.app)!r} with its state or its snapshots"
         )
-    found = Snapshots(uri, plan.app).open(which or "latest")
+    found = Snapshots(uri, plan.app).open(which)
     if found.manifest.partitions != plan.partitions:
         raise click.BadParameter(
             f"the snapshot {found.manifest.id} has {found.manifest.partitions} partitions, {plan.app!r} has "
             f"{plan.partitions}"
         )
-    return Side(text, found.rows, lambda number: found.manifest.task(number).cut or None)
+    # One that was edited stands where the one it was made of does.
+    canonical = (
+        next((one.source for one in reversed(found.chain) if one.source != "edited"), "") == "canonical"
+    )
+    return Side(text, found.rows, lambda number: found.manifest.task(number).cut or None, canonical)
 
 
 def _of_changelog(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:

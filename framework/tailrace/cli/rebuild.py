@@ -22,6 +22,7 @@ from tailrace.runtime.rebuilding.job import Request
 from tailrace.runtime.rebuilding.report import RebuildReport
 from tailrace.runtime.rebuilding.twice import TwiceReport, rebuild_twice
 from tailrace.runtime.rebuilding.work import Progress
+from tailrace.state.snapshots import LATEST, which_where
 
 DIFFERENT = 1
 _STAGES = {
@@ -189,7 +190,7 @@ def rebuild(
         raise click.BadParameter(
             "a suffix is what tells the new topics from the service's: topic:-new", param_hint="--outputs"
         )
-    uri, _, base_id = (base or "").partition("#")
+    base_uri, base_id = (None, LATEST) if base is None else which_where(base)
     until: dict[str, dict[int, int]] = {}
     for topic, partition, offset in offsets:
         until.setdefault(topic, {})[partition] = offset
@@ -199,8 +200,8 @@ def rebuild(
         log=log,
         to=to,
         archive=archive,
-        base=uri or None,
-        base_id=base_id or "latest",
+        base=base_uri,
+        base_id=base_id,
         until_offsets=until,
         until_ms=until_ms,
         until_clock_ms=clock_ms,

@@ -46,6 +46,8 @@ class Side:
     name: str
     rows: Callable[[int], Iterator[Row]]
     cut: Callable[[int], bytes | None]
+    canonical: bool = False
+    """It was made in canonical order: its cut is no place on the service's tape."""
 
 
 class KeyDifference(msgspec.Struct, frozen=True, kw_only=True):

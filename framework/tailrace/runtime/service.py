@@ -206,7 +206,9 @@ def with_snapshot_settled(options: ServiceOptions, plan: Plan) -> ServiceOptions
         start = _start(options, plan, log)
     if start is None:
         return options
-    uri = options.from_snapshot.partition("#")[0]
+    from tailrace.state.snapshots import which_where  # noqa: PLC0415  # snapshots need an extra
+
+    uri, _ = which_where(options.from_snapshot)
     return replace(options, from_snapshot=f"{uri}#{start.snapshot.manifest.id}")
 
 

@@ -47,7 +47,7 @@ from tailrace.runtime.beginnings import base_name, begun_cut, fill, here, is_own
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.history import Committed, History
 from tailrace.runtime.restore import FORMAT, UNFINISHED, StoreCut, decode_store_cut
-from tailrace.state.snapshots import MESSAGES, Snapshot, Snapshots, TaskEntry
+from tailrace.state.snapshots import MESSAGES, Snapshot, Snapshots, TaskEntry, which_where
 
 _log = logging.getLogger("tailrace.starting")
 
@@ -76,14 +76,14 @@ def open_start(reference: str, app: str, plan: Plan, log: Log, *, replace: bool 
     Raises:
         SnapshotError: There is none, or it is damaged.
     """
-    uri, _, which = reference.partition("#")
+    uri, which = which_where(reference)
     history = History(plan, log)
     cuts = [history.committed(number).cut for number in range(plan.partitions)]
     bases = {tape.decode_cut(cut).base for cut in cuts if cut is not None} - {""}
     if bases and not replace:
         which = min(bases)
     try:
-        found = Snapshots(uri, app).open(which or "latest")
+        found = Snapshots(uri, app).open(which)
     except UnknownSnapshotError:
         if which not in bases or None in cuts:
             raise

@@ -13,7 +13,7 @@ from tailrace.core.errors import (
     UnknownSnapshotError,
     UsageError,
 )
-from tailrace.state.snapshots import Snapshots, TaskEntry, write_task
+from tailrace.state.snapshots import Snapshots, TaskEntry, which_where, write_task
 from tests.state.snapshots.making import manifest_of, published, some_rows
 
 
@@ -78,6 +78,39 @@ def test_a_snapshot_is_found_by_id_prefix_name_or_as_the_latest(snapshots: Snaps
         snapshots.open("nothing")
     with pytest.raises(UnknownSnapshotError):
         snapshots.open("../flights")
+
+
+@pytest.mark.parametrize(
+    ("reference", "place", "which"),
+    [
+        ("snaps", "snaps", "latest"),
+        ("snaps#", "snaps", "latest"),
+        ("snaps#before-release", "snaps", "before-release"),
+        ("s#1/snaps#20260302T220000000-0a1b2c3d", "s#1/snaps", "20260302T220000000-0a1b2c3d"),
+        ("s#1/snaps", "s#1/snaps", "latest"),  # no id has a slash
+        ("a#b", "a", "b"),
+        ("there#b", "there#b", "latest"),
+        ("there#b#", "there#b", "latest"),
+        ("there#b#c", "there#b", "c"),
+        ("s3://bucket/p?region=eu-central-1#x", "s3://bucket/p?region=eu-central-1", "x"),
+    ],
+)
+def test_a_place_may_have_a_mark_of_its_own(
+    reference: str, place: str, which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there#b").mkdir()
+    assert which_where(reference) == (place, which)
+
+
+def test_those_that_are_there_are_named_with_their_names(snapshots: Snapshots) -> None:
+    with pytest.raises(
+        UnknownSnapshotError, match=r"no snapshot yet .* take one \(tailrace snapshot create\)"
+    ):
+        snapshots.open()
+    sealed = snapshots.publish(draft_of(snapshots, name="release"))
+    with pytest.raises(UnknownSnapshotError, match=rf"{sealed.id} \(release\)"):
+        snapshots.open("relaese")
 
 
 def test_the_name_of_a_savepoint_serves_once(snapshots: Snapshots) -> None:

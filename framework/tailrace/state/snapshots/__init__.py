@@ -4,7 +4,7 @@
 rows, `manifest` says what belongs to a snapshot, `catalogue` publishes, lists, deletes. Needs pyarrow when used.
 """
 
-from tailrace.state.snapshots.catalogue import Draft, Snapshots
+from tailrace.state.snapshots.catalogue import LATEST, Draft, Snapshots, which_where
 from tailrace.state.snapshots.manifest import FORMAT, FileInfo, Manifest, Source, TaskEntry
 from tailrace.state.snapshots.places import Place
 from tailrace.state.snapshots.reading import Problem, Snapshot
@@ -14,6 +14,7 @@ from tailrace.state.snapshots.writing import write_task
 __all__ = [
     "DELETED",
     "FORMAT",
+    "LATEST",
     "MESSAGES",
     "STATE",
     "TIMERS",
@@ -27,5 +28,6 @@ __all__ = [
     "Source",
     "TaskEntry",
     "schema_of",
+    "which_where",
     "write_task",
 ]

@@ -21,6 +21,7 @@ import secrets
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -46,6 +47,20 @@ _Chain: TypeAlias = list[Level]
 _Ids: TypeAlias = list[str]
 _Manifests: TypeAlias = list[Manifest]  # `list` means something else inside the class
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def which_where(reference: str) -> tuple[str, str]:
+    """The place and the snapshot that ``URI#snapshot`` names; the latest where it names none.
+
+    The last ``#`` divides them if what follows could be an id or a name. It does not where there is a folder of the whole
+    name: a place may have a ``#`` of its own. ``URI#`` is the latest in whatever place.
+    """
+    uri, mark, which = reference.rpartition("#")
+    if not mark or (which and not _NAME.fullmatch(which)):
+        return reference, LATEST
+    if "://" not in reference and Path(reference).is_dir():
+        return reference, LATEST
+    return uri, which or LATEST
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -230,7 +245,7 @@ class Snapshots:
 
     def _named(self, which: str) -> Manifest:
         everything = self.list()
-        ids = [each.id for each in everything]
+        ids = [_told(each) for each in everything]
         if which == LATEST:
             if not everything:
                 raise self._unknown("there is no snapshot yet", ids)
@@ -241,7 +256,7 @@ class Snapshots:
             return found[0]
         if found:
             raise self._unknown(
-                f"{which!r} may mean any of {len(found)} snapshots", [each.id for each in found]
+                f"{which!r} may mean any of {len(found)} snapshots", [_told(each) for each in found]
             )
         raise self._unknown(f"there is no snapshot {which!r}", ids)
 
@@ -305,8 +320,13 @@ class Snapshots:
             )
 
     def _unknown(self, what: str, ids: Iterable[str]) -> UnknownSnapshotError:
-        near = ", ".join(list(ids)[-5:]) or "none"
-        return UnknownSnapshotError(what, path=self._place.shown, mend=f"Name one of those there: {near}.")
+        near = ", ".join(list(ids)[-5:])
+        mend = (
+            f"Name one of those there: {near}."
+            if near
+            else "Correct the place, or take one (tailrace snapshot create)."
+        )
+        return UnknownSnapshotError(what, path=self._place.shown, mend=mend)
 
     def _needed(self, id: str, child: str) -> SnapshotInUseError:
         return SnapshotInUseError(
@@ -339,6 +359,10 @@ def _by_age(found: list[Manifest]) -> list[Manifest]:
         return created_ms, depth, manifest.id
 
     return sorted(found, key=age)
+
+
+def _told(manifest: Manifest) -> str:
+    return manifest.id if manifest.name is None else f"{manifest.id} ({manifest.name})"
 
 
 def _must_be_a_name(text: str, what: str) -> None:
