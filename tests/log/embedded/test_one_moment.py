@@ -17,11 +17,13 @@ def test_ends_are_those_of_one_commit_while_another_thread_commits(tmp_path) -> 
     log, other = EmbeddedLog(tmp_path), EmbeddedLog(tmp_path)
     for topic in ("a", "b"):
         log.create_topic(topic, TopicSettings(2))
-    done = threading.Event()
+    enough, done, commits = threading.Event(), threading.Event(), 0
 
     def write() -> None:
+        nonlocal commits
         writer = other.writer("w")
-        for _ in range(300):
+        while commits < 300 or (commits < 30_000 and not enough.is_set()):
+            commits += 1
             for topic in ("a", "b"):
                 for partition in (0, 1):
                     writer.append([Output(topic, b"k", b"v", 0)], partition)
@@ -30,13 +32,16 @@ def test_ends_are_those_of_one_commit_while_another_thread_commits(tmp_path) -> 
 
     thread = threading.Thread(target=write)
     thread.start()
-    seen = []
+    seen, positions = [], set[int]()
     while not done.is_set():
         seen.append(log.ends(["a", "b"]))
+        positions.add(seen[-1].position)
+        if len(positions) > 3:
+            enough.set()
     thread.join()
     seen.append(log.ends(["a", "b"]))
-    assert len({position for position, _ in seen}) > 3
-    assert seen[-1].offsets == {"a": [300, 300], "b": [300, 300]}
+    assert len(positions) > 3
+    assert seen[-1].offsets == {"a": [commits, commits], "b": [commits, commits]}
     for (before, _), (after, offsets) in itertools.pairwise(seen):
         assert before <= after
         assert len({end for ends in offsets.values() for end in ends}) == 1
