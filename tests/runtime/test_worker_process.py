@@ -454,7 +454,8 @@ def test_a_service_that_is_started_again_keeps_to_the_time_of_its_snapshots(hous
 
 
 def test_snapshots_that_fail_do_not_stop_the_service(house: House) -> None:
-    (house.folder / "snapshots").write_text("a file")
+    (house.folder / "snapshots").mkdir()
+    (house.folder / "snapshots" / "tally").write_text("a file")
     house.feed(ticks(KEYS, 1))
     with house.run("--snapshots", house.folder / "snapshots", "--snapshot-every", "1s") as service:
         service.wait_for("no snapshot was taken", 2)
