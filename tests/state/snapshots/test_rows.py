@@ -1,6 +1,10 @@
 """Rows become tables and come back exactly, whatever bytes they are made of."""
 
+import random
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -9,7 +13,7 @@ from hypothesis import strategies as st
 
 from tailrace.core import rows
 from tailrace.core.errors import CorruptStateError, UsageError
-from tailrace.state.snapshots import Snapshots, write_task, writing
+from tailrace.state.snapshots import Place, Snapshots, reading, write_task, writing
 from tailrace.state.snapshots.arrow import compute
 from tests.state.snapshots.making import published, records, some_rows, state_rows
 
@@ -41,6 +45,40 @@ def test_large_rows_are_grouped_by_their_bytes(tmp_path: Path, monkeypatch: pyte
     batches = list(snapshots.open().batches("state"))
     assert len(batches) > 10
     assert list(snapshots.open().rows(0)) == list(task.items())
+
+
+def test_a_large_file_is_fetched_a_group_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "BYTES_IN_A_GROUP", 1000)
+    monkeypatch.setattr(reading, "_HELD_IN_MEMORY", 0)
+    fetched: list[int] = []
+
+    class Counting(FileIO):
+        def read(self, size: int | None = -1) -> bytes:
+            found = super().read(-1 if size is None else size) or b""
+            fetched[-1] += len(found)
+            return found
+
+    @contextmanager
+    def counted(place: Place) -> Generator[FileIO]:
+        fetched.append(0)
+        with Counting(place.path) as stream:
+            yield stream
+
+    task = {
+        row: value + random.Random(row).randbytes(1000)
+        for row, value in some_rows(1000).items()
+        if not row.endswith(b"overdue")
+    }
+    snapshots = Snapshots(str(tmp_path), "flights")
+    manifest = published(snapshots, [task])
+    snapshot = snapshots.open()
+    monkeypatch.setattr(Place, "open", counted)
+    chunks = snapshot.chunks(0)
+    first, _ = next(chunks)
+    (file,) = manifest.tasks[0].files
+    assert fetched[0] == file.bytes  # for its checksum
+    assert 0 < fetched[1] < file.bytes / 2
+    assert [*first, *(row for rows, _ in chunks for row in rows)] == list(task)
 
 
 def test_index_rows_and_own_rows_of_a_store_are_left_out(tmp_path: Path) -> None:

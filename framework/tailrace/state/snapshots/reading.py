@@ -195,7 +195,11 @@ class Snapshot:
                 _must_have_the_columns_of(table, reader.schema_arrow.names, level, file)
                 if reader.metadata.num_rows != file.rows:
                     raise _altered(level, file, f"it holds {reader.metadata.num_rows} rows, not {file.rows}")
-                yield from reader.iter_batches(batch_size=ROWS_IN_A_CHUNK, use_threads=False)
+                # One by one: all groups of a file would be fetched at once, and they are small on purpose.
+                for group in range(reader.num_row_groups):
+                    yield from reader.iter_batches(
+                        batch_size=ROWS_IN_A_CHUNK, row_groups=[group], use_threads=False
+                    )
 
     @contextmanager
     def _reading(self, level: Level, file: FileInfo) -> Generator[None]:
