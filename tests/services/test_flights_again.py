@@ -78,7 +78,8 @@ def test_with_the_topics_go_the_watermarks_that_the_service_published(lived):
     # All publishers are known before the first record: nothing is taken for late because another had not begun.
     tasks = range(aircraft.app.plan().partitions)
     assert all({task for at, task, _ in some if at == 0} == {*tasks} for some in new)
-    assert sum(map(len, new)) > 20 * len(new)
+    # How many commits there were depends on the machine.
+    assert sum(map(len, new)) > len(new) * len(tasks), "and nothing after that"
 
 
 def test_airports_rebuilt_from_the_new_topic_are_those_rebuilt_from_the_old_one(lived):
