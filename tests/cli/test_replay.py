@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -199,6 +201,37 @@ def test_a_full_disk_under_a_trace_is_no_failure_of_a_handler(lived) -> None:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=120, check=False)
     assert ended.returncode == 1
     assert ended.stderr == b"tailrace: The output cannot be written: No space left on device.\n"
+
+
+def test_its_processes_do_not_hear_ctrl_c_however_early_it_comes(lived) -> None:
+    """It reaches every process at the terminal. Here only one of them, so that what it does is not cut short by the first."""
+    typed = ["replay", APP, "--log", str(lived / "log"), "--workers", "2"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "tailrace", *typed], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stderr is not None
+        starting: list[int] = []
+        while not starting:
+            assert process.poll() is None
+            starting = _starting(process.pid)
+        os.kill(starting[0], signal.SIGINT)
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
+def _starting(parent: int) -> list[int]:
+    """The processes that it shares its work with."""
+    found = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+    return [one for one in found if _is_child(one, parent)]
+
+
+def _is_child(process: int, parent: int) -> bool:
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text(errors="replace")
+        command = Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return False
+    return int(stat.rpartition(")")[2].split()[1]) == parent and b"spawn_main" in command
 
 
 def test_what_the_log_has_deleted_is_told_with_what_reads_the_archive(lived, tmp_path, capsys) -> None:

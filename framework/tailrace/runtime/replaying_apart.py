@@ -24,6 +24,7 @@ from tailrace.runtime.apps import find_app
 from tailrace.runtime.differences import Differences
 from tailrace.runtime.live_state import LiveFolder
 from tailrace.runtime.replaying import ReplayOptions, ReplayReport, ReplayStatus, replay
+from tailrace.runtime.signals import held_back
 from tailrace.state import StateIdentity, StateMemory, open_store
 
 _Told: TypeAlias = ReplayStatus | ReplayReport | TailraceError
@@ -97,7 +98,8 @@ def replay_apart(
             share = replace(job, options=replace(options, partitions=numbers[index::workers]))
             process = spawn.Process(target=_work, args=(share, theirs), daemon=True)
             processes[ours] = process
-            process.start()
+            with held_back():
+                process.start()
             theirs.close()
         _listen(processes, reports, tell)
     finally:

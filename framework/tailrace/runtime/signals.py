@@ -1,11 +1,13 @@
-"""How a process is told to stop: SIGTERM or Ctrl-C once, in good order; Ctrl-C twice, at once."""
+"""How a process is told to stop: SIGTERM or Ctrl-C once, in good order; Ctrl-C twice, at once. And who is not told."""
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from types import FrameType
 
 INTERRUPTED = 130
@@ -39,3 +41,21 @@ def stop_signals(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def held_back() -> Generator[None]:
+    """Processes started meanwhile do not hear Ctrl-C, from their first instruction on: it is for their parent to end them.
+
+    They inherit that it is held back. The parent hears it when they have been started: nothing is lost.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # it would not hear it anyway
+        return
+    # It would be started on the way otherwise, and let the signal through when it is.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
