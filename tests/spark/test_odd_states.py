@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from pyspark.sql import datasource as ds
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import tailrace as tr
@@ -125,6 +126,18 @@ def test_a_table_is_written_by_every_kind_of_key(odd, key, type_, found):
     before = odd.rows()
     odd.write(app, [*odd.batches()], "overwrite")
     assert odd.rows() == before
+
+
+def test_a_filter_on_what_can_be_no_key_is_no_error_and_finds_nothing(odd):
+    app = declared("place", UUID, miles=int)
+    actor = app.plan().actors[0]
+    odd.publish(actor, {UUID(int=7): {"miles": 3}}, actor.schema)
+    options = {"snapshot": odd.folder, "app": "odd", "actor": "Odd"}
+    assert answer(ds.EqualTo(("key",), "nowhere"), **options).rows == []
+    found = answer(ds.In(("key",), (str(UUID(int=7)), "nowhere")), **options).rows
+    assert [row["miles"] for row in found] == [3]
+    with pytest.raises(UsageError, match="'nowhere' is no key"):
+        answer(**options, key="nowhere")
 
 
 def test_a_key_of_several_fields_that_is_none_is_refused(odd):

@@ -6,7 +6,7 @@ understood here costs reading, never a wrong row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import datasource as ds
 
 from tailrace.core.durations import to_ms
+from tailrace.core.errors import UsageError
 
 _LAST = (1 << 63) - 1
 _FIRST = -(1 << 63)
@@ -78,7 +79,7 @@ class Pushed:
     names: MetaColumns
     bounds: Bounds
     encode_key: Any
-    """Gives the bytes of a key as the table shows it, or raises."""
+    """Gives the bytes of a key as the table shows it. Raises UsageError for what is none."""
     taken: list[ds.Filter] = field(default_factory=list[ds.Filter])
 
     def take(self, filters: Sequence[ds.Filter]) -> None:
@@ -101,12 +102,20 @@ class Pushed:
             if name == names.partition:
                 self.bounds = bounds.with_partitions(values)
             else:
-                self.bounds = bounds.with_keys(map(self.encode_key, values))
+                self.bounds = bounds.with_keys(self._encoded(values))
         elif name == names.offset:
             if (found := _range(one, int)) is not None:
                 self.bounds = replace(bounds, offsets=bounds.offsets & found)
         elif name == names.timestamp and (found := _range(one, _instant_ms)) is not None:
             self.bounds = replace(bounds, times_ms=bounds.times_ms & found)
+
+    def _encoded(self, values: Sequence[Any]) -> Iterator[bytes]:
+        """The bytes of those values that are keys: no row shows another."""
+        for value in values:
+            try:
+                yield self.encode_key(value)
+            except UsageError:
+                continue
 
 
 def _equals(one: ds.Filter) -> list[Any] | None:
