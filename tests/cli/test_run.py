@@ -48,6 +48,7 @@ def test_the_version_is_told_installed_or_not(capsys, monkeypatch) -> None:
         ([], "Missing argument 'APP'"),
         (["nowhere:app"], "there is no module 'nowhere'"),
         (["tests.runtime.nowhere:app"], "there is no module 'tests.runtime.nowhere'"),
+        (["tests.runtime.served.py:app"], "Write 'tests.runtime.served', without the suffix of its file."),
         (["tests.runtime.served"], "names no app. Write the module and the app in it: package.module:app"),
         (["a file.py:app"], "names no app"),
         (["tests.runtime.served:ap"], "has no 'ap'. There is tests.runtime.served:app"),

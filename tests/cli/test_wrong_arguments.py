@@ -70,6 +70,16 @@ def test_a_group_without_or_with_an_unknown_command(command: str) -> None:
     assert "Usage: tailrace " in ended.err
 
 
+@pytest.mark.parametrize("group", ["", "log", "dead-letters", "snapshot"])
+def test_the_help_of_a_group_has_a_whole_line_for_each_of_its_commands(group: str) -> None:
+    said = done(*group.split(), "--help").out
+    lines = said.partition("Commands:\n")[2].splitlines()
+    of_group = tailrace.commands[group] if group else tailrace
+    assert isinstance(of_group, click.Group)
+    assert [line.split()[0] for line in lines] == sorted(of_group.commands)
+    assert [line for line in lines if line.endswith("...") or not line.endswith(".")] == []
+
+
 @pytest.mark.parametrize(("command", "needed"), WITH_APP)
 @pytest.mark.parametrize(
     ("app", "said"),

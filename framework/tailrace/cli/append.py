@@ -24,7 +24,7 @@ _BYTES_PER_COMMIT = 16 << 20
 _STDIN = "-"
 
 
-@click.command
+@click.command(short_help="Append rows of files to a topic.")
 @click.argument("topic")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option(

@@ -15,7 +15,7 @@ from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, a
 from tailrace.runtime.archived import open_archive
 
 
-@click.command
+@click.command(short_help="A log's topics as Parquet files.")
 @click.argument("folder", metavar="LOG", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
     "--to",

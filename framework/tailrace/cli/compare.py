@@ -27,7 +27,7 @@ DIFFERENT = 1
 _EVERYTHING = (b"\x01", b"\xff")
 
 
-@click.command
+@click.command(short_help="Two states of an app, key by key.")
 @click.argument("app")
 @click.argument("one")
 @click.argument("other")

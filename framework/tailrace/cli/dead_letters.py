@@ -37,7 +37,7 @@ reason_option = click.option(
 )
 
 
-@click.group
+@click.group(short_help="What an app could not handle: list, show, redrive.")
 def dead_letters() -> None:
     """What an app could not handle: list, show, redrive. APP is its name, or package.module:app."""
 
@@ -81,7 +81,7 @@ def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, f
         click.echo(f"{_counted(len(found))}{f': {summed}' if summed else ''}.", err=True)
 
 
-@dead_letters.command
+@dead_letters.command(short_help="The record, what was wrong, the traceback.")
 @app_argument
 @click.argument("id_", metavar="ID", type=_IdType())
 @json_option
@@ -123,7 +123,7 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path) -> None:
                 click.echo(showing.printable(line))
 
 
-@dead_letters.command
+@dead_letters.command(short_help="Append records to their topics again, each once.")
 @app_argument
 @click.option("--id", "ids", multiple=True, type=_IdType(), help="Only this one; may be repeated.")
 @reason_option

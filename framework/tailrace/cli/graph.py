@@ -15,7 +15,7 @@ from tailrace.runtime.graph import as_svg, as_text, graph_of
 _FORMATS = {".svg": "svg", ".json": "json", ".txt": "text", ".text": "text", ".md": "text", "": "text"}
 
 
-@click.command
+@click.command(short_help="Topics, actors and the edges between them.")
 @click.argument("apps", metavar="APP...", nargs=-1, required=True)
 @click.option(
     "--format",

@@ -10,7 +10,7 @@ from tailrace.cli.arguments import DurationType, log_option, opened, piped, refu
 from tailrace.core.errors import LogUnavailableError
 
 
-@click.command
+@click.command(short_help="Change for how long a topic's records are kept.")
 @click.argument("topic")
 @click.option("--retention", type=DurationType(), help="Delete records that are older, by their timestamps.")
 @click.option(
@@ -35,7 +35,7 @@ def retain(
         log.set_retention(topic, retention_ms=retention, retention_bytes=retention_bytes)
 
 
-@click.command
+@click.command(short_help="Give room back, now.")
 @log_option
 def clean(*, folder: Path) -> None:
     """Give room back: what retention says, and all but the last record of each key in compacted topics.

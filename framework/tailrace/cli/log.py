@@ -41,7 +41,7 @@ app_option = click.option(
 )
 
 
-@click.group
+@click.group(short_help="Topics of an event log, and their records.")
 def log() -> None:
     """Topics of an event log: create, list, append, tail, dump; how long they are kept."""
 
@@ -51,7 +51,7 @@ log.add_command(retain)
 log.add_command(clean)
 
 
-@log.command
+@log.command(short_help="Create a topic, or all topics of an app.")
 @click.argument("topic", required=False)
 @click.option("--app", metavar="MODULE:APP", help="Create the topics that this app declares, and its own.")
 @click.option("--partitions", type=click.IntRange(1, 10_000), help="How many; 4 unless it is said.")
@@ -97,7 +97,7 @@ def create(
         prepare_topics(log, plan, create_declared=True)
 
 
-@log.command(name="list")
+@log.command(name="list", short_help="List the topics, and what is kept of them.")
 @json_option
 @log_option
 def list_(*, as_json: bool, folder: Path) -> None:
@@ -113,7 +113,7 @@ def list_(*, as_json: bool, folder: Path) -> None:
             click.echo(table(rows, ("topic", "partitions", "offsets", "kept")))
 
 
-@log.command
+@log.command(short_help="Show the last records, and those that come.")
 @click.argument("topic")
 @click.option(
     "-n", "--records", type=click.IntRange(0), default=10, show_default=True, help="How many to begin with."
@@ -145,7 +145,7 @@ def tail(
             _follow(log, topic, ends, lambda number, record: click.echo(show(number, record, declared)))
 
 
-@log.command
+@log.command(short_help="Write what is in a topic, as JSON or CSV.")
 @click.argument("topic")
 @click.option(
     "--format",

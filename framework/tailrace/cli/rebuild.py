@@ -61,7 +61,7 @@ class _RenamedType(click.ParamType):
         return topic, other
 
 
-@click.command
+@click.command(short_help="Make a snapshot of an app from its history.")
 @click.argument("app")
 @click.option(
     "--log",

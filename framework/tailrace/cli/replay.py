@@ -62,7 +62,7 @@ class TimeType(PlaceType):
         return place.time_ms
 
 
-@click.command
+@click.command(short_help="Make the state again and compare, trace, debug.")
 @click.argument("app")
 @log_option
 @click.option(

@@ -26,7 +26,7 @@ _LEAST_SNAPSHOT_MS = 1_000
 """Each is taken by a process of its own, which has to start."""
 
 
-@click.command
+@click.command(short_help="Run an app until it is told to stop.")
 @click.argument("app")
 @click.option(
     "--log",

@@ -39,12 +39,12 @@ _which = click.argument("which", default="latest", metavar="[ID|NAME|latest]")
 _app = click.argument("app")
 
 
-@click.group
+@click.group(short_help="Take, list, look at, verify, delete snapshots.")
 def snapshot() -> None:
     """Take, list, look at, verify and delete snapshots of an app's state."""
 
 
-@snapshot.command
+@snapshot.command(short_help="Take a snapshot as of the last commit.")
 @_app
 @log_option
 @_at
@@ -91,7 +91,7 @@ def create(
             click.echo(f"deleted {each}")
 
 
-@snapshot.command("list")
+@snapshot.command("list", short_help="List the snapshots of an app.")
 @_app
 @_at
 @json_option
@@ -122,7 +122,7 @@ def list_(*, app: str, uri: str, as_json: bool) -> None:
             click.echo(table(lines, ("id", "name", "created", "from", "kind", "rows", "MB")))
 
 
-@snapshot.command
+@snapshot.command(short_help="Where a snapshot stands, per partition.")
 @_app
 @_which
 @_at
@@ -141,7 +141,7 @@ def show(*, app: str, which: str, uri: str, as_json: bool) -> None:
             click.echo(line)
 
 
-@snapshot.command
+@snapshot.command(short_help="Read every file and hold it to the manifest.")
 @_app
 @_which
 @_at
@@ -159,7 +159,7 @@ def verify(*, app: str, which: str, uri: str) -> int:
     return 0
 
 
-@snapshot.command
+@snapshot.command(short_help="Delete by id, name or number, or what was left.")
 @_app
 @click.argument("ids", nargs=-1, metavar="ID...")
 @_at

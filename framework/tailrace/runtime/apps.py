@@ -85,9 +85,12 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         missing = error.name or name
         if missing == name or name.startswith(f"{missing}."):
+            first = missing.partition(".")[0]
             raise UnknownAppError(
                 f"there is no module {missing!r}",
-                mend=f"Correct the name, or start in the folder that holds {missing.partition('.')[0]!r}.",
+                mend=f"Write {name.removesuffix('.py')!r}, without the suffix of its file."
+                if missing == name and name.endswith(".py")
+                else f"Correct the name, or start in the folder that holds {first!r}.",
             ) from None
         raise _failed(name, error) from error
     except SystemExit as error:

@@ -51,7 +51,8 @@ def prepare(files: SegmentFiles, lock: AppendLock, *, create: bool, now_ms: int)
             return
         if not create:
             raise LogUnavailableError(
-                f"there is no log in {str(folder)!r}", mend="Create it, or correct the path."
+                f"there is no log in {str(folder)!r}",
+                mend="Correct the path, or create it: `tailrace log create`.",
             )
         folder.mkdir(parents=True, exist_ok=True)
         with lock.held():
