@@ -82,7 +82,8 @@ class Appender:
 
         Raises:
             LogUnavailableError: It was not written, and nothing of it will be seen.
-            CommitUnknownError: It was written and can be seen; that it is on the disk is not certain.
+            CommitUnknownError: It was written and can be seen; that it is on the disk, or could be followed, is not
+                certain.
         """
         view = self.view
         head = encode_frame(meta, sum(map(len, blocks)), view.sequence + 1, view.synced)
@@ -94,7 +95,14 @@ class Appender:
             self._sync()
         elif self._fsync == "interval":
             self._sync_later()
-        view.refresh()
+        try:
+            view.refresh()
+        except LogUnavailableError as error:
+            # The others see it: it must not be done again.
+            raise CommitUnknownError(
+                f"what was committed last could not be read back: {error}",
+                mend="Take the transactional id over again and read what is there.",
+            ) from error
         if self._fsync == "commit":
             view.synced = view.position
 

@@ -9,6 +9,11 @@ Segments that have something to give are rewritten from the oldest to the newest
 wherever it ends, a deletion is never gone while an older record that it deletes is still there, which would come back.
 And no more room is needed for it than one segment takes. It goes as far as it gives enough back for what it writes.
 
+A deletion is of use to who reads the topic from before it: who has seen the older record has to come by the deletion.
+So it stays for its while from the cleaning on that took the last older record away, not from when it was written. That
+needs no time for each deletion: in the segments that a cleaning has gone through nothing older than what is in them is
+left. So it is remembered how far one has gone that is long enough ago, and the next that will be.
+
 Whether a cleaning is worth its while cannot be known without reading all keys. So it is due as in Kafka
 (``min.cleanable.dirty.ratio``): when what was added to compacted topics since the last one is half of what it then
 looked through. Of all that is ever written, each byte is then looked through about twice.
@@ -44,9 +49,9 @@ from tailrace.log.embedded.view import View
 from tailrace.log.interface import TopicPartition, TopicSettings
 
 _LOCK = "cleaning"
-"""Held while a log is cleaned; says how far the last cleaning has looked."""
-_LOOKED = Struct("<Q")
-"""The number of the last segment that was sealed then."""
+"""Held while a log is cleaned; says what the last cleanings have done."""
+_DONE = Struct("<QQQQ")
+"""The fields of ``_Done``."""
 _GONE = -1
 _DIRTY_SHARE = 0.5
 _ROOM_FOR_COMMITS = 16 << 20
@@ -69,6 +74,24 @@ class Cleaned(NamedTuple):
     busy: bool = False
 
 
+class _Done(NamedTuple):
+    """What earlier cleanings have done; numbers are of segments."""
+
+    looked: int = 0
+    """The last that was sealed at the last cleaning."""
+    settled: int = 0
+    """Up to here each deletion has been the oldest record of its key for long enough."""
+    through: int = 0
+    """How far the cleaning has gone that will be long enough ago next."""
+    through_ms: int = 0
+    """When that one ended."""
+
+    def settled_at(self, at_ms: int, kept_ms: int) -> int:
+        """``settled`` as of an instant."""
+        ripe = self.through if self.through_ms <= at_ms - kept_ms else 0
+        return max(self.settled, ripe)
+
+
 def clean(appender: Appender, at_ms: int | None, deletions_kept_ms: int, least_gain: float) -> Cleaned:
     """See ``EmbeddedLog.clean``."""
     with _alone(appender) as alone:
@@ -78,22 +101,51 @@ def clean(appender: Appender, at_ms: int | None, deletions_kept_ms: int, least_g
         _remove_what_nothing_names(appender)
         _move_starts(appender, now_ms() if at_ms is None else at_ms)
         sealed = _sealed(view)
-        kept, dropped = _decide(view, sealed, deletions_kept_ms)
+        past = _done(view.files.folder)
+        settled = past.settled_at(now_ms(), deletions_kept_ms)
+        if deletions_kept_ms <= 0 and sealed:
+            settled = sealed[-1].name.number
+        kept, dropped = _decide(view, sealed, settled, deletions_kept_ms)
         before = sum(view.files.size(index.name) for index in sealed)
         with failing(view.files.folder, "cleaning the log"):
-            done = _rewrite(appender, _worth_while(sealed, kept, dropped, least_gain), kept)
+            worth = _worth_while(sealed, kept, dropped, least_gain)
+            done = _rewrite(appender, worth, kept)
             if sealed:
-                os.pwrite(alone, _LOOKED.pack(sealed[-1].name.number), 0)
+                through = _through(sealed, len(worth), kept)
+                _remember(alone, past, sealed[-1].name.number, through, deletions_kept_ms)
         return done._replace(bytes_before=before)
+
+
+def _through(sealed: list[SegmentIndex], rewritten_: int, kept: Kept) -> int:
+    """Up to which segment nothing is left that was to go, when so many of the first were rewritten."""
+    through = 0
+    for number, index in enumerate(sealed):
+        if number >= rewritten_ and _gives(index, kept):
+            break
+        through = index.name.number
+    return through
+
+
+def _remember(alone: int, past: _Done, looked: int, through: int, kept_ms: int) -> None:
+    at_ms = now_ms()
+    settled = past.settled_at(at_ms, kept_ms)
+    waits = past.through > settled and past.through_ms <= at_ms
+    then = (past.through, past.through_ms) if waits else (through, at_ms)
+    os.pwrite(alone, _DONE.pack(looked, settled, *then), 0)
+
+
+def _done(folder: Path) -> _Done:
+    """What earlier cleanings have left word of; where they have not, nothing is known to have been done."""
+    try:
+        data = (folder / _LOCK).read_bytes()
+    except OSError:
+        data = b""
+    return _Done(*_DONE.unpack(data)) if len(data) == _DONE.size else _Done()
 
 
 def is_due(view: View, at_ms: int, least_gain: float) -> bool:
     """See ``EmbeddedLog.cleaning_is_due``."""
-    try:
-        data = (view.files.folder / _LOCK).read_bytes()
-    except OSError:
-        data = b""
-    looked = _LOOKED.unpack(data)[0] if len(data) == _LOOKED.size else 0
+    looked = _done(view.files.folder).looked
     with view.mutex:
         return _much_is_new(view, looked) or _much_is_old(view, at_ms, least_gain)
 
@@ -238,7 +290,7 @@ def _start(parts: list[Blocks], start: int, settings: TopicSettings, at_ms: int)
 
 
 def _decide(
-    view: View, sealed: list[SegmentIndex], deletions_kept_ms: int
+    view: View, sealed: list[SegmentIndex], settled: int, deletions_kept_ms: int
 ) -> tuple[Kept, dict[SegmentName, float]]:
     """What stays of each block of the sealed segments, and about how many bytes of each segment do not."""
     names = {index.name for index in sealed}
@@ -251,7 +303,8 @@ def _decide(
     for place, parts in places.items():
         start = starts[place.topic][place.partition]
         if topics[place.topic].compacted:
-            _compact(view, place, parts, start, names, now_ms() - deletions_kept_ms, kept, dropped)
+            deleted_before_ms = now_ms() - deletions_kept_ms
+            _compact(view, place, parts, start, names, settled, deleted_before_ms, kept, dropped)
             continue
         for blocks in parts:
             if blocks.segment in names and blocks.bases[0] < start:
@@ -267,6 +320,7 @@ def _compact(
     parts: list[Blocks],
     start: int,
     sealed: set[SegmentName],
+    settled: int,
     deleted_before_ms: int,
     kept: Kept,
     dropped: dict[SegmentName, float],
@@ -280,7 +334,7 @@ def _compact(
         for blocks in reversed(parts):
             for number in reversed(range(len(blocks))):
                 records = blocks_.decode(view.raw_block(place, blocks, number), blocks.bases[number])
-                may_forget = blocks.times_ms[number] < deleted_before_ms
+                may_forget = blocks.segment.number <= settled and blocks.times_ms[number] < deleted_before_ms
                 stays = chosen[blocks.segment, number]
                 counts[blocks.segment, number] = len(records)
                 for at in reversed(range(len(records))):

@@ -100,6 +100,16 @@ class SegmentFiles:
         finally:
             os.close(descriptor)
 
+    def forget(self, name: SegmentName) -> None:
+        """Close a segment that is not needed any more: the room of a deleted file is given back when nobody has it open."""
+        with self._mutex:
+            descriptor = self._reading.pop(name, None)
+            if descriptor is not None:
+                os.close(descriptor)
+            if self._writing is not None and self._writing[0] == name:
+                os.close(self._writing[1])
+                self._writing = None
+
     def close(self) -> None:
         """Close all files; they are opened again when they are needed."""
         with self._mutex:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +70,9 @@ class EmbeddedLog:
             lock.close()
             raise
         self._lock = lock
+        self.check_owned: Callable[[], None] = lambda: None
+        """Called by ``writer`` as the last thing before an id is taken over, under the append lock; may raise. Where all
+        who take ids over own them, and have seen so here, an owner that was replaced can never fence who replaced it."""
         self._appender = Appender(
             self._files,
             lock,
@@ -167,6 +170,7 @@ class EmbeddedLog:
     def writer(self, transactional_id: str, /) -> EmbeddedWriter:
         """See ``Log.writer``."""
         with self._appender.turn() as view:
+            self.check_owned()
             epoch = view.catalog.epochs.get(transactional_id, 0) + 1
             self._appender.write(Meta(present_ms(), epochs={transactional_id: epoch}))
         return EmbeddedWriter(self._appender, self._router(), transactional_id, epoch)
@@ -224,7 +228,8 @@ class EmbeddedLog:
         """Apply retention and compaction now, to the sealed segments; one process does so at a time.
 
         ``now_ms`` is what records' timestamps are compared with, by default the clock. A deletion in a compacted topic
-        is kept for ``deletions_kept_ms``. Segments are rewritten when that gives ``least_gain`` of their bytes back.
+        is kept for ``deletions_kept_ms``, from the cleaning on that took away what it deletes. Segments are rewritten
+        when that gives ``least_gain`` of their bytes back.
         """
         return clean(self._appender, now_ms, deletions_kept_ms, least_gain)
 
@@ -267,9 +272,10 @@ class EmbeddedLog:
         Raises:
             CorruptLogError: A checksum does not fit.
         """
-        view = self._fresh()
-        for index in list(view.indexes.values()):
-            check_whole(view, index.name)
+        with self.uncleaned():
+            view = self._fresh()
+            for index in list(view.indexes.values()):
+                check_whole(view, index.name)
 
     @property
     def bytes_cut_off(self) -> int:

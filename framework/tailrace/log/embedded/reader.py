@@ -45,10 +45,14 @@ class EmbeddedReader:
         records: list[InputRecord] = []
         while (wanted := max_records - len(records)) > 0:
             if cursor.at == len(cursor.records):
-                cursor.records = view.records_at(place, cursor.position)
-                cursor.at = bisect_left(cursor.records, cursor.position, key=_offset)
-                if not cursor.records:
+                found = view.records_at(place, cursor.position)
+                cursor.records, cursor.at = [], 0
+                if not found:
                     break
+                at = bisect_left(found, cursor.position, key=_offset)
+                if found[at].offset > cursor.position and self._is_gone(place, cursor.position):
+                    break  # deleted since we looked; else it is a gap that compaction has left
+                cursor.records, cursor.at = found, at
             some = cursor.records[cursor.at : cursor.at + wanted]
             records += some
             cursor.at += len(some)
@@ -56,7 +60,9 @@ class EmbeddedReader:
         with view.mutex:
             unread = cursor.at < len(cursor.records) or view.find(place, cursor.position) is not None
             end = view.catalog.ends[topic][partition]
-            if not unread:
+            if not records:
+                self._check_position(place, cursor.position)
+            if not unread and not self._is_gone(place, cursor.position):
                 cursor.position = max(cursor.position, end)
         return Fetch(records, cursor.position, unread, not unread and cursor.position == end)
 
@@ -76,8 +82,9 @@ class EmbeddedReader:
         cursor = self._cursors[TopicPartition(topic, partition)]
         found: dict[str, int | None] = {}
         with self._view.mutex:
-            first = cursor.passed is None
             number, at = cursor.passed or (0, 0)
+            # Of a segment that is gone the one after it says what was last.
+            first = number not in self._view.indexes
             passed = (number, at)
             for segment, index in self._view.indexes.items():
                 if segment < number:
@@ -133,6 +140,11 @@ class EmbeddedReader:
                 cursor.at < len(cursor.records) or view.find(place, cursor.position) is not None
                 for place, cursor in self._cursors.items()
             )
+
+    def _is_gone(self, place: TopicPartition, position: int) -> bool:
+        """Whether what was at a position has been deleted."""
+        with self._view.mutex:
+            return position < self._view.catalog.starts[place.topic][place.partition]
 
     def _check_position(self, place: TopicPartition, position: int) -> None:
         topic, partition = place

@@ -5,7 +5,8 @@ grown, and to take in each frame that is whole. Nothing else ever tells one proc
 what it wrote by refreshing, so that catalog and index have one way of coming about.
 
 A frame that seals its segment sends the view to the next one, which begins with the state: a process that opens the log
-starts there, and gets older segments' indexes from the files beside them.
+starts there, and gets older segments' indexes from the files beside them. So does one that has not looked for so long that
+what it stands in, or comes next, was cleaned meanwhile.
 
 A whole frame stays for ever. A part of one is invisible, and only who holds the append lock may cut it off.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 import threading
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from tailrace.core.errors import CorruptLogError, LogUnavailableError
 from tailrace.core.records import InputRecord
@@ -139,14 +140,19 @@ class View:
 
     def _step(self) -> bool:
         """Take in one frame, if there is one."""
-        if self.sealed:
-            following = SegmentName(self.active.number + 1)
-            if not self.files.path(following).exists():
-                return False
-            sequence = self.sequence
-            self._begin(following)
-            self.sequence = sequence
-        found = self._next_frame()
+        try:
+            if self.sealed:
+                following = SegmentName(self.active.number + 1)
+                if not self.files.path(following).exists():
+                    return self._skip()
+                sequence = self.sequence
+                self._begin(following)
+                self.sequence = sequence
+            found = self._next_frame()
+        except FileNotFoundError:
+            if not self._skip():
+                raise
+            return True
         if found is None:
             return False
         head, meta = found
@@ -156,6 +162,8 @@ class View:
             self._enter(meta.state)
             self._pass(head)
             return True
+        # What may fail comes before all else, so that a frame is taken in wholly or, later, once more.
+        cleaned = self._cleaned(meta)
         self.catalog.apply(meta)
         body = self.position + FRAME_HEAD.size + head.meta_length
         index = self.indexes[self.active.number]
@@ -169,8 +177,27 @@ class View:
         if meta.sealed:
             self.sealed = True
             self.catalog.segments[self.active.number] = self.active.generation
-        if meta.cleaned:
-            self._replace(meta)
+        if cleaned:
+            self._replace(cleaned)
+        return True
+
+    def _skip(self) -> bool:
+        """Go on from the newest segment where those on the way to it were cleaned meanwhile; whether the log has gone on.
+
+        Only segments that are sealed are cleaned, so there is one after them. Who took its absence for the log's end would
+        see nothing any more, and begin it a second time.
+        """
+        if not any(name.number > self.active.number for name in self.files.names()):
+            return False
+        newest = View(self.files, self._power_was_lost)
+        for name in {one.name for one in self.indexes.values()} - {
+            one.name for one in newest.indexes.values()
+        }:
+            self.files.forget(name)
+        self.active, self.position, self.sealed = newest.active, newest.position, newest.sealed
+        self.synced, self.sequence = newest.synced, newest.sequence
+        self.catalog, self.indexes = newest.catalog, newest.indexes
+        self._collect()
         return True
 
     def _pass(self, head: FrameHead) -> None:
@@ -180,6 +207,13 @@ class View:
 
     def _next_frame(self) -> tuple[FrameHead, Meta] | None:
         """The frame that the view stands at, if it is whole."""
+        try:
+            return self._read_frame()
+        except CorruptLogError:
+            # Who repairs the log may have cut off, and begun anew, what was being read. What is damaged stays so.
+            return self._read_frame()
+
+    def _read_frame(self) -> tuple[FrameHead, Meta] | None:
         name, position = self.active, self.position
         size = self.files.size(name)
         if size < position:
@@ -262,16 +296,24 @@ class View:
             yield position, head, meta
             position += head.length
 
-    def _replace(self, meta: Meta) -> None:
+    def _cleaned(self, meta: Meta) -> dict[int, SegmentIndex | None]:
+        """What takes the place of segments, by their number; None: nothing, or nothing any more."""
+        found: dict[int, SegmentIndex | None] = {}
         for number, generation in meta.cleaned.items():
-            if generation < 0:
-                self.indexes.pop(number, None)
-            else:
-                try:
-                    self.indexes[number] = self.index_of(SegmentName(number, generation))
-                except FileNotFoundError:
-                    # Cleaned again since; a later frame says so.
-                    self.indexes.pop(number, None)
+            try:
+                name = SegmentName(number, generation)
+                found[number] = self.index_of(name) if generation >= 0 else None
+            except FileNotFoundError:
+                found[number] = None  # cleaned again since; a later frame says so
+        return found
+
+    def _replace(self, cleaned: Mapping[int, SegmentIndex | None]) -> None:
+        for number, index in cleaned.items():
+            before = self.indexes.pop(number, None)
+            if before is not None:
+                self.files.forget(before.name)
+            if index is not None:
+                self.indexes[number] = index
         self.indexes = dict(sorted(self.indexes.items()))
         self._collect()
 
