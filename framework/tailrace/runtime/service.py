@@ -160,6 +160,7 @@ def open_worker(options: ServiceOptions, plan: Plan, numbers: Collection[int], c
     closing.callback(states.close)
     ownership = _own(options, plan, numbers, states)
     closing.callback(ownership.release)
+    log.check_owned = ownership.check
     settings = WorkerSettings(
         partition=PartitionSettings(
             commit_interval_ms=options.commit_interval_ms,

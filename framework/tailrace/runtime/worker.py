@@ -15,7 +15,8 @@ What happens to a partition that fails depends on whose fault it is:
 
 Taking a task over fences whoever has it, the rightful owner too. So before a partition is started, or looks what became
 of a commit in doubt, the worker makes sure that it still owns it: it may have been suspended, and replaced, since it
-last did anything.
+last did anything. The embedded log asks once more, under the lock that a take-over needs: who is stopped after that is
+ended by the new owner before it gets the lock, and who is stopped before finds the new owner.
 
 A bounded run is taken further by ``advance``, phase by phase (``progress.Phase``); who decides when has to know that
 no message is on its way between workers, which one worker alone cannot.
