@@ -21,9 +21,10 @@ import os
 import signal
 import sys
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from types import FrameType
@@ -57,6 +58,8 @@ _SILENT_S = 15.0
 _LEAVING_S = 60.0
 """For how long a child may take to leave."""
 _ASK_S, _ASK_BOUNDED_S = 1.0, 0.02
+_TOLD_BY = (signal.SIGINT, signal.SIGTERM)
+"""Who is at the terminal, or ends a unit, tells all of its processes at once."""
 
 _Order: TypeAlias = Literal["status", "stop"] | Phase
 _Answer: TypeAlias = Status | TailraceError
@@ -122,6 +125,7 @@ def work(options: ServiceOptions, index: int, phase: Phase, pipe: _Childs) -> No
             opened.worker.phase = phase
             link = _Link(pipe, *opened)
             signal.signal(signal.SIGTERM, link.terminated)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD_BY)
             run_worker(opened.worker, link.steer)
     except TailraceError as error:
         _log.debug("this worker ends", exc_info=True)
@@ -139,6 +143,21 @@ def _say(pipe: _Childs, error: TailraceError) -> None:
 
 
 # --- the parent
+
+
+@contextmanager
+def _held_back() -> Generator[None]:
+    """Who is started meanwhile hears what it is told once it knows what to do then, and does not die of it.
+
+    It inherits that the signals are held back, and lets them through itself (``work``). The parent hears them afterwards.
+    """
+    # It would be started on the way otherwise, and let the signals through when it is.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _TOLD_BY)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(slots=True)
@@ -237,7 +256,8 @@ class Supervisor:
             args=(self._options, child.index, self._phase, theirs),
             name=f"{self._plan.app}-{child.index}",
         )
-        process.start()
+        with _held_back():
+            process.start()
         theirs.close()
         child.process, child.pipe = process, ours
         child.begun_s = time.monotonic()
