@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import attrgetter
 from typing import TypeAlias
 from zlib import crc32
 
@@ -35,6 +36,8 @@ Rows: TypeAlias = Iterable[tuple[bytes, bytes]]
 _AT_ONCE = 2_000_000
 """Rows compared in one pass: some 200 bytes each."""
 _SHOWN = 3
+_DELETED = hash(None)
+_key, _value = attrgetter("key"), attrgetter("value")
 
 
 def check_own(result: UnitResult, past: Past, found: Callable[[], Rows]) -> None:
@@ -84,20 +87,22 @@ class _Check:
             if self.shares > 1 and crc32(row) % self.shares != share:
                 continue
             if row in stored:
-                self._note(row, same=stored.pop(row) == _digest(value))
+                self._note(row, same=stored.pop(row) == hash(value))
             else:
                 self._note(row, same=row in later)
         for name, digest in stored.items():
-            if digest is not None:
+            if digest != _DELETED:
                 self._note(name, same=False)
 
-    def _stored(self, share: int) -> tuple[dict[bytes | None, int | None], set[bytes | None]]:
-        """What the changelog says below the position, and which rows it names from there on."""
+    def _stored(self, share: int) -> tuple[dict[bytes | None, int], set[bytes | None]]:
+        """Hashes of what the changelog says below the position, and which rows it names from there on."""
         place = TopicPartition(self.past.plan.changelog_topic, self.number)
         start, end = self.past.log.start_offset(*place), self.past.log.end_offset(*place)
-        stored: dict[bytes | None, int | None] = {}
+        stored: dict[bytes | None, int] = {}
         for records in self.past.batches(place, start, self.position):
-            stored.update({one.key: _digest(one.value) for one in self._of(share, records)})
+            # All at once, as this is most of what the comparison takes.
+            wanted = self._of(share, records)
+            stored.update(zip(map(_key, wanted), map(hash, map(_value, wanted)), strict=True))
         stored.pop(rows.CUT_ROW, None)
         later: set[bytes | None] = set()
         for records in self.past.batches(place, self.position, end):
@@ -116,11 +121,6 @@ class _Check:
         self.other += 1
         if len(self.shown) < _SHOWN:
             self.shown.append(row or b"")
-
-
-def _digest(value: bytes | None) -> int | None:
-    """Stands for a value within this process; None: there is none."""
-    return None if value is None else hash(value)
 
 
 def _named(plan: Plan, row: bytes) -> str:
