@@ -107,6 +107,9 @@ MUTATIONS: dict[str, Mutation] = {
     "timers-beyond-the-horizon-forgotten": Mutation(
         5, "core.engine.timers", "            self._beyond.add((time_ms, actor, key, name))", "            pass"
     ),
+    "a-timer-put-off-for-ever": Mutation(
+        5, "core.engine.tables", "if timer is not None and timer.time_ms > time_ms:", "if False:"
+    ),
     "flags-of-a-row-not-renewed": Mutation(
         5, "core.engine.tables", "if encoded != image or key in flags_changed:", "if encoded != image:"
     ),

@@ -86,6 +86,7 @@ class Firing:
             return
         timer = table.parts(instance).timers.get((domain, name))
         if timer is None or timer.time_ms != time_ms:
+            table.put_off(domain, timer, time_ms, key_bytes, name)
             return
         family, context.timer_name = table.timer_name(name)
         context._salt, context._origin, context._depth = 1, timer.seed, timer.depth
@@ -122,7 +123,11 @@ class Firing:
 
     def latest_ms(self) -> int:
         """The time of the latest event-time timer that is pending."""
+        tables = self.units.cells.tables
+        moved_ms = max((table.latest_moved_ms(rows.EVENT_TIME) for table in tables), default=NOTHING)
         for time_ms, number, key_bytes, name in self.events.latest_first():
-            if self.units.cells.tables[number].is_pending(rows.EVENT_TIME, time_ms, key_bytes, name):
+            if time_ms <= moved_ms:
+                break
+            if tables[number].is_pending(rows.EVENT_TIME, time_ms, key_bytes, name):
                 return time_ms
-        return NOTHING
+        return moved_ms

@@ -11,6 +11,7 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.engine.parts import Parts, TimerId
+from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import (
     CorruptStateError,
     NewerFormatError,
@@ -331,6 +332,7 @@ class Table:
             timer = parts.timers.get((domain, name))
             ttl = next((t for t in self.plan.ttls if t.name.encode() == name[2:]), None)
             if timer is None or timer.time_ms != time_ms or ttl is None:
+                self.put_off(domain, timer, time_ms, parts.key_bytes, name)
                 return False
             image = self.touch(instance)
             self.cells.touched.append((self, instance._tr_key, image))
@@ -356,7 +358,7 @@ class Table:
             del timers[timer]
         else:
             timers[timer] = to
-            if old is None or old.time_ms != to.time_ms:
+            if old is None or to.time_ms < old.time_ms:  # else it is put off when it comes up
                 self.push_timer(timer[0], to.time_ms, parts.key_bytes, timer[1])
         self.cells.undo.append((timers, timer, MISSING if old is None else old))
         self.moved.setdefault((parts.key, timer), old)
@@ -364,6 +366,22 @@ class Table:
     def push_timer(self, domain: int, time_ms: int, key: bytes, name: bytes) -> None:
         """Have the queue of a domain name an entry when its time comes."""
         self.cells.queues[domain].push(time_ms, self.plan.index, key, name)
+
+    def put_off(self, domain: int, timer: rows.Timer | None, time_ms: int, key: bytes, name: bytes) -> None:
+        """An entry has come up at ``time_ms`` for which nothing is due: name it again if its timer was moved to later."""
+        if timer is not None and timer.time_ms > time_ms:
+            self.push_timer(domain, timer.time_ms, key, name)
+
+    def latest_moved_ms(self, domain: int) -> int:
+        """The time of the latest of the user's timers that were set or moved since the last commit."""
+        latest_ms = NOTHING
+        for key, timer in self.moved:
+            instance = self.live.get(key)
+            parts: Parts | None = None if instance is None else instance._tr_parts
+            now = None if parts is None else parts.timers.get(timer)
+            if now is not None and timer[0] == domain and timer[1][:1] != rows.EXPIRY:
+                latest_ms = max(latest_ms, now.time_ms)
+        return latest_ms
 
     # --- the commit ---
 

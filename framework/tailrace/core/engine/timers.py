@@ -1,9 +1,10 @@
 """Pending timers of one time domain, in the order in which they fire.
 
 Theory. A timer's identity is (actor, key, domain, name); what is true about it (its time) stands in its own row, kept
-with its key. This queue only answers "which is due next?", and may be wrong in one direction: it can name a timer that
-has since been moved or cancelled. Whoever pops an entry checks it against the row. So setting, moving and cancelling
-never search the queue, and an aborted unit need not repair it.
+with its key. This queue only answers "which is due next?", and may be wrong in one direction: it can name a timer too
+early, or one that has since been cancelled. Whoever pops an entry checks it against the row, and pushes it once more if
+the timer was moved to later. So setting, moving and cancelling never search the queue, an aborted unit need not repair
+it, and a timer that is put off with each event is pushed once, not with each event.
 
 The queue holds what is due before a *horizon* in a heap. The rest is in the store's index, found by a scan when the
 horizon is reached. So memory is bounded however many timers are pending.
@@ -70,9 +71,11 @@ class TimerQueue:
     def pop(self) -> Entry:
         """Take the next entry. Call it only when ``due_ms`` has been reached, so that there is one.
 
-        It may be one that is no longer true, or the same twice.
+        It may be one that is no longer true. Named twice, it is taken twice: else both would be pushed again for ever.
         """
         entry = heappop(self._heap)
+        while self._heap and self._heap[0] == entry:
+            heappop(self._heap)
         if self._heap:
             self.due_ms = self._heap[0][0]
         else:
@@ -98,9 +101,12 @@ class TimerQueue:
                 self._horizon_ms = cut
 
     def latest_first(self) -> Iterator[Entry]:
-        """Everything pending, the latest first, what is no longer true included. Reads the whole index."""
+        """All that is named, the latest first, what is no longer true included. Reads the whole index.
+
+        Of what was moved since the last commit it may be named only where it was.
+        """
         entries = set(self._heap) | self._beyond
-        entries.update(self._indexed(self._horizon_ms, FOREVER))
+        entries.update(self._indexed(-FOREVER, FOREVER))
         return iter(sorted(entries, reverse=True))
 
     def _refill(self) -> None:
