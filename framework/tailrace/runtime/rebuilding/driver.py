@@ -16,7 +16,7 @@ from typing import TypeAlias
 import msgspec
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import UsageError
+from tailrace.core.errors import SnapshotMismatchError, UsageError
 from tailrace.runtime.apps import plan_reading
 from tailrace.runtime.environment import environment
 from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
@@ -29,7 +29,7 @@ from tailrace.runtime.rebuilding.report import RebuildReport, report_of
 from tailrace.runtime.rebuilding.splitting import UNSPLIT
 from tailrace.runtime.rebuilding.targets import settle
 from tailrace.runtime.rebuilding.work import Progress, WorkFolder
-from tailrace.state.snapshots import Manifest, Place, Snapshots, TaskEntry
+from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots, TaskEntry
 from tailrace.state.snapshots.manifest import MANIFEST
 
 Tell: TypeAlias = Callable[[str, Progress], None]
@@ -102,7 +102,9 @@ class _Rebuild:
         request, plan = self._request, self._plan
         base = None
         if request.base is not None:
-            base = Snapshots(request.base, plan.app).open(request.base_id).manifest.id
+            opened = Snapshots(request.base, plan.app).open(request.base_id)
+            _check_whole(opened, request)
+            base = opened.manifest.id
         with opened_past(request, plan, taped=request.order == "tape") as past:
             settled = settle(request, past)
             check_topics(request, past)
@@ -261,6 +263,15 @@ def _check(request: Request) -> None:
         )
     if request.split < 1:
         raise UsageError(f"a partition cannot be split into {request.split} shards", mend="Give 1 or more.")
+
+
+def _check_whole(base: Snapshot, request: Request) -> None:
+    for one in base.chain:
+        if one.keys and not (request.keys and {*request.keys} <= {*one.keys}):
+            raise SnapshotMismatchError(
+                f"the snapshot {base.manifest.id} holds the keys {', '.join(one.keys)} only: all others would be gone",
+                mend="Go on from a whole one, or ask for these keys (--key).",
+            )
 
 
 def _absolute(request: Request) -> Request:
