@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -119,12 +120,38 @@ def test_limits_keys_and_orders_are_taken_from_the_command_line(tally: Path, tmp
     said = json.loads(done(*arguments, "--until-offset", "ticks:0:2", "--until-offset", "ticks:1:3").out)
     assert any("ends within commit" in one for one in said["notes"])
     assert json.loads(done(*arguments, "--key", "k7").out)["keys"] == 1
+    some = done(*[one for one in arguments if one != "--json"], "--key", "k7").out
+    assert "120 events, 1 key, " in some
+    assert "note: it holds the key k7 only\n" in some
+    assert "there is no state of" not in some
     assert json.loads(done(*arguments, "--order", "canonical").out)["order"] == "canonical"
     said = json.loads(done(*arguments, "--until-time", "1970-01-01T00:00:00.030Z").out)
     assert 30 < said["events"] < 90
     whole = json.loads(done(*arguments).out)
     said = json.loads(done(*arguments, "--from-snapshot", f"{tmp_path}#{whole['snapshot']}").out)
     assert (said["base"], said["taken"], said["events"]) == (whole["snapshot"], 0, whole["events"])
+
+
+@pytest.mark.parametrize("more", [(), ("--split", "2"), ("--order", "canonical")])
+def test_a_key_of_which_nothing_is_known_is_no_key(
+    tally: Path, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    arguments = ("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--processes", 1)
+    said = done(*arguments, "--key", "nobody", *more).out
+    assert ", 0 keys, 0 rows, " in said
+    assert "note: there is no state of the key nobody\n" in said
+
+
+def test_what_is_left_out_is_said_to_be_counted(tally: Path, tmp_path: Path) -> None:
+    shutil.copytree(tally / "log", tmp_path / "log")
+    where = ("--log", tmp_path / "log")
+    done("log", "retain", "ticks", "--retention-bytes", 1, *where)
+    done("log", "clean", *where)
+    arguments = ("rebuild", TALLY, *where, "--to", tmp_path / "to", "--processes", 1)
+    assert "--after-deleted" in run(*arguments).err
+    said = done(*arguments, "--after-deleted").out
+    assert "are deleted, and left out\n" in said
+    assert "counted as the service's tape has them, what is left out included\n" in said
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,9 @@ class RebuildReport(msgspec.Struct, kw_only=True):
 
     def _counts(self) -> str:
         return (
-            f"{self.events:,} events, {self.keys:,} keys, {self.rows:,} rows, {self.timers:,} timers fired, "
-            f"{self.outputs:,} outputs, {self.late:,} late, {self.refused:,} refused, {self.dead_letters:,} failed"
+            f"{_many(self.events, 'event')}, {_many(self.keys, 'key')}, {_many(self.rows, 'row')}, "
+            f"{_many(self.timers, 'timer')} fired, {_many(self.outputs, 'output')}, "
+            f"{self.late:,} late, {self.refused:,} refused, {self.dead_letters:,} failed"
         )
 
     def lines(self) -> list[str]:
@@ -103,11 +104,15 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         if self.resumed:
             said.append(f"went on with an interrupted rebuild: {self.taken:,} of the events were left to do")
         if self.written:
-            said.append(f"{self.written:,} outputs written")
+            said.append(f"{_many(self.written, 'output')} written")
         if self.failed_here:
             said.append(f"{self.failed_here:,} failed that had not failed when they ran first:")
         said += [f"dead letter: {one}" for one in self.failed]
         return [*said, *(f"note: {one}" for one in self.notes)]
+
+
+def _many(number: int, of: str) -> str:
+    return f"{number:,} {of}{'' if number == 1 else 's'}"
 
 
 def report_of(job: Job, engine: str) -> RebuildReport:
