@@ -57,7 +57,13 @@ class Odd:
     folder: Path
     monkeypatch: pytest.MonkeyPatch
 
-    def publish(self, actor: ActorPlan, fields: dict[Any, dict[str, Any]], *schemas: ActorSchema) -> None:
+    def publish(
+        self,
+        actor: ActorPlan,
+        fields: dict[Any, dict[str, Any]],
+        *schemas: ActorSchema,
+        keys: tuple[str, ...] = (),
+    ) -> None:
         """``fields`` by key, as they are stored; a schema for each task, or one for all."""
         parts: list[dict[bytes, bytes]] = [{}, {}]
         for key, one in fields.items():
@@ -77,7 +83,13 @@ class Odd:
         )
         snapshots.publish(
             Manifest(
-                id=draft.id, app="odd", version="", partitions=2, created_ms=draft.created_ms, tasks=tasks
+                id=draft.id,
+                app="odd",
+                version="",
+                partitions=2,
+                created_ms=draft.created_ms,
+                keys=keys,
+                tasks=tasks,
             )
         )
 
@@ -225,3 +237,21 @@ def test_the_column_of_the_key_has_a_name_that_no_field_has_or_had(odd):
     assert odd.read() == [{"__key": "a", "miles": 1, "key": 2, "_key": 3}]
     odd.write(app, [pa.RecordBatch.from_pydict({"__key": ["a"], "miles": [5]})])
     assert [(row["__key"], row["miles"]) for row in odd.read()] == [("a", 5)]
+
+
+def test_a_value_that_its_column_cannot_hold_is_named_and_can_be_left_out(odd):
+    app = declared(miles=int, hops=int)
+    actor = app.plan().actors[0]
+    odd.publish(actor, {"a": {"miles": 1 << 63, "hops": 1}}, actor.schema)
+    with pytest.raises(UsageError, match=r"value of 'miles' does not fit a column of type bigint.*columns"):
+        odd.read()
+    found = answer(snapshot=odd.folder, app="odd", actor="Odd", columns="key,hops").rows
+    assert found == [{"key": "a", "hops": 1}]
+
+
+def test_what_is_written_upon_a_snapshot_of_some_keys_is_one_of_some_keys(odd):
+    app = declared(miles=int)
+    actor = app.plan().actors[0]
+    odd.publish(actor, {"a": {"miles": 1}}, actor.schema, keys=("a",))
+    odd.write(app, [pa.RecordBatch.from_pydict({"key": ["a"], "miles": [2]})])
+    assert Snapshots(str(odd.folder), "odd").open().manifest.keys == ("a",)

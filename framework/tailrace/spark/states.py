@@ -15,7 +15,7 @@ Of a full snapshot only the Parquet columns and row groups are read that can mat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_origin
 
@@ -206,7 +206,23 @@ class StateReader(ds.DataSourceReader):
         names = [one.name for one in self.columns]
         for values, count in self._values(partition.partition, names):
             if count:
-                yield batch(schema, self.columns, [values[name] for name in names])
+                try:
+                    found = batch(schema, self.columns, [values[name] for name in names])
+                except (OverflowError, pa.ArrowException) as error:
+                    raise self._refused(schema, values, error) from error
+                yield found
+
+    def _refused(self, schema: Any, values: Mapping[str, Any], error: Exception) -> UsageError:
+        """Name the column that cannot hold what is stored."""
+        for one, field in zip(self.columns, schema, strict=True):
+            try:
+                pa.array(one.values(values[one.name]), type=field.type)
+            except (OverflowError, pa.ArrowException) as why:
+                return UsageError(
+                    f"a value of {one.name!r} does not fit a column of type {one.type.simpleString()}: {why}",
+                    mend="Leave the column out (columns), or read the table as it is stored (table=state).",
+                )
+        return UsageError(f"a batch could not be made: {error}")
 
     # --- the tables
 

@@ -217,6 +217,7 @@ class StateWriter(DataSourceArrowWriter):
             environment=before.environment,
             position=before.position,
             ends=before.ends,
+            keys=before.keys,
             tasks=tasks,
             notes=(
                 *before.notes,
