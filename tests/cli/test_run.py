@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -11,6 +12,7 @@ import pytest
 
 from tailrace.cli.main import execute
 from tailrace.log.embedded import EmbeddedLog
+from tests.cli.commands import done
 from tests.runtime.processes import Running
 from tests.runtime.served import make_app
 from tests.runtime.tallies import check_all, ticks
@@ -70,6 +72,8 @@ def test_the_version_is_told_installed_or_not(capsys, monkeypatch) -> None:
         ([APP, "--snapshots", __file__], "is a file, and no folder"),
         ([APP, "--snapshot-every", "10m"], "--snapshot-every goes with --snapshots"),
         ([APP, "--snapshot-keep", "3"], "--snapshot-keep goes with --snapshots"),
+        ([APP, "--drop-state", "a b"], "'a b' names no actor, and no collection of one"),
+        ([APP, "--drop-state", "Ship.calls.Oslo"], "names no actor, and no collection of one"),
         ([APP, "--as", "tally"], "'tally' is what tests.runtime.served:app is called anyway"),
         ([APP, "--fsync", "sometimes"], "'sometimes' is not one of"),
         ([APP, "--speed", "9"], "No such option: --speed"),
@@ -94,6 +98,61 @@ def test_snapshots_that_could_not_be_taken_are_refused_before_the_service_runs(
     (line,) = capsys.readouterr().err.splitlines()
     assert "pyarrow, which is not installed. pip install 'tailrace[parquet]'" in line
     assert not (tmp_path / "log").exists()
+
+
+BEFORE = """
+import tailrace as tr
+from tests.cli.shop import Purchase
+
+app = tr.App("counts", partitions=1)
+purchases = app.topic("purchases", Purchase, key="customer", key_type=str, event_time="at_ms")
+
+
+@app.actor
+class Customer(tr.Actor):
+    notes: tr.MapState[str, int]
+
+    @tr.process(purchases)
+    def bought(self, purchase: Purchase, ctx: tr.Context[str]) -> None:
+        self.notes[purchase.note] = 1
+
+
+@app.actor
+class Former(tr.Actor):
+    cents: int = 0
+
+    @tr.process(purchases)
+    def bought(self, purchase: Purchase, ctx: tr.Context[str]) -> None:
+        self.cents += 1
+"""
+
+
+def test_what_is_kept_though_undeclared_is_named_and_so_is_what_cannot_be_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "counts_before.py").write_text(BEFORE)
+    (tmp_path / "counts_after.py").write_text(BEFORE.partition("\n\n@app.actor\nclass Former")[0])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    where = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--log-format", "json", "--until-end")
+    done("log", "create", "--app", "counts_before:app", "--log", tmp_path / "log")
+    append = ("log", "append", "purchases", "--app", "counts_before:app", "--log", tmp_path / "log")
+    done(*append, stdin=b'{"customer": "a", "at_ms": 1, "cents": 2, "note": "x"}')
+    done("run", "counts_before:app", *where)
+
+    def said(*more: str) -> list[dict[str, object]]:
+        """What is logged of state that nothing declares."""
+        lines = map(json.loads, done("run", "counts_after:app", *where, *more).err.splitlines())
+        return [line for line in lines if {"kept", "drop"} & line.keys()]
+
+    (kept,) = said()
+    assert (kept["level"], kept["kept"]) == ("info", ["Former"])
+    unknown, kept = sorted(said("--drop-state", "Fromer"), key=lambda line: "kept" in line)
+    assert (unknown["level"], unknown["drop"], unknown["undeclared"]) == ("warning", ["Fromer"], ["Former"])
+    assert kept["kept"] == ["Former"]
+    assert said("--drop-state", "Former") == []
+    (gone,) = said("--drop-state", "Former")
+    assert (gone["level"], gone["drop"], gone["undeclared"]) == ("warning", ["Former"], [])
+    assert said() == []
 
 
 def test_an_unknown_command_is_told_in_one_line(capsys) -> None:

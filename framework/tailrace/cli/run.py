@@ -163,6 +163,12 @@ def run(
         app = f"{app}@{other_name}"
     plan = find_app(app).plan()
     _check_snapshots(snapshots_at, log_folder)
+    for name in drop_state:
+        if not (1 <= len(parts := name.split(".")) <= 2 and all(part.isidentifier() for part in parts)):
+            raise click.BadParameter(
+                f"{name!r} names no actor, and no collection of one: write Ship, or Ship.calls",
+                param_hint="--drop-state",
+            )
     if replace_state and not from_snapshot:
         raise click.BadParameter(
             "it says what to do with the snapshot of --from-snapshot.", param_hint="--replace-state"

@@ -299,9 +299,17 @@ class Worker:
             raise
         _tell(partition, self.phase)
         slot.partition = partition
-        _log.info(
-            "a partition runs", extra={**self._of(slot), "watermark_ms": _known(partition.task.watermark)}
-        )
+        task, about = partition.task, self._of(slot)
+        _log.info("a partition runs", extra={**about, "watermark_ms": _known(task.watermark)})
+        dropped = self.settings.partition.drop
+        if kept := [name for name in task.orphans if name not in dropped]:
+            _log.info("state is kept that nothing declares any more", extra={**about, "kept": kept})
+        if unknown := sorted(dropped.difference(task.orphans)):
+            # No error: it has been dropped where this is a restart.
+            _log.warning(
+                "what is to be dropped is not there, or not any more",
+                extra={**about, "drop": unknown, "undeclared": list(task.orphans)},
+            )
 
     def _may_go_on(self) -> bool:
         """Asked in the middle of a restore."""
