@@ -18,6 +18,7 @@ from typing import Any
 
 from tailrace.runtime import logs
 from tailrace.runtime.logs import LogFormat
+from tailrace.runtime.signals import held_back
 
 _NICER = 10
 
@@ -59,7 +60,8 @@ class Beside:
         self._process = multiprocessing.get_context("spawn").Process(
             target=_life, args=(self._format, self._work, arguments), name=self._name, daemon=True
         )
-        self._process.start()
+        with held_back():
+            self._process.start()
 
     def join(self, timeout_s: float) -> None:
         """Wait for its end, at most so long."""

@@ -44,17 +44,18 @@ def stop_signals(
 
 
 @contextmanager
-def held_back() -> Generator[None]:
-    """Processes started meanwhile do not hear Ctrl-C, from their first instruction on: it is for their parent to end them.
+def held_back(*numbers: signal.Signals) -> Generator[None]:
+    """Processes started meanwhile do not hear these, or Ctrl-C, from their first instruction on: it is for their parent.
 
-    They inherit that it is held back. The parent hears it when they have been started: nothing is lost.
+    They inherit that the signals are held back, and may let them through when they know what to do then. The parent hears
+    them when the processes have been started: nothing is lost.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # it would not hear it anyway
+        yield  # it would not hear them anyway
         return
-    # It would be started on the way otherwise, and let the signal through when it is.
+    # It would be started on the way otherwise, and let the signals through when it is.
     resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers or {signal.SIGINT})
     try:
         yield
     finally:

@@ -21,10 +21,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Generator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from multiprocessing import connection, resource_tracker
+from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from types import FrameType
@@ -46,7 +45,7 @@ from tailrace.runtime.service import (
     tune_collector,
     with_snapshot_settled,
 )
-from tailrace.runtime.signals import stop_signals
+from tailrace.runtime.signals import held_back, stop_signals
 from tailrace.runtime.worker import Worker, system_clock
 
 _log = logging.getLogger("tailrace.supervisor")
@@ -145,21 +144,6 @@ def _say(pipe: _Childs, error: TailraceError) -> None:
 # --- the parent
 
 
-@contextmanager
-def _held_back() -> Generator[None]:
-    """Who is started meanwhile hears what it is told once it knows what to do then, and does not die of it.
-
-    It inherits that the signals are held back, and lets them through itself (``work``). The parent hears them afterwards.
-    """
-    # It would be started on the way otherwise, and let the signals through when it is.
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _TOLD_BY)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 @dataclass(slots=True)
 class _Child:
     """The place of one worker process."""
@@ -256,7 +240,7 @@ class Supervisor:
             args=(self._options, child.index, self._phase, theirs),
             name=f"{self._plan.app}-{child.index}",
         )
-        with _held_back():
+        with held_back(*_TOLD_BY):  # it lets them through itself: see ``work``
             process.start()
         theirs.close()
         child.process, child.pipe = process, ours

@@ -15,11 +15,12 @@ from tailrace.core.engine import tape
 from tailrace.core.errors import StateInUseError
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.rebuilding.driver import identity, rebuild
-from tailrace.runtime.rebuilding.engines import LocalEngine, _deaf
+from tailrace.runtime.rebuilding.engines import LocalEngine
 from tailrace.runtime.rebuilding.job import Job
 from tailrace.runtime.rebuilding.report import RebuildReport
 from tailrace.runtime.rebuilding.work import Progress, WorkFolder
 from tailrace.runtime.restore import decode_store_cut
+from tailrace.runtime.signals import held_back
 from tailrace.state import RocksStore, StateIdentity
 from tailrace.state.snapshots import Snapshots
 from tests.runtime.processes import Running, wait_until
@@ -202,7 +203,7 @@ def test_other_code_does_not_go_on_with_what_was_begun(tally: Path, tmp_path: Pa
 
 def test_ctrl_c_while_processes_are_being_started_is_heard_afterwards() -> None:
     reached = False
-    with pytest.raises(KeyboardInterrupt), _deaf():
+    with pytest.raises(KeyboardInterrupt), held_back():
         signal.raise_signal(signal.SIGINT)
         reached = True
     assert reached

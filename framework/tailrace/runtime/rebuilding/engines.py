@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import resource_tracker
 from typing import Protocol, TypeAlias
 
 from tailrace.core.errors import WorkerLostError
 from tailrace.runtime.rebuilding.job import Unit, UnitResult, decode_result, decode_unit, encode_result
 from tailrace.runtime.rebuilding.units import run_unit
+from tailrace.runtime.signals import held_back
 
 Tell: TypeAlias = Callable[[], None]
 
@@ -67,7 +66,7 @@ class LocalEngine:
             count = min(self.processes, len(units))
             pool = ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_parent)
             try:
-                with _deaf():
+                with held_back():
                     waiting = {pool.submit(_run, unit.encode()) for unit in units}
                 while waiting:
                     done, waiting = wait(waiting, _EVERY_S, FIRST_COMPLETED)
@@ -106,24 +105,6 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-@contextmanager
-def _deaf() -> Generator[None]:
-    """Processes started meanwhile do not hear Ctrl-C, from their first instruction on: it is the driver's to end them.
-
-    They inherit that it is held back. The driver hears it when they have been started: nothing is lost.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    # It would be started on the way otherwise, and let the signal through when it is.
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
