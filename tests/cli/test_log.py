@@ -246,6 +246,22 @@ def test_output_that_nobody_reads_further_is_no_error(folder) -> None:
         assert process.wait(30) == 0
 
 
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (("--partitions", 1), "1 partition, all kept"),
+        (("--compacted",), "2 partitions, the last of each key kept"),
+        (("--retention", "2s", "--retention-bytes", 9000), "2 partitions, 2,000 ms kept, 9,000 bytes kept"),
+    ],
+)
+def test_settings_that_a_topic_does_not_have_are_told_beside_its_own(tmp_path, wanted, said) -> None:
+    create = ("log", "create", "t", "--log", tmp_path / "log")
+    done(*create, "--partitions", 2)
+    ended = run(*create, *(wanted if "--partitions" in wanted else ("--partitions", 2, *wanted)))
+    assert ended.code == 1
+    assert f"the topic exists with 2 partitions, all kept; asked for was {said} (topic 't')" in ended.err
+
+
 def test_a_full_disk_under_the_output_is_told_in_one_line(folder) -> None:
     fill(folder, Output("t", b"k", b"1", 0))
     ended = run("log", "dump", "t", "--output", "/dev/full", "--log", folder)

@@ -49,6 +49,16 @@ class TopicSettings(NamedTuple):
     retention_ms: int | None = None
     retention_bytes: int | None = None
 
+    def __str__(self) -> str:
+        """For a person: ``4 partitions, all kept``."""
+        limits = ["the last of each key kept"] if self.compacted else []
+        if self.retention_ms is not None:
+            limits.append(f"{self.retention_ms:,} ms kept")
+        if self.retention_bytes is not None:
+            limits.append(f"{self.retention_bytes:,} bytes kept")
+        count = "1 partition" if self.partitions == 1 else f"{self.partitions:,} partitions"
+        return ", ".join([count, *(limits or ["all kept"])])
+
 
 class Publication(NamedTuple):
     """What a writer has said about a topic: it will not write records of an event time up to ``watermark_ms`` any more.

@@ -80,7 +80,7 @@ class MemoryLog:
         known = self._settings.setdefault(topic, settings)
         if known != settings:
             raise TopicMismatchError(
-                f"the topic exists as {known}, asked for was {settings}",
+                f"the topic exists with {known}; asked for was {settings}",
                 topic=topic,
                 mend="Use the settings it has, or another name.",
             )

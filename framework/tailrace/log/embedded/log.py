@@ -305,7 +305,7 @@ class EmbeddedLog:
         known = self._fresh().catalog.topics.get(topic)
         if known is not None and known != settings:
             raise TopicMismatchError(
-                f"the topic exists as {known}, asked for was {settings}",
+                f"the topic exists with {known}; asked for was {settings}",
                 topic=topic,
                 mend="Use the settings it has, or another name. `tailrace log retain` changes for how long it is kept.",
             )
