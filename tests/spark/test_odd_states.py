@@ -176,6 +176,21 @@ def test_a_value_that_is_written_as_it_was_read_keeps_having_no_zone(odd):
     assert odd.rows() != before
 
 
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_the_first_and_the_last_instant_are_written_in_a_session_of_any_zone(odd, zone):
+    app = declared(at=datetime | None, days=dict[str, list[datetime]] | None)
+    actor = app.plan().actors[0]
+    first, last = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+    odd.publish(actor, {"a": {"at": last, "days": {"x": [first, last]}}}, actor.schema)
+    before = odd.rows()
+    instant = pa.timestamp("us", zone)
+    types = {"at": instant, "days": pa.map_(pa.string(), pa.list_(instant)), "key": pa.string()}
+    (batch,) = odd.batches()
+    there = [batch.column(name).cast(type_) for name, type_ in types.items()]
+    odd.write(app, [pa.RecordBatch.from_arrays(there, names=[*types])])
+    assert odd.rows() == before
+
+
 KEYS = {f"k{number}": {"miles": number, "hops": number} for number in range(8)}
 
 

@@ -34,7 +34,7 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.type_schemas import TypeSchema
 from tailrace.core.values.types import CODEC_ERRORS
 from tailrace.runtime.apps import find_app
-from tailrace.spark.arrow import compute, pa
+from tailrace.spark.arrow import arrow_schema, compute, pa
 from tailrace.spark.columns import plain
 from tailrace.spark.options import Options
 from tailrace.spark.restoring import Restore, restorer
@@ -162,10 +162,12 @@ class StateWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[Any]) -> Edited:
         """Check and encode the rows of one task."""
         code, count = self._code(), self.parent.manifest.partitions
+        # In the session's own zone the last instants there are would be none.
+        in_utc = arrow_schema(self.schema)
         edits: dict[int, list[_Edit]] = {}
         try:
             for batch in iterator:
-                for key, values in _edits(code, batch):
+                for key, values in _edits(code, batch, in_utc):
                     edits.setdefault(partition_of(key, count), []).append((key, values))
         except UsageError as error:
             return Edited(refused=error)
@@ -313,11 +315,13 @@ def _is_open(schema: TypeSchema) -> bool:
     return any(map(_is_open, (*schema.of, *(one.type for one in schema.fields))))
 
 
-def _edits(code: _Code, batch: Any) -> Iterator[_Edit]:
-    """The rows of a batch: keys, and the encoded values of fields."""
+def _edits(code: _Code, batch: Any, schema: Any) -> Iterator[_Edit]:
+    """The rows of a batch: keys, and the encoded values of fields. The columns are taken as the schema has them."""
     actor, key_type = code.actor, code.actor.key_codec.type
     restore = restorer(actor.schema.key)
-    columns: dict[str, list[Any]] = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+    columns: dict[str, list[Any]] = {
+        one.name: batch.column(one.name).cast(one.type).to_pylist() for one in schema
+    }
     for at, shown in enumerate(columns[code.key_name]):
         try:
             restored = None if shown is None else restore(shown)
