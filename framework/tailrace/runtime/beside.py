@@ -6,6 +6,7 @@ ended; what the process does has to bear that.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -19,6 +20,8 @@ from typing import Any
 from tailrace.runtime import logs
 from tailrace.runtime.logs import LogFormat
 from tailrace.runtime.signals import held_back
+
+_log = logging.getLogger("tailrace.beside")
 
 _NICER = 10
 
@@ -54,14 +57,19 @@ class Beside:
         return time.monotonic() - self._begun_s
 
     def begin(self, *arguments: Any) -> None:
-        """Begin a process."""
+        """Begin a process. Where the system gives none, that is said, and it is as if nothing had been begun."""
         self.close()
         self._begun_s = time.monotonic()
-        self._process = multiprocessing.get_context("spawn").Process(
+        process = multiprocessing.get_context("spawn").Process(
             target=_life, args=(self._format, self._work, arguments), name=self._name, daemon=True
         )
-        with held_back():
-            self._process.start()
+        try:
+            with held_back():
+                process.start()
+        except OSError as error:
+            _log.warning("no process can be begun for the %s: %s", self._name, error)
+            return
+        self._process = process
 
     def join(self, timeout_s: float) -> None:
         """Wait for its end, at most so long."""

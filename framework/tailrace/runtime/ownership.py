@@ -87,7 +87,11 @@ class Ownership:
     def _renew(self, every_s: float) -> None:
         while not self._done.wait(every_s):
             for number, one in self._claims.items():
-                if not one.renew():
+                try:
+                    is_ours = one.renew()
+                except OSError:
+                    continue  # a disk that is full, say: the lease is several renewals long
+                if not is_ours:
                     self._lost = number
                     return
 

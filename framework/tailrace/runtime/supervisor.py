@@ -240,11 +240,18 @@ class Supervisor:
             args=(self._options, child.index, self._phase, theirs),
             name=f"{self._plan.app}-{child.index}",
         )
-        with held_back(*_TOLD_BY):  # it lets them through itself: see ``work``
-            process.start()
+        child.begun_s = time.monotonic()
+        try:
+            with held_back(*_TOLD_BY):  # it lets them through itself: see ``work``
+                process.start()
+        except OSError as error:
+            ours.close()
+            theirs.close()
+            pause_s = self._pause(child)
+            _log.warning("a worker cannot be started: %s; again in %.1f s", error, pause_s)
+            return
         theirs.close()
         child.process, child.pipe = process, ours
-        child.begun_s = time.monotonic()
         child.asked_at_s, child.silent, child.status, child.fresh = None, False, None, False
         self._round = None
         _log.info("a worker is started", extra={"worker": child.index, "worker_process": process.pid})
@@ -283,20 +290,24 @@ class Supervisor:
             self._failure = self._failure or child.failed
             self._stop()
         elif self._stopping_s is None:
-            lived_s = time.monotonic() - child.begun_s
-            child.pause_s = (
-                _FIRST_PAUSE_S
-                if lived_s > _STEADY_S or not child.pause_s
-                else min(2 * child.pause_s, _LONGEST_PAUSE_S)
-            )
-            child.again_at_s = time.monotonic() + child.pause_s
-            _log.warning("a worker %s; it is started again in %.1f s", _how(code), child.pause_s, extra=said)
+            pause_s = self._pause(child)
+            _log.warning("a worker %s; it is started again in %.1f s", _how(code), pause_s, extra=said)
         elif code:
             _log.warning("a worker %s while leaving", _how(code), extra=said)
             self._failure = self._failure or WorkerLostError(
                 f"worker {child.index} {_how(code)} while it was leaving",
                 mend="What it had not committed is done again by who starts next.",
             )
+
+    def _pause(self, child: _Child) -> float:
+        """For how long one that has died is not started again: ever longer, if it goes on dying."""
+        lived_s = time.monotonic() - child.begun_s
+        if lived_s > _STEADY_S or not child.pause_s:
+            child.pause_s = _FIRST_PAUSE_S
+        else:
+            child.pause_s = min(2 * child.pause_s, _LONGEST_PAUSE_S)
+        child.again_at_s = time.monotonic() + child.pause_s
+        return child.pause_s
 
     def _due_again(self, child: _Child) -> bool:
         return child.process is None and self._stopping_s is None

@@ -370,7 +370,8 @@ class Worker:
 
     def _at_end(self, slot: _Slot) -> bool:
         partition = slot.running
-        if partition is None or partition.task.dirty:
+        # One that is to be tried again does not know what there is to read by now.
+        if partition is None or partition.task.dirty or slot.retry_ms:
             return False
         return all(
             self._reader.idle.get(TopicPartition(one.name, slot.number), False) for one in self.plan.inputs
@@ -404,6 +405,7 @@ class _Slot:
         """To ask for in the next slice."""
         self.retry_at_s = 0.0
         self.retry_ms = 0
+        """After which it is tried again, when the last time has failed."""
         self.committed = False
         """During the present slice, whose time then says nothing of its records."""
         self.told_behind: dict[tuple[str, str], float] = {}

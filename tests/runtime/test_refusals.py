@@ -1,0 +1,121 @@
+"""What the system refuses a service for a moment (a process, a write) costs that moment, and not the service."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+import pytest
+
+from tailrace.core.errors import TaskOwnedError
+from tailrace.log.embedded import EmbeddedLog, claims
+from tailrace.log.embedded.holders import Holder
+from tailrace.runtime.beside import Beside
+from tailrace.runtime.ownership import Ownership
+from tailrace.runtime.service import ServiceOptions, prepare_log
+from tailrace.runtime.supervisor import Supervisor
+from tailrace.runtime.worker import Worker
+from tailrace.state import MemoryStore
+from tests.runtime.processes import wait_until
+from tests.runtime.served import make_app
+from tests.runtime.tallies import check_counts, ticks
+
+
+def refuse_to_open() -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    log = EmbeddedLog(tmp_path / "log")
+    prepare_log(log, make_app().plan(), create_declared=True)
+    yield tmp_path / "log"
+    log.close()
+
+
+def test_an_owner_whose_renewal_was_refused_renews_again(folder, monkeypatch) -> None:
+    """The disk was full, say, where even what is written in place takes room."""
+    renewed, stamp = 0, claims._stamp
+
+    def full(*_: object) -> None:
+        monkeypatch.setattr(claims, "_stamp", counted)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def counted(descriptor: int, owner: Holder) -> None:
+        nonlocal renewed
+        renewed += 1
+        stamp(descriptor, owner)
+
+    owner = Ownership(folder, "tally", [0, 1], lease_s=0.5)
+    monkeypatch.setattr(claims, "_stamp", full)
+    wait_until(lambda: renewed >= 10, "both are renewed, again and again")
+    owner.check()
+    with pytest.raises(TaskOwnedError):
+        Ownership(folder, "tally", [0], lease_s=60)
+    owner.release()
+
+
+def test_a_process_beside_the_service_that_cannot_be_begun_is_left_for_the_next_time(
+    tmp_path, monkeypatch
+) -> None:
+    began, start = tmp_path / "begun", SpawnProcess.start
+
+    def refuse(_: SpawnProcess) -> None:
+        monkeypatch.setattr(SpawnProcess, "start", start)
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(SpawnProcess, "start", refuse)
+    beside = Beside("work", "json", Path.touch)
+    beside.begin(began)
+    assert not beside.is_busy
+    assert not beside.is_done
+    beside.begin(began)
+    wait_until(lambda: beside.is_done, "it has come to its end")
+    assert beside.exit_code == 0
+    beside.close()
+    assert began.exists()
+
+
+def test_a_worker_that_cannot_be_started_is_started_later(folder, monkeypatch) -> None:
+    refused, start = 0, SpawnProcess.start
+
+    def refuse(process: SpawnProcess) -> None:
+        nonlocal refused
+        refused += 1
+        if refused == 3:
+            monkeypatch.setattr(SpawnProcess, "start", start)
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(SpawnProcess, "start", refuse)
+    options = ServiceOptions(
+        "tests.runtime.served:app", folder, folder.parent / "state", workers=2, until_end=True
+    )
+    supervisor = Supervisor(options, make_app().plan())
+    supervisor.run()
+    supervisor.close()
+    assert refused == 3
+    assert [one.pause_s for one in supervisor._children] == [0.4, 0.2], "ever longer, if it goes on"
+
+
+def test_a_bounded_run_is_not_over_while_an_input_cannot_be_read(folder, monkeypatch) -> None:
+    log = EmbeddedLog(folder)
+    worker = Worker(make_app().plan(), log, range(4), lambda _: MemoryStore(), bounded=True)
+    worker.start()
+
+    def is_quiet() -> bool:
+        worker.turn()
+        return worker.quiet
+
+    wait_until(is_quiet, "there is nothing to read")
+    log.append_all(ticks(8, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(log._files, "size", lambda _: refuse_to_open())
+        assert not is_quiet()
+        assert not is_quiet(), "nor before it is tried again"
+    wait_until(is_quiet, "all is read")
+    worker.leave()
+    check_counts(log, 8, 1)
+    log.close()
