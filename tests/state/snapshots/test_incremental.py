@@ -1,6 +1,7 @@
 """An incremental snapshot says what changed since its parent; read through its parents it is the whole."""
 
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -220,3 +221,14 @@ def test_retention_keeps_the_newest_automatic_ones_what_they_build_upon_and_save
     assert snapshots.keep(2) == []
     assert snapshots.keep(0) == ["s8", "s9"]
     assert [each.id for each in snapshots.list()] == ["s4", "s5", "s6"]
+
+
+def test_retention_does_not_delete_what_is_made_after_a_clock_that_was_ahead_was_set_right(
+    snapshots: Snapshots,
+) -> None:
+    now_ms, day_ms = time.time_ns() // 1_000_000, 86_400_000
+    for number, created_ms in enumerate([now_ms + day_ms, now_ms + day_ms + 1, now_ms - 1, now_ms + 1_000]):
+        published(snapshots, [some_rows(1)], id=f"s{number}", created_ms=created_ms, automatic=True)
+    assert snapshots.keep(3) == ["s0"]
+    assert snapshots.keep(2) == ["s1"]
+    assert {each.id for each in snapshots.list()} == {"s2", "s3"}

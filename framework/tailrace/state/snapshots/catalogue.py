@@ -43,6 +43,9 @@ from tailrace.state.snapshots.reading import Level, Snapshot, linked
 
 LATEST = "latest"
 
+_AHEAD_MS = 3_600_000
+"""So far apart clocks may be."""
+
 _Chain: TypeAlias = list[Level]
 _Ids: TypeAlias = list[str]
 _Manifests: TypeAlias = list[Manifest]  # `list` means something else inside the class
@@ -178,12 +181,17 @@ class Snapshots:
         return [*gone, id]
 
     def keep(self, count: int) -> _Ids:
-        """Delete automatic snapshots but the newest ``count`` and what those, and savepoints, build upon. Says which."""
+        """Delete automatic snapshots but the newest ``count`` and what those, and savepoints, build upon. Says which.
+
+        Those of a clock that was ahead are taken for the oldest: what is made now would be gone at once otherwise.
+        """
         everything = self.list()
         by_id = {each.id: each for each in everything}
         automatic = [each for each in everything if each.automatic and each.name is None]
         wanted = {each.id for each in everything if not each.automatic or each.name is not None}
-        wanted |= {each.id for each in automatic[max(0, len(automatic) - count) :]}
+        latest_ms = time.time_ns() // 1_000_000 + _AHEAD_MS
+        by_worth = sorted(automatic, key=lambda each: each.created_ms <= latest_ms)
+        wanted |= {each.id for each in by_worth[max(0, len(by_worth) - count) :]}
         for each in everything:
             parent = each.parent if each.id in wanted else None
             while parent is not None and parent in by_id:
