@@ -80,9 +80,12 @@ class Running:
 
     def signal(self, number: signal.Signals, pid: int | None = None) -> None:
         """To it, or to one of its children; ``ProcessLookupError`` if that is gone."""
-        process = os.pidfd_open(self.process.pid if pid is None else pid)
+        pid = self.process.pid if pid is None else pid
+        process = os.pidfd_open(pid)
         try:
-            if not self._is_of_it(self.process.pid if pid is None else pid):
+            # One that is just being started has no environment for a moment.
+            wait_until(lambda: _environment(pid) or not is_alive(pid), f"{pid} is started")
+            if not self._is_of_it(pid):
                 raise ProcessLookupError(pid)
             signal.pidfd_send_signal(process, number)
         finally:
@@ -112,10 +115,7 @@ class Running:
         ]
 
     def _is_of_it(self, pid: int) -> bool:
-        try:
-            return self._mark.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            return False
+        return self._mark.encode() in _environment(pid).split(b"\0")
 
     def _killed(self) -> bool:
         members = self.members()
@@ -133,6 +133,14 @@ class Running:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.lines.append(line)
+
+
+def _environment(pid: int) -> bytes:
+    """What a process was started with; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
 
 
 def is_alive(pid: int) -> bool:

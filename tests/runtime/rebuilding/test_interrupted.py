@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from contextlib import closing, suppress
 from pathlib import Path
@@ -124,16 +125,17 @@ def test_an_attempt_that_finds_its_folder_held_takes_one_of_its_own(tally: Path,
 
 
 def test_it_ends_where_it_was_to_end_though_the_log_has_gone_on(tally: Path, tmp_path: Path) -> None:
-    killed(tally, tmp_path, 0.5)
+    own = shutil.copytree(tally, tmp_path / "own")
+    killed(own, tmp_path, 0.5)
     (place,) = (tmp_path / "tally" / "_work").glob("*/job")
     job = msgspec.msgpack.decode(place.read_bytes(), type=Job)
-    lived.serve_tallies(tally, KEYS, 2, first_round=ROUNDS)
-    report = again(tally, tmp_path)
+    lived.serve_tallies(own, KEYS, 2, first_round=ROUNDS)
+    report = again(own, tmp_path)
     assert report.snapshot == job.snapshot
     snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
     assert [one.cut for one in rebuilt(snapshot)] == [one.cut for one in job.targets]
     assert report.events == EVENTS
-    assert [tape.decode_cut(one.cut or b"").tape for one in live(tally, find_app(TALLY).plan())] > [
+    assert [tape.decode_cut(one.cut or b"").tape for one in live(own, find_app(TALLY).plan())] > [
         tape.decode_cut(one.cut or b"").tape for one in job.targets
     ]
 
