@@ -27,12 +27,11 @@ K = TypeVar("K", default=Any)
 class Edge(Generic[E, K]):
     """What a handler can take and ``ctx.emit`` can give to: a topic or a stream of events of type E with keys K."""
 
-    __slots__ = ("app", "key_type", "name", "type", "type_name", "types")
+    __slots__ = ("app", "is_stream", "key_type", "name", "type", "type_name", "types")
 
-    is_stream: bool
-
-    def __init__(self, app: str, name: str, type: Any, key_type: Any) -> None:
+    def __init__(self, app: str, name: str, type: Any, key_type: Any, *, is_stream: bool) -> None:
         self.app = app
+        self.is_stream = is_stream
         self.name = name
         self.type = type
         self.key_type = key_type
@@ -49,10 +48,8 @@ class Stream(Edge[E, Any]):
 
     __slots__ = ("index",)
 
-    is_stream = True
-
     def __init__(self, app: str, name: str, type: Any) -> None:
-        super().__init__(app, name, type, Any)
+        super().__init__(app, name, type, Any, is_stream=True)
         self.index = -1
 
 
@@ -111,8 +108,6 @@ class Topic(Edge[E, K]):
         "time_of",
     )
 
-    is_stream = False
-
     def __init__(
         self,
         app: str,
@@ -124,7 +119,7 @@ class Topic(Edge[E, K]):
         key_of: Callable[[Any], Any] | None,
         settings: TopicSettings,
     ) -> None:
-        super().__init__(app, name, type, key_type)
+        super().__init__(app, name, type, key_type, is_stream=False)
         self.partitions = partitions
         self.settings = settings
         self.encode, self.decode = _codec(type, settings.format)

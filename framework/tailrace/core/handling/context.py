@@ -177,11 +177,10 @@ class Context(Generic[K]):
         if edge.is_stream:
             self._chained.append((edge, event))
         else:
-            self._outputs.append(
-                (edge.name, edge.encode_key(event), edge.encode_emitted(event), self.event_time, ())
-            )
-            mark_ms = self._marks.get(edge.name)
-            if mark_ms is not None:
+            # By local names, here and elsewhere: called as methods they would cost Python a search for one.
+            encode_key, encode = edge.encode_key, edge.encode_emitted
+            self._outputs.append((edge.name, encode_key(event), encode(event), self.event_time, ()))
+            if self._marks and (mark_ms := self._marks.get(edge.name)) is not None:
                 # In place, as it is done for every event: one without a time of its own has that of its cause.
                 time_ms = self.event_time if edge.time_of is None else edge.time_of(event)
                 if time_ms is not None and time_ms <= mark_ms:
@@ -230,7 +229,7 @@ class Context(Generic[K]):
         self._own("clear").clear(self._instance)
 
     def _set(self, domain: int, time: int | datetime, name: str | None) -> None:
-        table = self._own("set a timer")
+        table = self._table or self._own("set a timer")
         time_ms = time if type(time) is int else to_ms(time)
         if not -(1 << 61) < time_ms < 1 << 61:
             raise UsageError(f"{self._place()} sets a timer at {time_ms} ms, which is out of range")
@@ -248,7 +247,7 @@ class Context(Generic[K]):
                         mend="A timer handler that sets its own timer must set it later than the time it fired at.",
                     )
         table.move_timer(
-            table.parts(self._instance),
+            self._instance._tr_parts or table.parts(self._instance),
             self._timer_id(domain, time_ms if name is None else name, setting=True),
             rows.Timer(time_ms, self._draw(), depth),
         )
