@@ -70,7 +70,7 @@ class Declaration:
 class ActorBase:
     """The slots of an instance that are not fields."""
 
-    __slots__ = ("_tr_key", "_tr_mark", "_tr_parts")
+    __slots__ = ("_tr_key", "_tr_mark", "_tr_parts", "_tr_row")
 
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _CLEAN = 0
 _ABSENT = -1
 
-_WEIGHT = 400
+_WEIGHT = 460
 """Bytes a live instance is reckoned at, besides three times its encoding."""
 _PARTS_WEIGHT = 600
 
@@ -139,11 +139,11 @@ class Table:
             row = self._ahead.pop(name) if name in self._ahead else self.state.get(name)
         if row is None:
             instance = self.plan.new()
-            self._bind(instance, key, key_bytes, _ABSENT, has_timers=False)
+            self._bind(instance, key, key_bytes, name, _ABSENT, has_timers=False)
             cells.undo.append((self.live, key, MISSING))
         else:
             instance = self._read(key, row)
-            self._bind(instance, key, key_bytes, _CLEAN, has_timers=bool(row[0] & rows.HAS_TIMERS))
+            self._bind(instance, key, key_bytes, name, _CLEAN, has_timers=bool(row[0] & rows.HAS_TIMERS))
             self._weight += _WEIGHT + 3 * len(row)
         self.live[key] = instance
         return instance
@@ -163,8 +163,11 @@ class Table:
                 mend="Move the state folder away: it is restored from the changelog.",
             ) from error
 
-    def _bind(self, instance: Any, key: Any, key_bytes: bytes, mark: int, *, has_timers: bool) -> None:
+    def _bind(
+        self, instance: Any, key: Any, key_bytes: bytes, name: bytes, mark: int, *, has_timers: bool
+    ) -> None:
         instance._tr_key = key
+        instance._tr_row = name  # made once, as it is needed again at each commit
         instance._tr_mark = mark
         if self._has_parts or has_timers:
             instance._tr_parts = Parts(self, key, key_bytes, fresh=mark == _ABSENT, has_timers=has_timers)
@@ -246,6 +249,7 @@ class Table:
     def _reborn(self, instance: Any, encoded: bytes) -> Any:
         new = self.decode(encoded)
         new._tr_key = instance._tr_key
+        new._tr_row = instance._tr_row
         new._tr_mark = instance._tr_mark
         parts: Parts | None = instance._tr_parts
         new._tr_parts = parts
@@ -389,17 +393,18 @@ class Table:
         """Add the rows that have changed since the last commit, and the changes of the index that go with them."""
         actor = self.plan.name.encode()
         flags_changed = {key for key, _ in self.moved}
+        live, encode = self.live, self.encode
         for key, image in self.dirty.items():
-            instance = self.live.get(key)
+            instance = live.get(key)
             if instance is None:
                 if image is not None:
                     batch[self.prefix + rows.escaped(self.encode_key(key))] = None
                 continue
-            encoded = self.encode(instance)
+            encoded = encode(instance)
             if encoded != image or key in flags_changed:
                 parts: Parts | None = instance._tr_parts
                 flags = _PLAIN if parts is None or not parts.has_timers else _WITH_TIMERS
-                batch[self.prefix + rows.escaped(self.encode_key(key))] = flags + encoded
+                batch[instance._tr_row] = flags + encoded
             if image is None:
                 self._weight += _WEIGHT + 3 * len(encoded)
         for (key, timer), old in self.moved.items():
