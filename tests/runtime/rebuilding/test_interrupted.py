@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from tailrace.core.engine import tape
 from tailrace.core.errors import StateInUseError
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.rebuilding.driver import identity, rebuild
-from tailrace.runtime.rebuilding.engines import LocalEngine
-from tailrace.runtime.rebuilding.job import Job
+from tailrace.runtime.rebuilding.engines import LocalEngine, Tell
+from tailrace.runtime.rebuilding.job import Job, Unit, UnitResult
 from tailrace.runtime.rebuilding.report import RebuildReport
 from tailrace.runtime.rebuilding.work import Progress, WorkFolder
 from tailrace.runtime.restore import decode_store_cut
@@ -99,6 +100,33 @@ def test_a_rebuild_that_was_killed_goes_on_where_it_was(tally: Path, tmp_path: P
     snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
     assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
     assert not (tmp_path / "tally" / "_work").exists()
+
+
+@pytest.mark.parametrize("split", [1, 2])
+def test_what_was_swept_away_meanwhile_is_made_once_more(tally: Path, tmp_path: Path, split: int) -> None:
+    """Nobody went on for days, and the service's snapshots are beside it."""
+    asked = msgspec.structs.replace(request(tally, split=split), to=str(tmp_path))
+    with pytest.raises(InterruptedError):
+        rebuild(asked, Interrupted())
+    assert Snapshots(str(tmp_path), "tally").sweep(older_than_s=-60) != []
+    report = rebuild(asked, LocalEngine(1))
+    assert report.resumed
+    snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
+    assert snapshot.verify() == []
+    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
+
+
+class Interrupted(LocalEngine):
+    """Does nearly all of the units that write a part of the snapshot, and then it is interrupted."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def run(self, units: Sequence[Unit], tell: Tell) -> Iterator[UnitResult]:
+        last = units[0].kind in ("task", "merge")
+        yield from super().run(units[:-1] if last else units, tell)
+        if last:
+            raise InterruptedError
 
 
 def test_in_shards_only_those_that_were_at_work_are_done_again(tally: Path, tmp_path: Path) -> None:

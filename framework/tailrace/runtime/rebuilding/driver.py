@@ -183,10 +183,17 @@ class _Rebuild:
         units = [Unit(job=job, kind=kind, partition=number, shard=shard) for number, shard in pairs]
         names = [unit.name for unit in units]
         found: dict[str, UnitResult] = {}
+        there: set[str] | None = None
         for name in names:
             done = self._work.result(name)
-            if done is not None:
+            if done is None:
+                continue
+            if there is None:
+                there = {one.name for one in Place.at(job.folder).entries()}
+            if all(file.name in there for one in (done, *done.others) for file in one.files):
                 found[name] = done
+            else:  # who sweeps the snapshots has taken what lay about for days
+                self._work.forget(name)
         earlier = frozenset(found)
 
         def tell() -> None:

@@ -149,6 +149,10 @@ class WorkFolder:
             raise as_state_error(error, place, "noting what is done") from error
         return self.result(unit.name) or result
 
+    def forget(self, unit: str) -> None:
+        """What a unit had made is there no more: it is to be done again."""
+        (self._done / unit).unlink(missing_ok=True)
+
     # --- progress
 
     def tell(self, unit: str, records: int, of: int, *, now: bool = False) -> None:
