@@ -16,6 +16,7 @@ from tailrace.core.errors import FencedError, OffsetGoneError, SnapshotMismatchE
 from tailrace.core.storage import Store
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.replaying import ReplayOptions, replay
 from tailrace.runtime.service import ServiceOptions, prepare_log, with_snapshot_settled
 from tailrace.runtime.starting import Start, all_have_begun, open_start, start_from
 from tailrace.runtime.worker import Worker
@@ -215,6 +216,23 @@ def test_it_is_started_again_though_the_snapshot_that_it_began_with_is_gone(worl
         assert opened(world, other, which, replace=instead) is None
     with pytest.raises(UnknownSnapshotError):
         opened(world, other, "another", replace=True)
+
+
+def test_retention_leaves_the_snapshot_with_which_a_history_begins(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    first = world.take(automatic=True)
+    second = world.take(automatic=True, incremental=True)
+    assert second.parent == first.id
+    other = world.app.renamed("other").plan()
+    prepare_log(world.log, other, create_declared=True)
+    world.run(other, start=world.start())
+    third, last = world.take(automatic=True), world.take(automatic=True)
+    assert world.snapshots().keep(1) == [third.id]
+    assert world.snapshots().sweep(older_than_s=-60) == []
+    assert world.snapshots().keep(1) == []
+    assert [one.id for one in world.snapshots().list()] == [first.id, second.id, last.id]
+    assert replay(other, world.log, ReplayOptions(compare=True)).differences.count == 0
 
 
 def test_a_state_is_replaced_as_a_whole_or_not_at_all(world) -> None:

@@ -39,7 +39,13 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import FencedError, OffsetGoneError, SnapshotMismatchError, UnknownSnapshotError
+from tailrace.core.errors import (
+    FencedError,
+    OffsetGoneError,
+    SnapshotMismatchError,
+    SnapshotUnavailableError,
+    UnknownSnapshotError,
+)
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, TopicPartition, Writer
@@ -289,6 +295,7 @@ class _Task:
     def _seed(self, number: int, totals: tape.Totals, stale: Mapping[bytes, None], seen: Committed) -> None:
         """Commit the snapshot as the task's state; ``stale`` are the rows that the changelog has now."""
         plan, log, partition = self._plan, self._log, self._number
+        self._hold()
         self._check_owned()
         writer = log.writer(f"{plan.app}-{partition}")
         try:
@@ -317,6 +324,20 @@ class _Task:
             writer.close()
         position = ends[TopicPartition(plan.changelog_topic, partition)]
         self._fill(self._snapshot_rows(), StoreCut(FORMAT, position, self._now_ms, encoded))
+
+    def _hold(self) -> None:
+        """From here on a replay of this history needs the snapshot: the service that it was taken of must not delete it."""
+        if not self._snapshot.manifest.automatic:
+            return
+        try:
+            self._snapshot.hold(self._plan.app)
+        except SnapshotUnavailableError as error:
+            _log.warning(
+                "the snapshot is one of those that are deleted in time, and it could not be noted that a history begins "
+                "with it: %s",
+                error,
+                extra={"app": self._plan.app, "snapshot": self._id},
+            )
 
     def _tape_record(self, number: int, positions: Mapping[str, int], totals: tape.Totals) -> tape.TapeRecord:
         return tape.TapeRecord(

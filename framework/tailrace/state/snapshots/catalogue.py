@@ -4,6 +4,7 @@
 
     <uri>/<app>/<id>/manifest.json      there: a snapshot; not there: nothing, for every reader
     <uri>/<app>/<id>/*.parquet          its files, and perhaps those of attempts that failed
+    <uri>/<app>/<id>/held-by-<app>      retention leaves it, as the history of that app begins with it
     <uri>/<app>/_.../                   not ours
 
 **Publication.** The manifest is written last, after a look that every file it names is there and of its size. Whoever dies
@@ -37,7 +38,7 @@ from tailrace.core.errors import (
     UsageError,
 )
 from tailrace.state.snapshots import manifest as manifests
-from tailrace.state.snapshots.manifest import MANIFEST, Manifest
+from tailrace.state.snapshots.manifest import HELD_BY, MANIFEST, Manifest
 from tailrace.state.snapshots.places import Place
 from tailrace.state.snapshots.reading import Level, Snapshot, linked
 
@@ -183,7 +184,8 @@ class Snapshots:
     def keep(self, count: int) -> _Ids:
         """Delete automatic snapshots but the newest ``count`` and what those, and savepoints, build upon. Says which.
 
-        Those of a clock that was ahead are taken for the oldest: what is made now would be gone at once otherwise.
+        Those of a clock that was ahead are taken for the oldest: what is made now would be gone at once otherwise. One with
+        which the history of an app begins (``Snapshot.hold``) stays.
         """
         everything = self.list()
         by_id = {each.id: each for each in everything}
@@ -192,6 +194,7 @@ class Snapshots:
         latest_ms = time.time_ns() // 1_000_000 + _AHEAD_MS
         by_worth = sorted(automatic, key=lambda each: each.created_ms <= latest_ms)
         wanted |= {each.id for each in by_worth[max(0, len(by_worth) - count) :]}
+        wanted |= {each.id for each in automatic if each.id not in wanted and self._is_held(each.id)}
         for each in everything:
             parent = each.parent if each.id in wanted else None
             while parent is not None and parent in by_id:
@@ -222,7 +225,9 @@ class Snapshots:
                 continue
             named = {MANIFEST, *(file.name for task in manifest.tasks for file in task.files)}
             for each in entries:
-                if each.name not in named and not each.is_folder and (each.changed_ms or 0) < before_ms:
+                if each.name in named or each.name.startswith(HELD_BY) or each.is_folder:
+                    continue
+                if (each.changed_ms or 0) < before_ms:
                     (folder / each.name).remove()
                     gone.append(f"{name}/{each.name}")
         return gone
@@ -233,6 +238,9 @@ class Snapshots:
         return [
             entry.name for entry in self._place.entries() if entry.is_folder and _NAME.fullmatch(entry.name)
         ]
+
+    def _is_held(self, id: str) -> bool:
+        return any(each.name.startswith(HELD_BY) for each in (self._place / id).entries())
 
     def _read(self, id: str) -> Manifest | None:
         """The manifest of a folder; None where there is none."""

@@ -18,6 +18,9 @@ FORMAT = 1
 
 MANIFEST = "manifest.json"
 
+HELD_BY = "held-by-"
+"""In a snapshot's folder: a file that begins so, and ends with the name of an app, says that its history begins there."""
+
 Kind: TypeAlias = Literal["full", "incremental"]
 Source: TypeAlias = Literal["live", "tape", "canonical", "edited"]
 """Where the rows come from: a service, a rebuild along the tape or in canonical order, or a person."""

@@ -27,7 +27,7 @@ from tailrace.core.errors import (
 from tailrace.core.records import InputRecord
 from tailrace.state.snapshots import tables
 from tailrace.state.snapshots.arrow import dataset, pa, parquet
-from tailrace.state.snapshots.manifest import FileInfo, Manifest, TableName, TaskEntry
+from tailrace.state.snapshots.manifest import HELD_BY, FileInfo, Manifest, TableName, TaskEntry
 from tailrace.state.snapshots.places import Place
 
 ROWS_IN_A_CHUNK = 50_000
@@ -79,6 +79,13 @@ class Snapshot:
     def chain(self) -> tuple[Manifest, ...]:
         """The manifests that it rests upon, the full one first, its own last."""
         return tuple(level.manifest for level in self._chain)
+
+    def hold(self, app: str) -> None:
+        """Note that the history of an app begins with it: retention leaves it from then on.
+
+        Raises SnapshotUnavailableError.
+        """
+        (self._chain[-1].place / f"{HELD_BY}{app}").write(b"")
 
     # --- rows ---
 
