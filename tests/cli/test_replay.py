@@ -185,7 +185,10 @@ def test_a_trace_for_machines_is_a_line_of_json_for_each_call(lived, capsys) -> 
 def test_a_trace_that_nobody_reads_further_is_no_error(lived, more) -> None:
     typed = ["replay", APP, "--log", str(lived / "log"), "--trace", "k7", *more]
     with subprocess.Popen(
-        [sys.executable, "-m", "tailrace", *typed], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "tailrace", *typed],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"TALLY_SLOW_MS": "100"},  # they are there for long enough to be found
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -207,7 +210,10 @@ def test_its_processes_do_not_hear_ctrl_c_however_early_it_comes(lived) -> None:
     """It reaches every process at the terminal. Here only one of them, so that what it does is not cut short by the first."""
     typed = ["replay", APP, "--log", str(lived / "log"), "--workers", "2"]
     with subprocess.Popen(
-        [sys.executable, "-m", "tailrace", *typed], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "tailrace", *typed],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"TALLY_SLOW_MS": "100"},  # they are there for long enough to be found
     ) as process:
         assert process.stderr is not None
         starting: list[int] = []

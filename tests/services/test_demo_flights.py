@@ -24,7 +24,7 @@ from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
 
 # Storms; enough for the kill to come in between, at this interval.
-DAYS = ["--since", "2013-07-20", "--until", "2013-07-27"]
+DAYS = ["--since", "2013-07-13", "--until", "2013-07-27"]
 HASTY = "tests.services.hasty_aircraft:app"
 
 
