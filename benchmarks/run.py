@@ -62,6 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Who is asked to end ends what it has started.
     signal.signal(signal.SIGTERM, _leave)
     names: list[str] = options.cases or _names(spark=options.spark)
+    others = [name for name in names if name not in _names(spark=options.spark)] if options.write_docs else []
+    if others:
+        told = "without" if options.spark else "with"
+        parser.error(f"{', '.join(others)}: not in this table of the page; measure those {told} --spark")
     if options.here:
         found = _measure(names, quick=options.quick, repeats=options.repeats)
         sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import apps, loops, table
 from benchmarks.drive import SLICE, Drive
 from benchmarks.measure import Row
-from benchmarks.run import Report
+from benchmarks.run import Report, main
 from benchmarks.served.bare import OUT, BareLoop
 from benchmarks.served.costs import PARTS, costs
 from benchmarks.served.house import House, endless
@@ -210,3 +210,10 @@ def test_some_cases_replace_their_lines_of_the_table_only():
     )
     page = table.replaced(page, rows(200_000, "b", "c"), table.SERVED, whole=False)
     assert page == table.replaced(page, [*rows(100, "a"), *rows(200_000, "b", "c")], table.SERVED, whole=True)
+
+
+@pytest.mark.parametrize("told", [["rebuild"], ["core", "--spark"]])
+def test_a_case_does_not_go_into_the_table_of_the_others(told, capsys):
+    with pytest.raises(SystemExit):
+        main([*told, "--write-docs"])
+    assert f"{told[0]}: not in this table of the page" in capsys.readouterr().err
