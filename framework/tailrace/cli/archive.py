@@ -10,7 +10,7 @@ import msgspec
 
 from tailrace.cli.arguments import json_option, opened, outside_of_log, piped
 from tailrace.cli.progress_line import ProgressLine
-from tailrace.cli.showing import counted
+from tailrace.core.counting import counted
 from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, archive_log
 from tailrace.runtime.archived import open_archive
 

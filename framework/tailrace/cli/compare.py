@@ -10,7 +10,8 @@ import click
 import msgspec
 
 from tailrace.cli.arguments import json_option, piped
-from tailrace.cli.showing import counted, printable
+from tailrace.cli.showing import printable
+from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import CorruptStateError, TailraceError
 from tailrace.log.embedded import EmbeddedLog

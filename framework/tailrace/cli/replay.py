@@ -12,8 +12,9 @@ import msgspec
 
 from tailrace.cli.arguments import Place, PlaceType, json_option, log_option, piped
 from tailrace.cli.progress_line import ProgressLine
-from tailrace.cli.showing import counted, printable
+from tailrace.cli.showing import printable
 from tailrace.cli.tracing import DebuggerLeft, OutputFailed, Tracer
+from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.replay import Limit
 from tailrace.core.engine.task import TaskSettings

@@ -84,11 +84,6 @@ def instant(timestamp_ms: int) -> str:
         return f"{timestamp_ms}ms"
 
 
-def counted(number: int, of: str) -> str:
-    """How many there are of something: ``1 record``, ``2,000 records``."""
-    return f"{number:,} {of}{'' if number == 1 else 's'}"
-
-
 def printable(text: str) -> str:
     """Text without what a terminal would obey."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

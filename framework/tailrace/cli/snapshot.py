@@ -20,7 +20,8 @@ from tailrace.cli.arguments import (
     table,
 )
 from tailrace.cli.progress_line import ProgressLine
-from tailrace.cli.showing import counted, instant
+from tailrace.cli.showing import instant
+from tailrace.core.counting import counted
 from tailrace.core.engine import tape
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.snapshotting import TakingOptions, TakingStatus, take_snapshot

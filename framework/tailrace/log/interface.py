@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+from tailrace.core.counting import counted
 from tailrace.core.records import InputRecord, Output
 
 
@@ -56,8 +57,7 @@ class TopicSettings(NamedTuple):
             limits.append(f"{self.retention_ms:,} ms kept")
         if self.retention_bytes is not None:
             limits.append(f"{self.retention_bytes:,} bytes kept")
-        count = "1 partition" if self.partitions == 1 else f"{self.partitions:,} partitions"
-        return ", ".join([count, *(limits or ["all kept"])])
+        return ", ".join([counted(self.partitions, "partition"), *(limits or ["all kept"])])
 
 
 class Publication(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tailrace.core.counting import counted
 from tailrace.runtime.rebuilding.job import Job, Phases, UnitResult
 
 
@@ -76,8 +77,8 @@ class RebuildReport(msgspec.Struct, kw_only=True):
 
     def _counts(self) -> str:
         return (
-            f"{_many(self.events, 'event')}, {_many(self.keys, 'key')}, {_many(self.rows, 'row')}, "
-            f"{_many(self.timers, 'timer')} fired, {_many(self.outputs, 'output')}, "
+            f"{counted(self.events, 'event')}, {counted(self.keys, 'key')}, {counted(self.rows, 'row')}, "
+            f"{counted(self.timers, 'timer')} fired, {counted(self.outputs, 'output')}, "
             f"{self.late:,} late, {self.refused:,} refused, {self.dead_letters:,} failed"
         )
 
@@ -104,15 +105,11 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         if self.resumed:
             said.append(f"went on with an interrupted rebuild: {self.taken:,} of the events were left to do")
         if self.written:
-            said.append(f"{_many(self.written, 'output')} written")
+            said.append(f"{counted(self.written, 'output')} written")
         if self.failed_here:
             said.append(f"{self.failed_here:,} failed that had not failed when they ran first:")
         said += [f"dead letter: {one}" for one in self.failed]
         return [*said, *(f"note: {one}" for one in self.notes)]
-
-
-def _many(number: int, of: str) -> str:
-    return f"{number:,} {of}{'' if number == 1 else 's'}"
 
 
 def report_of(job: Job, engine: str) -> RebuildReport:
