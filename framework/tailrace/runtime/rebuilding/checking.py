@@ -49,12 +49,10 @@ def check_own(result: UnitResult, past: Past, found: Callable[[], Rows]) -> None
     if position is None:
         return
     check = _Check(past, number, position, 1 + result.rows // _AT_ONCE)
+    schema = [(rows.SCHEMA_ROW, result.schema)] if result.schema else []
     with past.uncleaned():
         for share in range(check.shares):
-            if result.schema:
-                check.compare(share, [(rows.SCHEMA_ROW, result.schema)], found())
-            else:
-                check.compare(share, found())
+            check.compare(share, chain(schema, found()))
     result.same_rows, result.other_rows = check.same, check.other
     if check.other:
         result.changelog_position = None
@@ -80,10 +78,10 @@ class _Check:
     other: int = 0
     shown: list[bytes] = field(default_factory=list[bytes])
 
-    def compare(self, share: int, *found: Rows) -> None:
+    def compare(self, share: int, found: Rows) -> None:
         """Compare what is of one share: what was found, and what the changelog has."""
         stored, later = self._stored(share)
-        for row, value in chain(*found):
+        for row, value in found:
             if self.shares > 1 and crc32(row) % self.shares != share:
                 continue
             if row in stored:

@@ -228,10 +228,6 @@ class _Rebuild:
             report.note(f"it holds {named} only")
             if not report.keys:
                 report.note(f"there is no state of {named}")
-        if job.order == "tape" and any(one.endswith("are deleted, and left out") for one in report.notes):
-            report.note(
-                "events, timers and outputs are counted as the service's tape has them, what is left out included"
-            )
         if request.limited and self._plan.inbox_topic is not None:
             report.note("messages that were under way where it stops are not in it")
         publish_outputs(job, self._plan, results)

@@ -82,10 +82,8 @@ def _publish_files(job: Job, files: tuple[OutputFile, ...]) -> None:
     folder = Place.at(outputs_folder(job))
     folder.make()
     named = {one.name for one in files}
-    unfinished = (
-        "outputs-",
-        f".{MANIFEST}.",
-    )  # of units, and of a driver that was killed while it wrote the manifest
+    # Of units, and of a driver that was killed while it wrote the manifest.
+    unfinished = ("outputs-", f".{MANIFEST}.")
     for entry in folder.entries():
         if entry.name.startswith(unfinished) and entry.name not in named:
             (folder / entry.name).remove()

@@ -74,6 +74,10 @@ def settle(request: Request, past: Past) -> Settled:
     _check_offsets(request, past)
     _check_times(request, past, targets)
     notes = tuple(_deleted(request, past, targets))
+    if notes:
+        notes += (
+            "events, timers and outputs are counted as the service's tape has them, what is left out included",
+        )
     return Settled(order, False, tuple(targets), ends, position, why + notes)
 
 
