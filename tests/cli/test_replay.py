@@ -181,15 +181,19 @@ def test_a_trace_for_machines_is_a_line_of_json_for_each_call(lived, capsys) -> 
     assert report["app"] == "tally"
 
 
-@pytest.mark.parametrize("more", [(), ("--json",)])
-def test_a_trace_that_nobody_reads_further_is_no_error(lived, more) -> None:
-    typed = ["replay", APP, "--log", str(lived / "log"), "--trace", "k7", *more]
-    with subprocess.Popen(
-        [sys.executable, "-m", "tailrace", *typed],
+def begun(lived: Path, *more: str, slow_ms: int = 0) -> subprocess.Popen[bytes]:
+    """A replay as a process, which is read from."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tailrace", "replay", APP, "--log", str(lived / "log"), *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=os.environ | {"TALLY_SLOW_MS": "100"},  # they are there for long enough to be found
-    ) as process:
+        env=os.environ | {"TALLY_SLOW_MS": str(slow_ms)},
+    )
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_trace_that_nobody_reads_further_is_no_error(lived, more) -> None:
+    with begun(lived, "--trace", "k7", *more) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()  # before a line of it is there
@@ -208,13 +212,8 @@ def test_a_full_disk_under_a_trace_is_no_failure_of_a_handler(lived) -> None:
 
 def test_its_processes_do_not_hear_ctrl_c_however_early_it_comes(lived) -> None:
     """It reaches every process at the terminal. Here only one of them, so that what it does is not cut short by the first."""
-    typed = ["replay", APP, "--log", str(lived / "log"), "--workers", "2"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "tailrace", *typed],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"TALLY_SLOW_MS": "100"},  # they are there for long enough to be found
-    ) as process:
+    # Its processes are there for long enough to be found.
+    with begun(lived, "--workers", "2", slow_ms=100) as process:
         assert process.stderr is not None
         starting: list[int] = []
         while not starting:

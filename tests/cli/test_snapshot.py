@@ -194,6 +194,16 @@ class TestStart:
         assert compare(lived, "state", "anew") == 0
 
 
+def count_wrong(lived: Path) -> None:
+    """The first key of a service's state folder has counted to 127."""
+    store = RocksStore(lived / "state" / "tally" / "0", StateIdentity("tally", 0))
+    prefix = rows.actor_prefix("Counter")
+    row, value = next(iter(store.scan(prefix, rows.prefix_end(prefix))))
+    assert store.cut is not None
+    store.write({row: value[:-1] + b"\x7f"}, store.cut)
+    store.close()
+
+
 class TestCompare:
     def test_a_folder_a_log_and_a_snapshot_are_equal(self, lived, capsys) -> None:
         for one, other in (("state", "log"), ("snaps", "state"), ("log", "snaps#latest")):
@@ -201,12 +211,7 @@ class TestCompare:
             assert "differences: none" in capsys.readouterr().out
 
     def test_what_differs_is_told_with_the_event(self, lived, capsys) -> None:
-        store = RocksStore(lived / "state" / "tally" / "0", StateIdentity("tally", 0))
-        prefix = rows.actor_prefix("Counter")
-        row, value = next(iter(store.scan(prefix, rows.prefix_end(prefix))))
-        assert store.cut is not None
-        store.write({row: value[:-1] + b"\x7f"}, store.cut)
-        store.close()
+        count_wrong(lived)
         assert compare(lived, "state", "snaps", "--log", str(lived / "log")) == 1
         out = capsys.readouterr().out
         assert "count: 127 in" in out
@@ -220,12 +225,7 @@ class TestCompare:
         made = ["rebuild", APP, "--log", str(lived / "log"), "--to", str(lived / "made"), "--processes", "1"]
         assert execute([*made, "--order", "canonical"]) == 0
         capsys.readouterr()
-        store = RocksStore(lived / "state" / "tally" / "0", StateIdentity("tally", 0))
-        prefix = rows.actor_prefix("Counter")
-        row, value = next(iter(store.scan(prefix, rows.prefix_end(prefix))))
-        assert store.cut is not None
-        store.write({row: value[:-1] + b"\x7f"}, store.cut)
-        store.close()
+        count_wrong(lived)
         assert compare(lived, "state", "made", "--log", str(lived / "log")) == 1
         said = capsys.readouterr().out
         assert "count: 127 in" in said
