@@ -47,6 +47,10 @@ def test_the_least_event_time_goes_first_and_a_run_goes_on_within_the_tolerance(
     merge.offer(0, heads([0, 25, 40]))
     merge.offer(1, heads([20, 21]))
     assert runs(merge) == [(0, [0, 25]), (1, [20, 21]), (0, [40])]
+    merge = Merge(inputs(True, True), tolerance_ms=10)
+    merge.offer(0, heads([0, 30, 40]))
+    merge.offer(1, heads([29, 31]))
+    assert runs(merge) == [(0, [0]), (1, [29]), (0, [30]), (1, [31]), (0, [40])]
 
 
 def test_ties_go_by_the_inputs_names() -> None:
@@ -107,6 +111,29 @@ def test_offsets_keep_their_order_and_a_run_never_passes_another_head_by_more_th
                 assert head[1] <= min(others) + tolerance
         if others:
             assert taken[0][1] is not None
-            assert taken[0][1] <= min(others)
+            assert taken[0][1] <= min(others) + tolerance
         at[number] += len(taken)
     assert at == [len(one) for one in times]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 60), max_size=12), min_size=3, max_size=3),
+    st.integers(0, 20),
+    st.integers(1, 10),
+)
+def test_the_order_of_two_inputs_does_not_depend_on_a_third(
+    times: list[list[int]], tolerance: int, most: int
+) -> None:
+    def taken(wanted: list[int]) -> list[tuple[str, int]]:
+        merge = Merge(inputs(True, True, True), tolerance)
+        for number in wanted:
+            merge.offer(number, heads(times[number]))
+        found: list[tuple[str, int]] = []
+        while (run := merge.next_run(most)) is not None:
+            found += [("abc"[run[0]], head[0]) for head in run[1]]
+        return found
+
+    everything = taken([0, 1, 2])
+    for pair in ([0, 1], [0, 2], [1, 2]):
+        names = {"abc"[number] for number in pair}
+        assert taken(pair) == [one for one in everything if one[0] in names]

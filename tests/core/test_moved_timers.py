@@ -97,13 +97,13 @@ class Life:
 
     def finish(self) -> None:
         watermark = max([self.task.watermark, *self.pending.values()])
-        self.task.finish()
+        self.task.finish(0)
         self.goes_off(watermark)
 
     @property
     def named(self) -> int:
         """How many entries the queue holds in memory."""
-        queue: Any = self.task._firing.events
+        queue: Any = self.task._firing.events[0]
         return len(queue._heap) + len(queue._beyond)
 
 

@@ -185,23 +185,22 @@ def test_the_watermark_at_the_end_of_all_input_is_that_of_the_tape() -> None:
     life.records("sales")
     life.commit()
     life.task.ended(0)
-    life.task.finish()
+    life.task.finish(0)
     life.settle()
     life.commit()
     assert life.task.watermark == 2_006
     life.split_alike()
 
 
-def test_a_commit_that_goes_on_after_the_end_of_all_input_cannot_be_split() -> None:
+def test_a_commit_that_goes_on_after_the_end_of_all_input_is_split_alike() -> None:
     app, _ = alarms()
     life = Life(app.plan(), log_of(app, "sales", [Sale(item, 1_000 + item, "b") for item in range(20)]))
     life.records("sales", 10)
-    life.task.finish()
+    life.task.finish(0)
     life.settle()
     life.records("sales")
     life.commit()
-    with pytest.raises(UnsplittableError, match="after the end of all input"):
-        life.split_alike()
+    life.split_alike()
 
 
 def drafts(watermark: Any) -> tr.App:

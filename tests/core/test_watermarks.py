@@ -1,4 +1,4 @@
-"""Watermarks: the least of those that count, never back."""
+"""Watermarks: of each operator the least of its own sources that count, never back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.core.declare.plan import InputPlan
 from tailrace.core.engine.watermarks import NOTHING, Watermarks
 
 
@@ -16,51 +15,91 @@ class Event(msgspec.Struct, frozen=True):
     at: int
 
 
-def inputs(*watermarks: bool) -> tuple[InputPlan, ...]:
-    """The plans of inputs a, b, c..., with a watermark or without."""
+def marks_of(*takers: str, plain: str = "") -> Watermarks:
+    """Of an app whose functions take the inputs a, b, c... that each string names; those in ``plain`` have no watermark."""
     app = tr.App("marks", partitions=1)
-    for name, watermark in zip("abcdef", watermarks, strict=False):
-        topic = app.topic(name, Event, key="key", event_time="at", watermark=watermark)
+    topics = {
+        name: app.topic(name, Event, key="key", event_time="at", watermark=name not in plain)
+        for name in sorted(set("".join(takers)))
+    }
+    for number, names in enumerate(takers):
 
-        @app.process(topic, name=f"take-{name}")
+        @app.process(*(topics[name] for name in names), name=f"take-{number}")
         def take(event: Event, ctx: tr.Context) -> None: ...
 
-    return app.plan().inputs
+    return Watermarks(app.plan())
 
 
-def test_the_task_is_held_back_by_its_slowest_input() -> None:
-    marks = Watermarks(inputs(True, True))
-    marks.of_input[:] = [10, 3]
-    assert marks.advance() == 3
-    assert marks.ceiling(1) == 10
+def test_an_operator_is_held_back_by_its_slowest_input() -> None:
+    marks = marks_of("ab")
+    marks.of_source[:] = [10, 3]
+    marks.advance()
+    assert marks.of_operator == [3]
+    assert marks.ceiling(0, 1) == 10
 
 
-def test_an_input_that_has_shown_nothing_holds_the_task_back() -> None:
-    marks = Watermarks(inputs(True, True))
-    marks.of_input[0] = 10
-    assert marks.advance() == NOTHING
+def test_an_input_that_has_shown_nothing_holds_its_operators_back() -> None:
+    marks = marks_of("ab")
+    marks.of_source[0] = 10
+    marks.advance()
+    assert marks.of_operator == [NOTHING]
 
 
-def test_reference_data_never_hold_the_task_back() -> None:
-    marks = Watermarks(inputs(True, False))
-    marks.of_input[0] = 10
-    assert marks.advance() == 10
-    assert marks.ceiling(0) > 10
+def test_what_other_operators_read_changes_nothing() -> None:
+    marks = marks_of("a", "ab", "b")
+    marks.of_source[:] = [10, 3]
+    marks.advance()
+    assert marks.of_operator == [10, 3, 3]
+    assert marks.lowest == 3
+
+
+def test_reference_data_never_hold_an_operator_back() -> None:
+    marks = marks_of("ab", plain="b")
+    marks.of_source[0] = 10
+    marks.advance()
+    assert marks.of_operator == [10]
+    assert marks.ceiling(0, 0) > 10
 
 
 def test_idle_and_ended_inputs_do_not_count() -> None:
-    marks = Watermarks(inputs(True, True, True))
-    marks.of_input[:] = [10, 3, 5]
+    marks = marks_of("abc")
+    marks.of_source[:] = [10, 3, 5]
     marks.idle[1] = True
     marks.ended[2] = True
-    assert marks.advance() == 10
+    marks.advance()
+    assert marks.of_operator == [10]
 
 
-def test_when_none_counts_the_highest_is_the_tasks() -> None:
-    marks = Watermarks(inputs(True, True, False))
-    marks.of_input[:] = [10, 3, NOTHING]
+def test_when_none_counts_the_highest_is_the_operators() -> None:
+    marks = marks_of("abc", plain="c")
+    marks.of_source[:] = [10, 3, NOTHING]
     marks.idle[:2] = [True, True]
-    assert marks.advance() == 10
+    marks.advance()
+    assert marks.of_operator == [10]
+
+
+def test_an_operator_holds_others_back_until_all_of_its_sources_are_idle() -> None:
+    marks = marks_of("ab")
+    marks.of_source[:] = [10, 3]
+    marks.advance()
+    assert marks.published_ms(0, None) == 3
+    marks.idle[0] = True
+    assert marks.published_ms(0, None) == 3
+    marks.idle[1] = True
+    assert marks.published_ms(0, None) is None
+    # Not even then, as long as a timer is due that has not fired.
+    assert marks.published_ms(0, 2) == 1
+
+
+def test_a_record_is_late_for_one_operator_and_in_time_for_another() -> None:
+    marks = marks_of("a", "ab")
+    marks.of_source[:] = [10, 3]
+    marks.advance()
+    plan = marks._plan.inputs[0]
+    assert marks.common(0) is None
+    assert marks.late_for(plan, 10) == {0}
+    assert marks.late_for(plan, 3) == {0, 1}
+    assert marks.late_for(plan, 11) == frozenset()
 
 
 @given(
@@ -71,9 +110,9 @@ def test_when_none_counts_the_highest_is_the_tasks() -> None:
         max_size=40,
     )
 )
-def test_the_tasks_watermark_never_goes_back(changes: list[tuple[int, object]]) -> None:
-    marks = Watermarks(inputs(True, True, True))
-    before = marks.task_ms
+def test_an_operators_watermark_never_goes_back(changes: list[tuple[int, object]]) -> None:
+    marks = marks_of("abc")
+    before = marks.of_operator[0]
     for number, change in changes:
         if change == "idle":
             marks.idle[number] = True
@@ -83,13 +122,14 @@ def test_the_tasks_watermark_never_goes_back(changes: list[tuple[int, object]]) 
             marks.ended[number] = True
         else:
             assert isinstance(change, int)
-            marks.of_input[number] = max(marks.of_input[number], change)
-        after = marks.advance()
+            marks.of_source[number] = max(marks.of_source[number], change)
+        marks.advance()
+        after = marks.of_operator[0]
         assert after >= before
         counting = [
             mark
-            for mark, idle, ended in zip(marks.of_input, marks.idle, marks.ended, strict=True)
+            for mark, idle, ended in zip(marks.of_source, marks.idle, marks.ended, strict=True)
             if not idle and not ended
         ]
-        assert after == max(before, min(counting) if counting else max(marks.of_input))
+        assert after == max(before, min(counting) if counting else max(marks.of_source))
         before = after

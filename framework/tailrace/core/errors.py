@@ -403,6 +403,10 @@ class LifecycleError(UsageError):
     """A partition was asked for something that it cannot do in the state it is in."""
 
 
+class OldHistoryError(TailraceError):
+    """The history was written under other rules; going on from it would give other results than it has."""
+
+
 class ReplayDivergedError(TailraceError):
     """Running the same causes again gave other results: the code changed, or is not deterministic."""
 

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from tailrace.core.errors import BadReason
+
+CHANNEL: Final = "#"
+"""Stands between a topic and a channel in it, which has a watermark of its own; no topic's name has it."""
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 Head: TypeAlias = tuple[int, int | None, Any, Any, "InputRecord | None"]

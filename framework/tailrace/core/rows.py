@@ -7,7 +7,7 @@ Every row of one key of one actor stands together, so that one scan reads or cle
     s <actor> 00 <key> 0000 l <list> 00 <index>      entry      of a list
     s <actor> 00 <key> 0000 m <map> 00 <map key>     entry      of a map
     s <actor> 00 <key> 0000 t <domain> <name>        timer      time, seed, depth
-    i <domain> <time> <actor> 00 <key> 0000 <name>   index      empty; derived from the rows above, local to a store
+    i <domain> <actor> 00 <time> <key> 0000 <name>   index      empty; derived from the rows above, local to a store
     k <name>                                         the task's own rows: cut, schema
 
 A key is escaped (00 becomes 00 FF) so that no key is a prefix of another and byte order is key order. Index rows are
@@ -94,16 +94,22 @@ def timer_row(prefix: bytes, domain: int, name: bytes) -> bytes:
     return prefix + b"t" + bytes((domain,)) + name
 
 
+def index_prefix(domain: int, actor: bytes) -> bytes:
+    """Where all index rows of one actor in one time domain begin: a scan of them gives them in the order of time."""
+    return INDEX + bytes((domain,)) + actor + b"\0"
+
+
 def index_row(domain: int, time_ms: int, actor: bytes, key: bytes, name: bytes) -> bytes:
-    """The row by which a timer, or the expiry of an entry, is found in the order of time."""
-    return INDEX + bytes((domain,)) + time_bytes(time_ms) + actor + b"\0" + escaped(key) + name
+    """The row by which a timer, or the expiry of an entry, is found in the order of its actor's times."""
+    return index_prefix(domain, actor) + time_bytes(time_ms) + escaped(key) + name
 
 
 def read_index_row(row: bytes) -> tuple[int, str, bytes, bytes]:
     """Time, actor name, key bytes and timer name of an index row."""
-    end_of_actor = row.index(b"\0", 10)
-    key, after = unescaped(row, end_of_actor + 1)
-    return time_of(row[2:10]), row[10:end_of_actor].decode(), key, row[after:]
+    end_of_actor = row.index(b"\0", 2)
+    begin = end_of_actor + 9
+    key, after = unescaped(row, begin)
+    return time_of(row[end_of_actor + 1 : begin]), row[2:end_of_actor].decode(), key, row[after:]
 
 
 class StateRow(msgspec.Struct, frozen=True):

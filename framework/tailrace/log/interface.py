@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from tailrace.core.counting import counted
-from tailrace.core.records import InputRecord, Output
+from tailrace.core.records import CHANNEL, InputRecord, Output
 
 
 class TopicPartition(NamedTuple):
@@ -69,6 +69,19 @@ class Publication(NamedTuple):
     publisher: str
     """Its transactional id."""
     watermark_ms: int | None
+    channel: str = ""
+    """The part of the topic that it is of, if it is not of the whole: see ``Writer.commit``."""
+
+    @property
+    def name(self) -> str:
+        """Publisher and channel in one, as logs and archives store them."""
+        return f"{self.publisher}{CHANNEL}{self.channel}" if self.channel else self.publisher
+
+    @classmethod
+    def named(cls, name: str, watermark_ms: int | None) -> Publication:
+        """The publication of a stored name."""
+        publisher, _, channel = name.partition(CHANNEL)
+        return cls(publisher, watermark_ms, channel)
 
 
 class Fetch(NamedTuple):
@@ -162,7 +175,8 @@ class Writer(Protocol):
     ) -> Mapping[TopicPartition, int]:
         """Make everything appended, and ``offsets`` as the positions of ``group``, visible and durable at once.
 
-        With it go ``watermarks``, by topic, to be found by ``Reader.published``.
+        With it go ``watermarks``, by topic, to be found by ``Reader.published``. ``topic#channel`` stands for a part of
+        a topic's records that has a watermark of its own; which records these are is for reader and writer to know.
 
         Returns, for each partition written, the offset after the last record of this transaction there (its marker,
         if it has one, not counted): the position from which on nothing of it is missing.
@@ -232,6 +246,10 @@ class Log(Protocol):
         self, group: str, partitions: Iterable[TopicPartition], /
     ) -> Mapping[TopicPartition, int]:
         """The offsets last committed for a group. A partition without one (never committed, expired) is left out."""
+        ...
+
+    def publications(self) -> Mapping[tuple[str, str], int | None]:
+        """The last watermark of each publisher, by topic (or ``topic#channel``) and transactional id."""
         ...
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import CorruptStateError, SnapshotError, SnapshotMismatchError
+from tailrace.core.records import CHANNEL
 from tailrace.core.storage import Store
 from tailrace.runtime.restore import FORMAT, UNFINISHED, StoreCut
 from tailrace.state.snapshots import Place, Snapshot, Snapshots
@@ -140,6 +141,7 @@ def begun_cut(app: str, of_snapshot: tape.Cut, record: tape.TapeRecord, base: st
         idle=[here(name, before, app) for name in of_snapshot.idle],
         ended=[here(name, before, app) for name in of_snapshot.ended],
         generators=_renamed(of_snapshot.generators, before, app),
+        operators=None if of_snapshot.operators is None else _renamed(of_snapshot.operators, before, app),
         totals=msgspec.structs.replace(record.totals),
         tape=record.number + 1,
         base=base,
@@ -153,7 +155,9 @@ def here(name: str, before: str, app: str) -> str:
 
 def is_own(name: str, app: str) -> bool:
     """Whether an input is a topic that the app keeps for itself. Others may begin with its name as well."""
-    return name == f"{app}.inbox" or (name.startswith(f"{app}.") and name.endswith(".by-key"))
+    if name == f"{app}.inbox" or name.startswith(f"{app}.inbox{CHANNEL}"):
+        return True
+    return name.startswith(f"{app}.") and name.endswith(".by-key")
 
 
 def rows_of(snapshot: Snapshot, partition: int) -> Iterator[tuple[bytes, bytes]]:

@@ -216,7 +216,7 @@ def walk(replay: Replay, store: Store, records: Iterable[tape.TapeRecord]) -> No
     for record in records:
         if record.number < task.tape_number:
             if record.inputs is not None:
-                replay.follow_on(record.inputs)
+                replay.follow_on(record)
             continue
         more = replay.take(record)
         task.discard_outputs()

@@ -33,7 +33,7 @@ from tailrace.log.interface import Log, Reader, TopicPartition, Writer
 from tailrace.runtime.lifecycle import Event, Lifecycle, State
 from tailrace.runtime.restore import FORMAT, Clock, Restore, StoreCut
 from tailrace.runtime.slices import PartitionSettings, Slices
-from tailrace.runtime.upstream import publications
+from tailrace.runtime.upstream import transactional_id
 
 
 class Partition:
@@ -134,7 +134,11 @@ class Partition:
                 settings=replace(self.settings.task, promises=self._promises),
                 drop=self.settings.drop,
             )
-            self._slices = Slices(task, self._log, self._reader, found.writer, self.settings, self._clock())
+            mine = transactional_id(self.plan.app, self.partition)
+            published = {name: mark for (name, by), mark in self._log.publications().items() if by == mine}
+            self._slices = Slices(
+                task, self._log, self._reader, found.writer, self.settings, self._clock(), published
+            )
             self.lifecycle.on(Event.RESTORED)
 
     def poll(self, max_records: int = 10_000) -> bool:
@@ -179,7 +183,7 @@ class Partition:
         with self._ending():
             batch = slices.stage()
             offsets = {TopicPartition(name, self.partition): at for name, at in batch.positions.items()}
-            watermarks = publications(slices.task)
+            watermarks = slices.to_publish()
             try:
                 ends = slices.writer.commit(offsets, self.plan.app, watermarks)
             except CommitUnknownError:
@@ -189,29 +193,40 @@ class Partition:
             position = ends[TopicPartition(self.plan.changelog_topic, self.partition)]
             cut = StoreCut(FORMAT, position, slices.now_ms, batch.cut)
             self._store.write(batch.rows | batch.index_rows, cut.encode())
-            slices.committed()
+            slices.committed(watermarks)
             self._promises.publish(watermarks)
             self.lifecycle.on(Event.COMMITTED)
         if self._on_committed is not None:
             self._on_committed(batch)
 
-    def end_inputs(self) -> None:
-        """Say that the ordinary inputs have ended, for bounded runs; the inbox goes on.
+    @property
+    def dirty(self) -> bool:
+        """Whether there is something to commit; the partition is at work."""
+        return self._running("be looked at").dirty
 
-        The slices to come first take all that can be read, then this.
+    def end_inputs(self, level: int = 0) -> None:
+        """Say that what comes to this level of the app's operators has ended, for bounded runs.
+
+        At level 0 these are the inputs from outside; later those whose writers have all finished. The slices to come first
+        take all that can be read, then this.
         """
         slices = self._running("end")
-        for one in self.plan.inputs:
-            if not one.is_inbox:
-                slices.later(partial(slices.task.ended, one.index))
+        plan = self.plan
+        ends = [one.ends_at for one in plan.inputs if not one.is_inbox]
+        channels = dict(enumerate(plan.channel_ends, len(plan.inputs)))
+        for source, at in {**dict(enumerate(ends)), **channels}.items():
+            if at == level:
+                slices.later(partial(slices.task.ended, source))
 
-    def finish(self) -> None:
-        """Let the watermark rise to the latest pending timer, as the last thing that the slices to come do.
+    def finish(self, level: int = 0) -> None:
+        """Let the actors of a level rise to their latest pending timers, as the last thing that the slices to come do.
 
-        For bounded runs, once the inputs of all partitions have ended and no message is on its way.
+        For bounded runs, once the inputs of the level have ended in all partitions and no message is on its way.
         """
         slices = self._running("finish")
-        slices.later(slices.task.finish)
+        for one in self.plan.operators:
+            if one.level == level and one.actor is not None:
+                slices.later(partial(slices.task.finish, one.index))
 
     def rest_ms(self) -> int | None:
         """For how long nothing becomes due by itself (a commit, idleness, a timer); None if nothing will."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from enum import IntEnum
 from typing import TextIO
 
 import msgspec
 
+from tailrace.core.declare.plan import Plan
 from tailrace.runtime.logs import CLEAR_LINE
 
 _log = logging.getLogger("tailrace.progress")
@@ -19,14 +19,17 @@ BEHIND = 1_000
 _EVERY_LOGGED_S = 10.0
 
 
-class Phase(IntEnum):
-    """How far a bounded run has come."""
+READING = 0
+"""The phase of a bounded run in which its inputs are read.
 
-    READING = 0
-    ENDED = 1
-    """All inputs have been read to their end, and were told so."""
-    FINISHED = 2
-    """The watermark has risen to the latest timer."""
+What follows are two phases for each level of the app's operators: their inputs have ended, and were told so; and the actors
+of the level have risen to their latest timers. Between two phases all that follows from the one before is done, in all tasks.
+"""
+
+
+def last_phase(plan: Plan) -> int:
+    """The phase in which all levels have finished."""
+    return 2 * plan.levels
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -41,7 +44,7 @@ class Status(msgspec.Struct, frozen=True):
     """Records that are there to be read."""
     watermark_ms: int | None
     """The least of its tasks; None as long as one of them has none."""
-    phase: Phase
+    phase: int
     quiet: bool
     """The last turn found nothing to do, nothing to read and nothing to commit."""
     turns: int
@@ -59,7 +62,7 @@ def total(statuses: Iterable[Status]) -> Status:
         records=sum(one.records for one in found),
         lag=sum(one.lag for one in found),
         watermark_ms=min(known) if known and len(known) == len(marks) else None,
-        phase=min((one.phase for one in found), default=Phase.READING),
+        phase=min((one.phase for one in found), default=READING),
         quiet=all(one.quiet for one in found),
         turns=sum(one.turns for one in found),
     )

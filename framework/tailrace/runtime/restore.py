@@ -44,8 +44,11 @@ from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
 
-FORMAT = 1
-"""The newest format of a store's cut that this code reads; it writes this one."""
+FORMAT = 2
+"""The newest format of a store's cut that this code reads; it writes this one.
+
+A store of format 1 has its index in another order: it is emptied and filled anew from the changelog.
+"""
 
 UNFINISHED = -1
 """Changelog position of a store that is no copy of the changelog, as one that is being emptied or filled: a service that
@@ -201,7 +204,9 @@ class Restore:
                 mend="It belongs to another log, or the log lost its end. Move the state folder away to restore "
                 "from this log.",
             )
-        return self._emptied(now_ms) if held.changelog_position == UNFINISHED else held
+        if held.changelog_position == UNFINISHED or held.format < FORMAT:
+            return self._emptied(now_ms)
+        return held
 
     def _catch_up(self, held: StoreCut, end: int, begun_ms: int) -> tuple[StoreCut, int]:
         """Apply the changelog up to ``end``; the store's new cut, and how many records it took."""

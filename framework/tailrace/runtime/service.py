@@ -35,7 +35,7 @@ from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.housekeeping import LOOK_S, Housekeeping
 from tailrace.runtime.logs import LogFormat
 from tailrace.runtime.ownership import LEASE_S, Ownership
-from tailrace.runtime.progress import Phase, Progress
+from tailrace.runtime.progress import Progress, last_phase
 from tailrace.runtime.signals import stop_signals
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.topics import internal_topics, prepare_topics
@@ -109,7 +109,7 @@ def serve(options: ServiceOptions, plan: Plan) -> None:
             ownership.check()
             housekeeping.look()
             if worker.quiet and options.until_end:
-                if worker.phase is Phase.FINISHED:
+                if worker.phase == last_phase(plan):
                     worker.stop()
                 else:
                     worker.advance()

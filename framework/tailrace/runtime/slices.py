@@ -8,24 +8,31 @@ Durations (idle, commit interval, merge wait) are measured in *elapsed* time, th
 clock that jumps back stops them for the moment of the jump, and does not make them wait for it to come around again.
 
 An input is idle while each fetch of it finds that nothing was there to read. What the input says between two fetches
-needs no watching: what had come by then would still be there.
+needs no watching: what had come by then would still be there. An input that follows its writers is idle when they say so,
+never by itself: that nothing is there does not mean that nothing is under way.
+
+What is published is what the task has come to by a commit. Where it differs from what was published last, that is reason
+enough for a commit, as a source that fell idle, or a task that was restored, may have nothing else to commit.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from tailrace.core import rows
+from tailrace.core.declare.plan import InputPlan
 from tailrace.core.engine.merge import TOLERANCE_MS, Merge
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
+from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import LogUnavailableError
 from tailrace.core.records import Head, Output, output_of
 from tailrace.log.interface import Log, Reader, Writer
-from tailrace.runtime.upstream import Upstream
+from tailrace.runtime.upstream import Upstream, publications
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +82,11 @@ class Slices:
         "_left",
         "_merge",
         "_moved",
+        "_owes",
+        "_published",
         "_reader",
         "_settings",
+        "_to_open",
         "_told_idle",
         "_upstream",
         "now_ms",
@@ -93,7 +103,9 @@ class Slices:
         writer: Writer,
         settings: PartitionSettings,
         now_ms: int,
+        published: Mapping[str, int | None],
     ) -> None:
+        """``published``: what this task has published last, by topic and channel."""
         count = len(task.plan.inputs)
         self.task = task
         self.writer = writer
@@ -116,6 +128,10 @@ class Slices:
         self._asked = [False] * count
         self._clocked = self._followed = False
         self._upstream = Upstream(task.plan, task.partition, log, reader)
+        self._published = dict(published)
+        # A task that has never committed holds everybody back as it is.
+        self._owes = any(task.positions.values()) and self._differs()
+        self._to_open = any(task.watermarks.ended)
         for name, offset in task.positions.items():
             reader.seek(name, task.partition, offset)
 
@@ -134,6 +150,7 @@ class Slices:
             task.drain()
             self._drained = True
             self._send()
+        self._open()
         if not task.draining and now_ms >= task.clock_due_ms:
             worked = True
             task.clock(now_ms)
@@ -157,7 +174,26 @@ class Slices:
     @property
     def dirty(self) -> bool:
         """Whether there is something to commit. The end of a drain is, though it is no cause of its own."""
-        return self.task.dirty or self._drained
+        return self.task.dirty or self._drained or self._owes
+
+    def _differs(self) -> bool:
+        return any(self._published.get(name, NOTHING) != mark for name, mark in self.to_publish().items())
+
+    def to_publish(self) -> dict[str, int | None]:
+        """What the next commit publishes."""
+        wanted = publications(self.task)
+        # What it no longer writes holds nobody back any more.
+        wanted |= {name: None for name in self._published if name not in wanted}
+        before, plan = self._published, self.task.plan
+        marks = self.task.watermarks.of_operator
+        for one in plan.published:
+            if wanted[one.name] is None:
+                # Its last watermark first, by a commit of its own: readers take it before they let go.
+                reached = min(marks[writer] for writer in one.writers) - one.out_of_order_ms
+                last = before.get(one.name, NOTHING)
+                if last is not None and last < reached:
+                    wanted[one.name] = reached
+        return wanted
 
     def commit_is_due(self) -> bool:
         """Whether there is something to commit, and it is time or there is much of it."""
@@ -181,9 +217,11 @@ class Slices:
         self.writer.append((Output(task.plan.tape_topic, None, batch.tape, now_ms),), partition)
         return batch
 
-    def committed(self) -> None:
-        """The staged batch is durable, and the store has it."""
+    def committed(self, published: Mapping[str, int | None]) -> None:
+        """The staged batch is durable, and the store has it; these watermarks were published with it."""
         self.task.committed()
+        self._published |= published
+        self._owes = self._differs()
         self._committed_at = self._elapsed_ms
         self._moved = 0
         self._drained = False
@@ -198,13 +236,22 @@ class Slices:
         if self.dirty:
             due.append(self._committed_at + settings.commit_interval_ms - elapsed)
         for one, idle, empty in zip(task.plan.inputs, self._idle_since, self._empty_since, strict=True):
-            if idle is not None and one.watermark != "none" and not self._told_idle[one.index]:
+            if idle is not None and _falls_idle(one) and not self._told_idle[one.index]:
                 due.append(idle + one.idle_after_ms - elapsed)
             if empty is not None and self._merge.buffered(one.index) == 0 and settings.merge_wait_ms:
                 due.append(empty + settings.merge_wait_ms - elapsed)
         return max(0, min(due)) if due else None
 
     # --- the parts of a slice
+
+    def _open(self) -> None:
+        """What had ended was a run, and not its inputs: they go on, before anything else."""
+        while self._to_open and not self.task.draining:
+            ended = [source for source, has in enumerate(self.task.watermarks.ended) if has]
+            self._to_open = bool(ended)
+            if ended:
+                self.task.opened(ended[0])
+                self._send()
 
     def _read(self, most: int) -> None:
         """Fetch for every input that has nothing buffered, at most once in vain per slice."""
@@ -240,20 +287,37 @@ class Slices:
                 self._idle_since[number] = self._elapsed_ms
 
     def _follow(self, number: int) -> bool:
-        """Apply what its producers have published for an input that is read as far; whether a drain has to end first.
+        """Apply what its writers have published for an input that is read as far; whether a drain has to end first.
 
         All that was read of the input has been taken, so the task stands where the reader does.
         """
-        watermark_ms = self._upstream.news(number)
-        if watermark_ms is not None and watermark_ms > self.task.watermark_of(number):
-            self._read_clock()
-            if self.task.draining:
-                self._upstream.again(number)
-            else:
-                self.task.upstream(number, watermark_ms)
-                self._followed = True
-                self._send()
-        return self.task.draining
+        task = self.task
+        for source, mark in self._upstream.news(number).items():
+            marks = task.watermarks
+            last_ms = self._upstream.last_ms(source)
+            steps: list[Callable[[], None]] = []
+            if isinstance(mark, int):
+                if mark > marks.of_source[source] or (marks.idle[source] and mark > NOTHING):
+                    steps.append(partial(task.upstream, source, mark))
+            elif not marks.idle[source]:
+                if last_ms > marks.of_source[source]:
+                    steps.append(partial(task.upstream, source, last_ms))
+                steps.append(partial(task.idle, source))
+            if steps:
+                self._read_clock()
+            for step in steps:
+                if not self._bring(step):
+                    return True  # it is asked again when that is done
+        return task.draining
+
+    def _bring(self, step: Callable[[], None]) -> bool:
+        """Bring a cause to the task, unless a drain has to end first; whether that was possible."""
+        if self.task.draining:
+            return False
+        step()
+        self._followed = True
+        self._send()
+        return True
 
     def _take(self, most: int) -> int:
         """Bring one run to the task; how many of its records were taken."""
@@ -284,7 +348,7 @@ class Slices:
         """Tell the task of inputs that have had nothing for their declared time."""
         fell = False
         for one, since in zip(self.task.plan.inputs, self._idle_since, strict=True):
-            if since is None or one.watermark == "none" or self._elapsed_ms - since < one.idle_after_ms:
+            if since is None or not _falls_idle(one) or self._elapsed_ms - since < one.idle_after_ms:
                 continue
             if self._told_idle[one.index]:
                 continue
@@ -302,3 +366,8 @@ class Slices:
         if outputs:
             self._moved += len(outputs)
             self.writer.append(outputs)
+
+
+def _falls_idle(one: InputPlan) -> bool:
+    """Whether an input is idle when there is nothing to read for a while: not if its writers say so, or nobody asks."""
+    return bool(one.moves) and one.watermark != "upstream"

@@ -36,7 +36,7 @@ from tailrace.runtime import logs
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.housekeeping import Housekeeping
 from tailrace.runtime.ownership import Ownership
-from tailrace.runtime.progress import Phase, Progress, Status, total
+from tailrace.runtime.progress import READING, Progress, Status, last_phase, total
 from tailrace.runtime.service import (
     ServiceOptions,
     open_worker,
@@ -60,7 +60,7 @@ _ASK_S, _ASK_BOUNDED_S = 1.0, 0.02
 _TOLD_BY = (signal.SIGINT, signal.SIGTERM)
 """Who is at the terminal, or ends a unit, tells all of its processes at once."""
 
-_Order: TypeAlias = Literal["status", "stop"] | Phase
+_Order: TypeAlias = Literal["status", "stop"] | int
 _Answer: TypeAlias = Status | TailraceError
 _Parents: TypeAlias = "Connection[_Order, _Answer]"
 """The parent's end of the pipe."""
@@ -110,7 +110,7 @@ class _Link:
             worker.stop()
 
 
-def work(options: ServiceOptions, index: int, phase: Phase, pipe: _Childs) -> None:
+def work(options: ServiceOptions, index: int, phase: int, pipe: _Childs) -> None:
     """The whole life of a child process."""
     # Ctrl-C reaches every process at the terminal; what follows from it is for the parent to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -175,7 +175,7 @@ class Supervisor:
         self._plan = plan
         self._spawn = multiprocessing.get_context("spawn")
         self._children = [_Child(index) for index in range(options.workers)]
-        self._phase = Phase.READING
+        self._phase = READING
         self._round: tuple[tuple[int, int], ...] | None = None
         """Who was quiet in the last round of questions, and after how many turns."""
         self._stopping_s: float | None = None
@@ -364,17 +364,17 @@ class Supervisor:
         for child in self._children:
             child.fresh = False
             status, process = child.status, child.process
-            if status is not None and process is not None and status.quiet and status.phase is self._phase:
+            if status is not None and process is not None and status.quiet and status.phase == self._phase:
                 found.append((process.pid or 0, status.turns))
         before, self._round = self._round, None
         if len(found) < len(self._children):
             return
         if before != tuple(found):
             self._round = tuple(found)
-        elif self._phase is Phase.FINISHED:
+        elif self._phase == last_phase(self._plan):
             self._stop()
         else:
-            self._phase = Phase(self._phase + 1)
+            self._phase += 1
             for child in self._children:
                 self._tell(child, self._phase)
 

@@ -18,7 +18,7 @@ of a commit in doubt, the worker makes sure that it still owns it: it may have b
 last did anything. The embedded log asks once more, under the lock that a take-over needs: who is stopped after that is
 ended by the new owner before it gets the lock, and who is stopped before finds the new owner.
 
-A bounded run is taken further by ``advance``, phase by phase (``progress.Phase``); who decides when has to know that
+A bounded run is taken further by ``advance``, phase by phase (see ``progress``); who decides when has to know that
 no message is on its way between workers, which one worker alone cannot.
 """
 
@@ -45,7 +45,7 @@ from tailrace.log.interface import Log, TopicPartition
 from tailrace.runtime.inputs import WatchedReader, check_inputs
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
-from tailrace.runtime.progress import Phase, Status
+from tailrace.runtime.progress import READING, Status
 from tailrace.runtime.restore import Clock
 from tailrace.runtime.slices import PartitionSettings
 
@@ -106,7 +106,7 @@ class Worker:
         self.plan = plan
         self.log = log
         self.settings = settings or WorkerSettings()
-        self.phase = Phase.READING
+        self.phase = READING
         self.quiet = False
         """The last turn found nothing to do, nothing to read and nothing to commit. Known of bounded runs only."""
         self.stopping = False
@@ -199,12 +199,12 @@ class Worker:
         return worked
 
     def advance(self) -> None:
-        """The next phase of a bounded run: tell that the inputs have ended, then that nothing more will come."""
-        self.phase = Phase(self.phase + 1)
+        """The next phase of a bounded run: tell that the inputs of a level have ended, then that it is to finish."""
+        self.phase += 1
         self.quiet = False
         for slot in self._slots:
-            if slot.partition is not None and slot.partition.state is State.RUNNING:
-                _tell(slot.partition, self.phase)
+            if slot.running is not None:
+                _enter(slot.running, self.phase)
 
     def _tell_of_behind(self, slot: _Slot, partition: Partition) -> None:
         """Name who emits behind what was published: the first time, and then as often as there are twice as many."""
@@ -334,7 +334,7 @@ class Worker:
         committed = False
         for slot in self._slots:
             partition = slot.running
-            if partition is None or not partition.task.dirty:
+            if partition is None or not partition.dirty:
                 continue
             committed = True
             try:
@@ -371,7 +371,7 @@ class Worker:
     def _at_end(self, slot: _Slot) -> bool:
         partition = slot.running
         # One that is to be tried again does not know what there is to read by now.
-        if partition is None or partition.task.dirty or slot.retry_ms:
+        if partition is None or partition.dirty or slot.retry_ms:
             return False
         return all(
             self._reader.idle.get(TopicPartition(one.name, slot.number), False) for one in self.plan.inputs
@@ -431,9 +431,15 @@ def _known(watermark_ms: int) -> int | None:
     return watermark_ms if watermark_ms > NOTHING else None
 
 
-def _tell(partition: Partition, phase: Phase) -> None:
-    """Bring a partition to a phase. What it has been told before, and has committed, changes nothing the second time."""
-    if phase >= Phase.ENDED:
-        partition.end_inputs()
-    if phase >= Phase.FINISHED:
-        partition.finish()
+def _tell(partition: Partition, phase: int) -> None:
+    """Bring a partition that was just restored to a phase. What has ended before, and was committed, ends no second time."""
+    for one in range(1, phase + 1):
+        _enter(partition, one)
+
+
+def _enter(partition: Partition, phase: int) -> None:
+    level, second = divmod(phase - 1, 2)
+    if second:
+        partition.finish(level)
+    else:
+        partition.end_inputs(level)

@@ -132,12 +132,14 @@ class Harness(View):
         return self._news()
 
     def advance_watermark(self, to: int | datetime) -> Emitted:
-        """Raise the watermark of every input, in every partition, as if its producers had published it.
+        """Raise the watermark of every input from outside, in every partition, as if its producers had published it.
+
+        What the app writes and reads itself follows, commit by commit.
 
         Raises UsageError if no input of the app has a watermark.
         """
         to_watermark_ms = to_ms(to)
-        counting = [one for one in self.plan.inputs if one.watermark != "none"]
+        counting = [one for one in self.plan.inputs if one.moves and not one.own]
         if not counting:
             raise UsageError(
                 f"no input of the app {self.plan.app!r} has a watermark",

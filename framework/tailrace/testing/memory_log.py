@@ -34,7 +34,7 @@ from tailrace.core.errors import (
     TopicMismatchError,
     UnknownTopicError,
 )
-from tailrace.core.records import Headers, InputRecord, Output
+from tailrace.core.records import CHANNEL, Headers, InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.interface import Fetch, Publication, TopicPartition, TopicSettings
 from tailrace.testing.memory_partition import Partition, Transaction
@@ -70,6 +70,7 @@ class MemoryLog:
         self._holders: dict[str, MemoryWriter] = {}
         self._offsets: dict[tuple[str, TopicPartition], int] = {}
         self._published: dict[str, list[tuple[Publication, list[int]]]] = {}
+        self._last_published: dict[tuple[str, str], int | None] = {}
         self._partition_of_key: dict[tuple[int, bytes], int] = {}
 
     # --- topics and positions
@@ -257,13 +258,19 @@ class MemoryLog:
             partition.end += self.markers
         if keep:
             self._offsets.update(offsets)
-            for topic, one in watermarks.items():
+            for name, one in watermarks.items():
+                topic = name.partition(CHANNEL)[0]
                 ends = [place.end for place in self._of(topic)]
                 self._published.setdefault(topic, []).append((one, ends))
+                self._last_published[name, one.publisher] = one.watermark_ms
 
     def published(self, topic: str) -> Sequence[tuple[Publication, Sequence[int]]]:
         """What was published for a topic, in order, and per partition the position from which on it holds."""
         return self._published.get(topic, ())
+
+    def publications(self) -> Mapping[tuple[str, str], int | None]:
+        """See ``Log.publications``."""
+        return dict(self._last_published)
 
     def at(self, topic: str, partition: int) -> Partition:
         """One partition, for a reader."""
@@ -329,12 +336,13 @@ class MemoryWriter:
         """See ``Writer.commit``."""
         try:
             self._enter("commit")
-            for topic in watermarks or ():
-                self._log.partitions(topic)
+            for name in watermarks or ():
+                self._log.partitions(name.partition(CHANNEL)[0])
             written = {} if self._open is None else self._open.written
             ends = {partition.place: end for partition, end in written.items()}
             published = {
-                topic: Publication(self.transactional_id, at) for topic, at in (watermarks or {}).items()
+                name: Publication(self.transactional_id, at, name.partition(CHANNEL)[2])
+                for name, at in (watermarks or {}).items()
             }
             self.end(
                 keep=True,
@@ -391,7 +399,7 @@ class MemoryReader:
         self._positions: dict[TopicPartition, int] = {}
         self._passed: dict[TopicPartition, int] = {}
         """How many publications were looked at."""
-        self._seen: dict[TopicPartition, dict[str, Publication]] = {}
+        self._seen: dict[TopicPartition, dict[tuple[str, str], Publication]] = {}
 
     def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
         """See ``Reader.fetch``."""
@@ -428,14 +436,14 @@ class MemoryReader:
         """See ``Reader.published``."""
         place = TopicPartition(topic, partition)
         everything, position, passed = self._log.published(topic), self._positions[place], self._passed[place]
-        found: dict[str, Publication] = {}
+        found: dict[tuple[str, str], Publication] = {}
         while passed < len(everything) and everything[passed][1][partition] <= position:
             one = everything[passed][0]
-            found.pop(one.publisher, None)
-            found[one.publisher] = one
+            found.pop((one.publisher, one.channel), None)
+            found[one.publisher, one.channel] = one
             passed += 1
         self._passed[place], seen = passed, self._seen[place]
-        new = [one for one in found.values() if seen.get(one.publisher) != one]
+        new = [one for name, one in found.items() if seen.get(name) != one]
         seen.update(found)
         return new
 

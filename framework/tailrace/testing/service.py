@@ -162,7 +162,7 @@ class Service:
         """Commit every partition that has something to commit; whether there was one."""
         committed = False
         for one in self.partitions:
-            if one.state is State.RUNNING and one.task.dirty:
+            if one.state is State.RUNNING and one.dirty:
                 one.commit()
                 committed = True
         if committed:
@@ -179,12 +179,13 @@ class Service:
         """End all inputs, deliver what is on its way, and let the watermark rise to the latest timer."""
         self.commit_until_quiet()
         self.read_clock()
-        for one in self.partitions:
-            one.end_inputs()
-        self.commit_until_quiet()
-        for one in self.partitions:
-            one.finish()
-        self.commit_until_quiet()
+        for level in range(self.plan.levels):
+            for one in self.partitions:
+                one.end_inputs(level)
+            self.commit_until_quiet()
+            for one in self.partitions:
+                one.finish(level)
+            self.commit_until_quiet()
 
     def raise_watermark(self, number: int, to_ms: int) -> None:
         """Tell every task that all of an input has come up to ``to_ms``."""

@@ -68,6 +68,8 @@ class App:
         self.streams: dict[str, Stream[Any]] = {}
         self.actors: dict[str, ActorMeta] = {}
         self.functions: dict[str, Handler] = {}
+        self.emits: dict[str, tuple[object, ...]] = {}
+        """What was declared with ``emits=``, by the stable name of the actor or function."""
         self._options: dict[str, object] = {}
         self._plan: Plan | None = None
 

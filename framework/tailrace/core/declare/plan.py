@@ -19,7 +19,7 @@ from tailrace.core.errors import UsageError
 if TYPE_CHECKING:
     from tailrace.core.declare.actor import Actor
     from tailrace.core.declare.schema import ActorSchema
-    from tailrace.core.declare.topic import Stream, Topic
+    from tailrace.core.declare.topic import Edge, Stream, Topic
     from tailrace.core.values.keys import KeyCodec, MapKeyCodec
 
 __all__ = [
@@ -28,7 +28,9 @@ __all__ = [
     "ListPlan",
     "MapPlan",
     "MessagePlan",
+    "OperatorPlan",
     "Plan",
+    "Published",
     "Route",
     "TtlPlan",
     "WatermarkGenerator",
@@ -41,18 +43,50 @@ Late = Literal["handle", "drop", "route"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class OperatorPlan:
+    """An actor or a stateless function as a part of the app's flow of event time; see ``flow``.
+
+    ``sources`` are the numbers of what its watermark is the least of: those of inputs, and behind them those of channels.
+    ``actor`` is the number of the actor, None for a function. ``feedback`` names the topics that come to it from its own
+    circle. ``emits`` and ``sends`` are where it may emit and send to: all else is refused.
+    """
+
+    index: int
+    name: str
+    actor: int | None
+    sources: tuple[int, ...]
+    level: int
+    feedback: tuple[str, ...]
+    emits: frozenset[Edge[Any, Any]]
+    sends: frozenset[type[Any]]
+
+    def __repr__(self) -> str:
+        return f"<operator {self.name}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A topic or channel whose watermark the tasks of the app publish: the least of its writers', less the disorder."""
+
+    name: str
+    writers: tuple[int, ...]
+    out_of_order_ms: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Route:
     """One handler that takes an event, a message or a timer.
 
     ``call`` is called with ``(instance, event, context)`` for an actor's handler, ``(event, context)`` for a stateless
     function (``target`` is None), and without the event for a timer's. ``salt`` is 64 bits of a hash of the handler's
-    stable name, the same in every process.
+    stable name, the same in every process. ``operator`` is the number of the actor or function in ``Plan.operators``.
     """
 
     target: ActorPlan | None
     call: Callable[..., None]
     name: str
     salt: int
+    operator: int
 
     def __repr__(self) -> str:
         return f"<route to {self.name}>"
@@ -88,6 +122,14 @@ class InputPlan:
     time_min_ms: int
     time_max_ms: int
     routes: tuple[Route, ...]
+    moves: tuple[int, ...] = ()
+    """Operators that have it among their sources."""
+    touches: tuple[int, ...] = ()
+    """Operators that its records may come to within a step: its takers, and by way of streams."""
+    own: bool = False
+    """The app writes it itself: all of its tasks publish a watermark for it."""
+    ends_at: int = 0
+    """The level with whose end of input it has ended, as nobody writes it any more; see ``flow``."""
     repartitioned: bool = False
     """Records come with other keys than their route's: the one route forwards them to the topic keyed as declared."""
     declared: str = ""
@@ -194,7 +236,11 @@ class ActorPlan:
 class Plan:
     """An app, compiled. ``inputs`` are in order of their topics' names, with the inbox, if there is one, last.
 
-    ``inbox_topic`` is None where no actor takes messages, as then nobody can send any.
+    ``inbox_topic`` is None where no actor takes messages, as then nobody can send any. ``operators`` are the actors, by
+    their numbers, then the functions. ``sources`` are the names of the inputs, by number, then those of the channels;
+    ``channel_ends`` gives for each channel what ``InputPlan.ends_at`` gives for an input. ``levels`` is the number of
+    levels. ``order`` gives each actor its place among timers of one instant. ``circles`` are the names of operators that
+    reach each other.
     """
 
     app: str
@@ -212,6 +258,23 @@ class Plan:
     routes_of_stream: tuple[tuple[Route, ...], ...]
     topics: Mapping[str, Topic[Any, Any]]
     by_class: Mapping[type[Any], ActorPlan]
+    operators: tuple[OperatorPlan, ...]
+    sources: tuple[str, ...]
+    channel_ends: tuple[int, ...]
+    levels: int
+    order: tuple[int, ...]
+    published: tuple[Published, ...]
+    circles: tuple[tuple[str, ...], ...]
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all actors have the same sources and level: then one watermark for a whole task was right as well."""
+        actors = self.operators[: len(self.actors)]
+        return (
+            len({one.sources for one in self.operators}) == 1
+            and len({one.level for one in actors}) < 2
+            and not any(one.own for one in self.inputs)
+        )
 
     def actor_of(self, cls: type[Any]) -> ActorPlan:
         """The plan of an actor class. Raises UsageError if it is not one of the app's."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.core.declare.actor import declaration_of, key_type_of_actor, resolve
+from tailrace.core.declare.emissions import emissions_of
 from tailrace.core.declare.fields import Field
+from tailrace.core.declare.flow import Flow, Input, Operator, find_flow
 from tailrace.core.declare.handlers import Handler, MessageRole, QueryRole, TimerRole
 from tailrace.core.declare.plan import (
     ActorPlan,
@@ -16,13 +18,16 @@ from tailrace.core.declare.plan import (
     ListPlan,
     MapPlan,
     MessagePlan,
+    OperatorPlan,
     Plan,
+    Published,
     Route,
     TtlPlan,
 )
 from tailrace.core.declare.schema import describe
 from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.errors import DefinitionError
+from tailrace.core.records import CHANNEL
 from tailrace.core.values.codec import ValueCodec
 from tailrace.core.values.keys import key_codec_for, map_key_codec_for
 from tailrace.core.values.types import is_fixed_point, is_immutable, make_sealer, normaliser
@@ -42,19 +47,32 @@ def make_plan(app: App) -> Plan:
     """Compile an app. Raises DefinitionError or DurableTypeError with the mend."""
     takers: Takers = {}
     actors = tuple(_actor(app, index, name, takers) for index, name in enumerate(sorted(app.actors)))
-    for function in app.functions.values():
+    taken = {edge.name for one in _handlers(app) for edge in one.edges if not edge.is_stream}
+    forwarded = {
+        name: _by_key(app, topic)
+        for name, topic in app.topics.items()
+        if topic.settings.repartition and name in taken
+    }
+    names = [*sorted(app.actors), *sorted([*app.functions, *(one.name for one in forwarded.values())])]
+    numbers = {name: number for number, name in enumerate(names)}
+    for name, function in app.functions.items():
         function.resolve(last_call=True)
         for edge in function.edges:
-            route = Route(None, function.call, function.method, _salt("function", function.method, edge.name))
+            salt = _salt("function", function.method, edge.name)
+            route = Route(None, function.call, function.method, salt, numbers[name])
             takers.setdefault(edge, []).append((function.method, "", route))
     streams = tuple(app.streams[name] for name in sorted(app.streams))
     for index, stream in enumerate(streams):
         stream.index = index
-    topics = dict(app.topics)
-    inputs = _inputs(app, topics, takers)
+    read = _read(app, forwarded, takers, numbers)
+    topics = dict(app.topics) | {name: one.topic for name, one in read.items()}
     inbox = f"{app.name}.inbox" if any(actor.messages for actor in actors) else None
+    operators = _operators(app, names, forwarded, actors)
+    flow = find_flow(operators, [one.as_source() for one in read.values()], str(inbox))
+    sources = (*sorted(read), *(() if inbox is None else (inbox,)), *flow.channels)
+    inputs = [_input(app, index, read[name], flow, operators) for index, name in enumerate(sorted(read))]
     if inbox is not None:
-        inputs.append(_inbox(app, inbox, len(inputs)))
+        inputs.append(_inbox(app, inbox, len(inputs), _touched(operators, _message_routes(actors))))
     plan = Plan(
         app=app.name,
         version=app.version,
@@ -71,6 +89,32 @@ def make_plan(app: App) -> Plan:
         routes_of_stream=tuple(_routes(takers, stream) for stream in streams),
         topics=MappingProxyType(topics),
         by_class=MappingProxyType({actor.cls: actor for actor in actors}),
+        operators=tuple(
+            OperatorPlan(
+                index=number,
+                name=one.name,
+                actor=number if number < len(actors) else None,
+                sources=tuple(sorted(map(sources.index, flow.sources[one.name]))),
+                level=flow.levels[one.name],
+                feedback=flow.feedback[one.name],
+                emits=one.emits,
+                sends=frozenset(app.actors[name] for name in one.sends),
+            )
+            for number, one in enumerate(operators)
+        ),
+        sources=sources,
+        channel_ends=tuple(_ends_at(flow, name) for name in flow.channels),
+        levels=1 + max(flow.levels.values(), default=0),
+        order=_order([flow.levels[actor.name] for actor in actors]),
+        published=tuple(
+            Published(
+                name,
+                tuple(sorted(numbers[writer] for writer in writers)),
+                0 if CHANNEL in name else topics[name].settings.out_of_order_ms,
+            )
+            for name, writers in sorted(flow.writers.items())
+        ),
+        circles=flow.circles,
     )
     for own in (
         f"{app.name}.inbox",
@@ -86,6 +130,72 @@ def make_plan(app: App) -> Plan:
     return plan
 
 
+def _handlers(app: App) -> Iterator[Handler]:
+    for cls in app.actors.values():
+        yield from declaration_of(cls).handlers
+    yield from app.functions.values()
+
+
+def _order(levels: list[int]) -> tuple[int, ...]:
+    """The place of each actor among timers of one instant: by level, then by name."""
+    places = {
+        actor: place for place, actor in enumerate(sorted(range(len(levels)), key=lambda a: (levels[a], a)))
+    }
+    return tuple(places[actor] for actor in range(len(levels)))
+
+
+# --- operators
+
+
+def _operators(
+    app: App, names: list[str], forwarded: dict[str, Topic[Any, Any]], actors: tuple[ActorPlan, ...]
+) -> list[Operator]:
+    """The operators, in the order of their numbers."""
+    sources = {inner.name: (app.topics[name], inner) for name, inner in forwarded.items()}
+    by_class: dict[type[Any], str] = {cls: name for name, cls in app.actors.items()}
+    receivers = [actor.cls for actor in actors if actor.messages]
+    found: list[Operator] = []
+    for name in names:
+        if name in sources:
+            source, inner = sources[name]
+            found.append(Operator(name, (source,), frozenset((inner,)), frozenset()))
+            continue
+        cls: Any = app.actors.get(name)
+        handlers = [app.functions[name]] if cls is None else list(declaration_of(cls).handlers)
+        shown = emissions_of(
+            [one.call for one in handlers], cls, app.topics.values(), app.streams.values(), receivers
+        )
+        told = app.emits.get(name, ())
+        # What is repartitioned comes to its handlers by the topic that it is forwarded to.
+        takes = tuple(forwarded.get(edge.name, edge) for one in handlers for edge in one.edges)
+        found.append(
+            Operator(
+                name,
+                tuple(dict.fromkeys(takes)),
+                shown.edges | {one for one in told if isinstance(one, Edge)},
+                frozenset(by_class[one] for one in {*shown.actors, *told} if isinstance(one, type)),
+                any(isinstance(one.roles[0], MessageRole) for one in handlers),
+            )
+        )
+    return found
+
+
+def _touched(operators: list[Operator], routes: Iterable[Route]) -> tuple[int, ...]:
+    """The operators that an event may come to within a step: by these routes, and by streams from there on."""
+    found = {route.operator for route in routes}
+    waiting = list(found)
+    while waiting:
+        streams = {edge for edge in operators[waiting.pop()].emits if edge.is_stream}
+        new = {n for n, one in enumerate(operators) if n not in found and not streams.isdisjoint(one.takes)}
+        found |= new
+        waiting += new
+    return tuple(sorted(found))
+
+
+def _message_routes(actors: tuple[ActorPlan, ...]) -> list[Route]:
+    return [message.route for actor in actors for message in actor.messages.values()]
+
+
 def _salt(*names: str) -> int:
     return int.from_bytes(hashlib.blake2b("\0".join(names).encode(), digest_size=8).digest(), "big")
 
@@ -97,44 +207,70 @@ def _routes(takers: Takers, edge: Edge[Any, Any]) -> tuple[Route, ...]:
 # --- inputs ---
 
 
-def _inputs(app: App, topics: dict[str, Topic[Any, Any]], takers: Takers) -> list[InputPlan]:
-    """The inputs in the order of their names. Adds the internal topics that are read to ``topics``."""
-    read: dict[str, tuple[Topic[Any, Any], tuple[Route, ...], bool]] = {}
-    for topic in list(topics.values()):
+class _Read(NamedTuple):
+    """A topic that is read, who takes it, and whether it is only forwarded."""
+
+    topic: Topic[Any, Any]
+    routes: tuple[Route, ...]
+    repartitioned: bool = False
+
+    def as_source(self) -> Input:
+        """For the flow."""
+        settings = self.topic.settings
+        return Input(self.topic, settings.watermark, settings.follows or settings.watermark == "upstream")
+
+
+def _by_key(app: App, topic: Topic[Any, Any]) -> Topic[Any, Any]:
+    """The topic that one is repartitioned through."""
+    inner = topic.internal(f"{app.name}.{topic.name}.by-key")
+    if inner.name in app.topics:
+        raise DefinitionError(
+            f"the topic {inner.name!r} has the name of the one that {topic.name!r} is repartitioned through",
+            mend="Rename it.",
+        )
+    return inner
+
+
+def _read(
+    app: App, forwarded: dict[str, Topic[Any, Any]], takers: Takers, numbers: dict[str, int]
+) -> dict[str, _Read]:
+    """The topics that are read, by name, internal ones included."""
+    read: dict[str, _Read] = {}
+    for topic in app.topics.values():
         routes = _routes(takers, topic)
-        if not routes:
+        inner = forwarded.get(topic.name)
+        if inner is None:
+            if routes:
+                read[topic.name] = _Read(topic, routes)
             continue
-        if topic.settings.repartition:
-            inner = topic.internal(f"{app.name}.{topic.name}.by-key")
-            if inner.name in topics:
-                raise DefinitionError(
-                    f"the topic {inner.name!r} has the name of the one that {topic.name!r} is repartitioned through",
-                    mend="Rename it.",
-                )
-            topics[inner.name] = inner
-            read[inner.name] = inner, routes, False
-            forward = Route(None, _forwarding(inner), inner.name, _salt("forward", topic.name))
-            read[topic.name] = topic, (forward,), True
-        else:
-            read[topic.name] = topic, routes, False
-    return [_input(app, index, *read[name]) for index, name in enumerate(sorted(read))]
+        forward = Route(
+            None, _forwarding(inner), inner.name, _salt("forward", topic.name), numbers[inner.name]
+        )
+        read[inner.name] = _Read(inner, routes)
+        read[topic.name] = _Read(topic, (forward,), repartitioned=True)
+    return read
+
+
+def _ends_at(flow: Flow, name: str) -> int:
+    """The level with whose end of input a topic or channel has ended."""
+    return 1 + max(flow.levels[one] for one in flow.writers[name])
 
 
 def _forwarding(to: Topic[Any, Any]) -> Callable[..., None]:
     def forward(event: Any, ctx: Context[Any]) -> None:
-        ctx.emit(to, event)
+        ctx._pass_on(to, event)
 
     return forward
 
 
-def _input(
-    app: App, index: int, topic: Topic[Any, Any], routes: tuple[Route, ...], repartitioned: bool
-) -> InputPlan:
-    settings = topic.settings
-    # What is only forwarded is judged where it arrives with its key: here nothing is late, and nothing is held back.
+def _input(app: App, index: int, read: _Read, flow: Flow, operators: list[Operator]) -> InputPlan:
+    topic, routes, repartitioned = read
+    settings, name = topic.settings, topic.name
+    follows = name in flow.writers and flow.kinds[name] == "upstream"
+    # What is only forwarded is judged where it arrives with its key: here nothing is late.
     return InputPlan(
         index=index,
-        name=topic.name,
+        name=name,
         is_inbox=False,
         topic=topic,
         decode=topic.decode,
@@ -144,9 +280,9 @@ def _input(
         time_of=topic.time_of,
         time_kind=settings.time_kind,
         out_of_order_ms=settings.out_of_order_ms,
-        watermark="none" if repartitioned else settings.watermark,
-        punctuate=None if repartitioned else settings.punctuate,
-        generator=None if repartitioned else settings.generator,
+        watermark=flow.kinds[name],
+        punctuate=settings.punctuate,
+        generator=settings.generator,
         late="handle" if repartitioned else settings.late,
         late_topic=None if repartitioned else settings.late_topic,
         idle_after_ms=settings.idle_after_ms,
@@ -154,11 +290,15 @@ def _input(
         time_min_ms=settings.time_min_ms,
         time_max_ms=settings.time_max_ms,
         routes=routes,
+        moves=tuple(number for number, one in enumerate(operators) if name in flow.sources[one.name]),
+        touches=_touched(operators, routes),
+        own=follows,
+        ends_at=_ends_at(flow, name) if follows else 0,
         repartitioned=repartitioned,
     )
 
 
-def _inbox(app: App, name: str, index: int) -> InputPlan:
+def _inbox(app: App, name: str, index: int, touches: tuple[int, ...]) -> InputPlan:
     return InputPlan(
         index=index,
         name=name,
@@ -181,6 +321,7 @@ def _inbox(app: App, name: str, index: int) -> InputPlan:
         time_min_ms=-(1 << 62),
         time_max_ms=1 << 62,
         routes=(),
+        touches=touches,
     )
 
 
@@ -229,15 +370,15 @@ def _actor(app: App, index: int, name: str, takers: Takers) -> ActorPlan:
     for handler in declaration.handlers:
         where = f"{name}.{handler.method}"
         for edge in handler.edges:
-            route = Route(plan, handler.call, where, _salt("process", name, edge.name))
+            route = Route(plan, handler.call, where, _salt("process", name, edge.name), index)
             takers.setdefault(edge, []).append((name, handler.method, route))
         for role in handler.roles:
             if isinstance(role, TimerRole):
                 timers = processing_timers if role.domain else event_timers
                 salt = _salt("processing-timer" if role.domain else "timer", name, role.family)
-                timers[role.family] = Route(plan, handler.call, where, salt)
+                timers[role.family] = Route(plan, handler.call, where, salt, index)
         for type_, known_as in _message_names(handler):
-            route = Route(plan, handler.call, where, _salt("message", name, known_as))
+            route = Route(plan, handler.call, where, _salt("message", name, known_as), index)
             message = ValueCodec[Any](type_)
             messages[known_as] = MessagePlan(known_as, type_, message.encode, message.decode, route)
     return plan

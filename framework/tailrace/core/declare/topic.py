@@ -77,6 +77,8 @@ class TopicSettings:
     time_kind: TimeKind
     out_of_order_ms: int
     watermark: WatermarkKind
+    follows: bool
+    """Nothing is declared of its watermark: it follows its writers if the app has any, else its events."""
     punctuate: Callable[[Any, int], int | None] | None
     generator: WatermarkGenerator | None
     late: Late
@@ -145,6 +147,11 @@ class Topic(Edge[E, K]):
             settings.time_kind == "arrival"
         ):  # it was noted where the record arrived, and is the forwarded one's timestamp
             settings = replace(settings, time_kind="record", event_time=RECORD_TIME)
+        if settings.watermark != "none":
+            # Where the record arrived its disorder was allowed for: what is forwarded has the watermark of that place.
+            settings = replace(
+                settings, watermark="events", follows=True, out_of_order_ms=0, punctuate=None, generator=None
+            )
         topic: Topic[E, K] = Topic(
             self.app,
             name,

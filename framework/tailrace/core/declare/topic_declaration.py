@@ -142,6 +142,7 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
         time_kind=time_kind,
         out_of_order_ms=_duration(where, "out_of_order", options.get("out_of_order", 0)),
         watermark=kind,
+        follows="watermark" not in options,
         punctuate=punctuate,
         generator=generator,
         late="route" if late_topic is not None else "drop" if late == "drop" else "handle",

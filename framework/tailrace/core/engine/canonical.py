@@ -4,16 +4,18 @@ Theory. A live task takes what has arrived; a tape says what that was. Without o
 depends on nothing but the records, so that every rebuild comes to the same bytes. It is the live rule of ``merge`` with
 everything at hand:
 
-    order        the head with the least event time first, ties by input, then by partition; a run goes on until its head is
-                 more than the tolerance past the next head; a refused head goes at once. Inputs that are not waited for
-                 live (reference data, inbox) are merged like the others: here nothing has to be waited for
+    order        the head with the least event time first, in steps of the tolerance, within one by input, then by
+                 partition; a refused head goes at once. Inputs that are not waited for live (reference data, inbox) are
+                 merged like the others: here nothing has to be waited for
     arrival      a record whose event time is its arrival stands where its timestamp says
     clock        the greatest record timestamp so far (of inputs; a message has none of its own), read before the record
                  that raises it
-    upstream     a published watermark is applied when all that lies before its position has been read
+    upstream     a published watermark is applied when all that lies before its position has been read; that of a channel
+                 by the position in the inbox. Where messages are delivered at once, its mark is the least of the senders',
+                 over all tasks, whenever nothing is left to deliver
     idle         an input falls idle at its end while others go on, so that it does not hold them back. Those that come to
                  their end last stay awake: whoever goes on live from here finds their watermarks as they are
-    end of all   only where it is asked for: history that ends is not an input that has ended
+    end of all   only where it is asked for: history that ends is not an input that has ended. It goes from level to level
 
 Messages between actors come from the inbox as it was recorded, an input like others. Where there is no record of them, all
 partitions are taken as one (``tasks`` are then all of the app's): what a step sends is delivered right after it, first sent
@@ -25,10 +27,11 @@ Nothing here depends on how much is read at once. The task records its tape as e
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
-from tailrace.core.engine.merge import TOLERANCE_MS
+from tailrace.core.engine.merge import TOLERANCE_MS, limit_of
 from tailrace.core.engine.replay import Limit, Source
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
@@ -45,14 +48,14 @@ _WINDOW = 10_000
 class Past:
     """What one partition has to read: of each input (by name) up to, without, an offset in ``ends``.
 
-    ``upstream``: per input, the watermarks that its producers have published, as pairs of the position from which one holds
-    and the watermark, ascending. An inbox that has no end in ``ends`` is not read.
+    ``upstream``: per source, the watermarks that its writers have published, as pairs of the position from which one holds
+    and the watermark, ascending; None: they hold nobody back. An inbox that has no end in ``ends`` is not read.
     """
 
     source: Source
     ends: Mapping[str, int]
-    upstream: Mapping[str, Sequence[tuple[int, int]]] = field(
-        default_factory=dict[str, Sequence[tuple[int, int]]]
+    upstream: Mapping[str, Sequence[tuple[int, int | None]]] = field(
+        default_factory=dict[str, Sequence[tuple[int, int | None]]]
     )
 
 
@@ -71,6 +74,7 @@ class _Lane:
         "marks",
         "name",
         "number",
+        "sources",
         "stamps",
         "task",
         "times",
@@ -79,9 +83,21 @@ class _Lane:
     def __init__(self, task: Task, number: int, past: Past, end: int, window: int) -> None:
         plan = task.plan.inputs[number]
         self.task, self.number, self.name, self.end = task, number, plan.name, end
-        self.judged = plan.watermark != "none"
         self._inbox = plan.is_inbox
-        self.marks = deque(past.upstream.get(plan.name, ()))
+        self.sources = [number]
+        if plan.is_inbox:
+            self.sources = [*range(len(task.plan.inputs), len(task.plan.sources))]
+        self.judged = bool(plan.moves) or (plan.is_inbox and bool(self.sources))
+        self.marks = deque(
+            sorted(
+                (
+                    (at, source, mark)
+                    for source in self.sources
+                    for at, mark in _published(past, task, source)
+                ),
+                key=itemgetter(0, 1),
+            )
+        )
         self.heads: list[Head] = []
         self.times: list[int | None] = []
         """Where the heads stand; None for one that goes at once."""
@@ -109,6 +125,10 @@ class _Lane:
     def next_offset(self) -> int:
         """Up to where everything has been taken."""
         return self.heads[self.at][0] if self.fill() else self.end
+
+
+def _published(past: Past, task: Task, source: int) -> Sequence[tuple[int, int | None]]:
+    return past.upstream.get(task.plan.sources[source], ())
 
 
 def _stands_at(head: Head) -> int | None:
@@ -154,6 +174,9 @@ class Canonical:
         self._messages: deque[tuple[Task, InputRecord]] = deque()
         self._sent = [0 if self._inbox is None else task.positions[self._inbox.name] for task in tasks]
         self._outputs: list[list[Output]] = [[] for _ in tasks]
+        writers = {one.name: one.writers for one in plan.published}
+        self._senders = [writers[name] for name in plan.sources[len(plan.inputs) :]]
+        self._channel_marks: list[int | None] = [NOTHING] * len(self._senders)
         self._lanes = [
             _Lane(
                 task, one.index, past, min(past.ends[one.name], limit.offsets.get(one.name, FOREVER)), window
@@ -229,11 +252,14 @@ class Canonical:
                 time_ms = lane.times[lane.at]
                 if time_ms is None:
                     return lane, NOTHING
-                ready.append((time_ms, rank))
+                ready.append((time_ms // TOLERANCE_MS, rank))
         if not ready:
             return None, NOTHING
         ready.sort()
-        return self._lanes[ready[0][1]], ready[1][0] + TOLERANCE_MS if len(ready) > 1 else FOREVER
+        first = ready[0][1]
+        if len(ready) == 1:
+            return self._lanes[first], FOREVER
+        return self._lanes[first], limit_of(first, ready[1][0] * TOLERANCE_MS, ready[1][1], TOLERANCE_MS)
 
     def _stop(self, lane: _Lane, until_ms: int) -> int:
         """Up to which of its heads the lane can go on without a cause of another kind."""
@@ -270,14 +296,18 @@ class Canonical:
         """What follows from how far a lane has come: published watermarks, and that it is at its end."""
         task = lane.task
         while lane.marks and lane.marks[0][0] <= lane.next_offset() and not self._at_limit():
-            _, mark = lane.marks.popleft()
-            task.upstream(lane.number, mark)
+            _, source, mark = lane.marks.popleft()
+            if mark is None:
+                task.idle(source)
+            else:
+                task.upstream(source, mark)
             yield from self._after(task)
         if lane.judged and not lane.fill() and not self._at_limit():
             others = [one for one in self._lanes if one.task is task and one.judged and one is not lane]
             if any(other.fill() for other in others):
-                task.idle(lane.number)
-                yield from self._after(task)
+                for source in lane.sources:
+                    task.idle(source)
+                    yield from self._after(task)
 
     def _after(self, task: Task) -> Iterator[Task]:
         """Finish a step, and do what it has sent."""
@@ -291,14 +321,20 @@ class Canonical:
             task.drain()
 
     def _end(self) -> Iterator[Task]:
-        for task in self.tasks:
-            for one in task.plan.inputs:
-                if not one.is_inbox:
-                    task.ended(one.index)
-                    yield from self._after(task)
-        for task in self.tasks:
-            task.finish()
-            yield from self._after(task)
+        plan = self.tasks[0].plan
+        ends = [*(one.ends_at for one in plan.inputs if not one.is_inbox)]
+        ends += [FOREVER] * (len(plan.inputs) - len(ends)) + [*plan.channel_ends]
+        for level in range(plan.levels):
+            for task in self.tasks:
+                for source, at in enumerate(ends):
+                    if at == level:
+                        task.ended(source)
+                        yield from self._after(task)
+            for task in self.tasks:
+                for one in plan.operators:
+                    if one.level == level:
+                        task.finish(one.index)
+                        yield from self._after(task)
 
     # --- messages
 
@@ -321,8 +357,32 @@ class Canonical:
     def _deliver_messages(self, task: Task) -> Iterator[Task]:
         """Deliver what a task's last step has sent, and what that leads to."""
         self._collect(task)
-        while self._messages and self._inbox is not None:
-            task, record = self._messages.popleft()
-            yield from self._read_clock(task)
-            yield from self._take(task, self._inbox.index, task.decode(self._inbox.index, [record]))
-            self._collect(task)
+        moved = self._inbox is not None
+        while self._inbox is not None and (moved or self._messages):
+            while self._messages:
+                task, record = self._messages.popleft()
+                yield from self._read_clock(task)
+                yield from self._take(task, self._inbox.index, task.decode(self._inbox.index, [record]))
+                self._collect(task)
+            moved = yield from self._raise_channels()
+
+    def _raise_channels(self) -> Generator[Task, None, bool]:
+        """Nothing is left to deliver: a channel has come as far as its senders have, in all tasks. Whether one moved."""
+        moved = False
+        plan = self.tasks[0].plan
+        first = len(plan.inputs)
+        for channel in range(first, len(plan.sources)):
+            marks = [task.published_ms(one) for task in self.tasks for one in self._senders[channel - first]]
+            holding = [mark for mark in marks if mark is not None]
+            mark = min(holding, default=None)
+            if mark == self._channel_marks[channel - first]:
+                continue
+            self._channel_marks[channel - first], moved = mark, True
+            for task in self.tasks:
+                if mark is None:
+                    task.idle(channel)
+                else:
+                    task.upstream(channel, mark)
+                yield from self._settle(task)
+                self._collect(task)
+        return moved

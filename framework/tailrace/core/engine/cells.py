@@ -63,14 +63,14 @@ class Cells:
         plan: Plan,
         partition: int,
         state: StateReader,
-        queues: Sequence[TimerQueue],
+        queues: Sequence[Sequence[TimerQueue]],
         *,
         cache_bytes: int,
         reload: bool = False,
         checked: bool = False,
         reading: bool = False,
     ) -> None:
-        """``reload`` decodes every touched instance anew; ``checked`` looks for state changed behind our back."""
+        """``queues`` by time domain and actor; ``reload`` decodes every touched instance anew; ``checked`` looks for state changed behind our back."""
         self.state = state
         self.partition = partition
         self.partitions = plan.partitions
@@ -156,5 +156,6 @@ class Cells:
         self.epoch += 1
         for table in self.tables:
             table.committed(self.cache_bytes // max(1, len(self.tables)))
-        for queue in self.queues:
-            queue.committed()
+        for of_domain in self.queues:
+            for queue in of_domain:
+                queue.committed()

@@ -10,12 +10,16 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
+from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.records import InputRecord
+
+Columns: TypeAlias = tuple[list[int], list[list[int]], list[int]]
+"""Of a series: steps, watermarks by operator, clock readings."""
 
 _SEED: Final = 0x7A11_24CE
 """Keeps the choice of a shard apart from that of a partition, and from other uses of the same hash."""
@@ -24,6 +28,15 @@ _SEED: Final = 0x7A11_24CE
 def shard_of(key: bytes, shards: int) -> int:
     """The shard of a key, by its bytes: the same in every process."""
     return zlib.crc32(key, _SEED) % shards
+
+
+def is_of_shard(row: bytes, shard: int, shards: int) -> bool:
+    """Whether a row of the state that a task starts from belongs to a shard; the task's own rows belong to all."""
+    if row[:1] == rows.STATE:
+        return shard_of(rows.read_state_row(row).key, shards) == shard
+    if row[:1] == rows.INDEX:
+        return shard_of(rows.read_index_row(row)[2], shards) == shard
+    return True
 
 
 def pack(kind: str, values: Iterable[int]) -> bytes:
@@ -44,23 +57,28 @@ def unpack(kind: str, data: bytes) -> list[int]:
 
 
 class Series(msgspec.Struct, array_like=True, frozen=True):
-    """At the end of which steps of a chunk the watermark or the clock moved, and to what; all three only grow.
+    """At the end of which steps of a chunk a watermark or the clock moved, and to what; all of them only grow.
 
-    The first entry is what holds when the chunk begins, and the step that brought it about. 64-bit columns, see ``pack``.
+    The first entry is what holds when the chunk begins, and the step that brought it about. 64-bit columns, see ``pack``;
+    one of ``watermarks`` for each operator.
     """
 
     steps: bytes
-    watermarks: bytes
+    watermarks: list[bytes]
     clocks: bytes
 
     @classmethod
-    def of(cls, steps: Sequence[int], watermarks: Sequence[int], clocks: Sequence[int]) -> Series:
+    def of(cls, steps: Sequence[int], watermarks: Sequence[Sequence[int]], clocks: Sequence[int]) -> Series:
         """The series of these columns."""
-        return cls(pack("q", steps), pack("q", watermarks), pack("q", clocks))
+        return cls(pack("q", steps), [pack("q", one) for one in watermarks], pack("q", clocks))
 
-    def columns(self) -> tuple[list[int], list[int], list[int]]:
-        """Steps, watermarks, clock readings."""
-        return unpack("q", self.steps), unpack("q", self.watermarks), unpack("q", self.clocks)
+    def columns(self) -> Columns:
+        """Steps, watermarks by operator, clock readings."""
+        return (
+            unpack("q", self.steps),
+            [unpack("q", one) for one in self.watermarks],
+            unpack("q", self.clocks),
+        )
 
 
 class ShardRecords(msgspec.Struct, array_like=True, frozen=True):

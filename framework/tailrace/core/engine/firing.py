@@ -1,12 +1,18 @@
 """The second half of every step: fire what is due.
 
-Order: event time before processing time; within each (time, actor name, key, timer name). What handlers set meanwhile
-takes its place in that order. Because a drain may be long (an outage can make millions of timers due), it can be left
-after any firing and taken up again, even by another process after a commit: what is due is state, so nothing else
-has to be remembered.
+An event-time timer is due when the watermark of its actor has reached it, one of processing time when the clock has. Order:
+event time before processing time; within each (time, place of the actor, key, timer name), over all actors. The place is
+that of ``Plan.order``: of two actors with a timer for one instant the one nearer to the sources comes first, since what it
+hands on by a stream belongs to that instant, too. What handlers set meanwhile takes its place in that order.
+
+Because a drain may be long (an outage can make millions of timers due), it can be left after any firing and taken up
+again, even by another process after a commit: what is due is state, so nothing else has to be remembered. Until then an
+actor *holds* what is published: others go by the watermark of what it emits, and more of it is to come.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Route
@@ -17,12 +23,28 @@ from tailrace.core.engine.watermarks import NOTHING, Watermarks
 from tailrace.core.errors import UsageError
 
 
+class Due:
+    """When the next of several queues is due: like one queue, as far as ``due_ms`` is asked."""
+
+    __slots__ = ("_queues",)
+
+    def __init__(self, queues: Sequence[TimerQueue]) -> None:
+        self._queues = queues
+
+    @property
+    def due_ms(self) -> int:
+        """The least of theirs."""
+        return min((queue.due_ms for queue in self._queues), default=FOREVER)
+
+
 class Firing:
-    """Fires the timers of a task. ``events`` and ``processing`` are its queues, ``budget`` what it may still fire."""
+    """Fires the timers of a task. ``events`` and ``processing`` are its queues, by actor, ``budget`` what it may still fire."""
 
     __slots__ = ("budget", "draining", "events", "marks", "processing", "stop_after_fired", "units")
 
-    def __init__(self, units: Units, marks: Watermarks, events: TimerQueue, processing: TimerQueue) -> None:
+    def __init__(
+        self, units: Units, marks: Watermarks, events: Sequence[TimerQueue], processing: Sequence[TimerQueue]
+    ) -> None:
         self.units = units
         self.marks = marks
         self.events = events
@@ -33,40 +55,63 @@ class Firing:
 
     def is_due(self) -> bool:
         """Whether anything may be due."""
-        return self.events.due_ms <= self.marks.task_ms or self.processing.due_ms <= self.units.context.now
+        return self._next() is not None
+
+    def clock_due_ms(self) -> int:
+        """No clock reading before this makes anything due."""
+        return min((queue.due_ms for queue in self.processing), default=FOREVER)
+
+    def held_ms(self, actor: int) -> int | None:
+        """An event-time timer of this time is due and has not fired, and none before it; None if none is."""
+        due_ms = self.events[actor].due_ms
+        return due_ms if due_ms <= self.marks.of_operator[actor] else None
 
     def drain(self) -> None:
         """Fire what is due, in order, until nothing is or the budget is spent; then ``draining`` is left True."""
-        units, marks, events, processing = self.units, self.marks, self.events, self.processing
-        now = units.context.now
-        while True:
-            if events.due_ms <= marks.task_ms:
-                domain, queue = rows.EVENT_TIME, events
-            elif processing.due_ms <= now:
-                domain, queue = rows.PROCESSING_TIME, processing
-            else:
-                self.draining = False
-                break
-            if self.budget <= 0 or units.totals.fired >= self.stop_after_fired:
-                self.draining = True
-                break
-            self.budget -= 1
-            entry = queue.pop()
-            try:
-                self._fire(domain, entry)
-            except BaseException:
-                queue.put_back(entry)
-                raise
-        context = units.context
+        units, context = self.units, self.units.context
+        apart, units.apart = units.apart, True  # each actor stands at its own watermark
+        try:
+            while True:
+                found = self._next()
+                if found is None:
+                    self.draining = False
+                    break
+                if self.budget <= 0 or units.totals.fired >= self.stop_after_fired:
+                    self.draining = True
+                    break
+                self.budget -= 1
+                domain, queue, table = found
+                entry = queue.pop()
+                try:
+                    self._fire(domain, entry, table)
+                except BaseException:
+                    queue.put_back(entry)
+                    raise
+        finally:
+            units.apart = apart
         context._table = context._instance = context._route = None
         # The next handler draws from its own beginning, whether or not timers have fired before it.
         context._draws, context._random = 0, None
 
-    def _fire(self, domain: int, entry: Entry) -> None:
+    def _next(self) -> tuple[int, TimerQueue, Table] | None:
+        """The queue whose first entry is the next to fire, with its domain and table."""
+        of_operator, tables, now = self.marks.of_operator, self.units.cells.tables, self.units.context.now
+        first: Entry | None = None
+        found: tuple[int, TimerQueue, Table] | None = None
+        for actor, queue in enumerate(self.events):
+            if queue.due_ms <= of_operator[actor] and (first is None or queue.first < first):
+                first, found = queue.first, (rows.EVENT_TIME, queue, tables[actor])
+        if found is not None:
+            return found
+        for actor, queue in enumerate(self.processing):
+            if queue.due_ms <= now and (first is None or queue.first < first):
+                first, found = queue.first, (rows.PROCESSING_TIME, queue, tables[actor])
+        return found
+
+    def _fire(self, domain: int, entry: Entry, table: Table) -> None:
         """Fire what an entry of a queue names, if it is still true."""
         units = self.units
-        time_ms, number, key_bytes, name = entry
-        table = units.cells.tables[number]
+        time_ms, _, key_bytes, name = entry
         key = table.plan.key_codec.decode(key_bytes)
         units.cells.begin()
         instance = table.live.get(key)
@@ -80,7 +125,8 @@ class Firing:
         context = units.context
         context.key = key
         context.is_late = False
-        context.event_time = time_ms if domain == rows.EVENT_TIME else max(self.marks.task_ms + 1, 0)
+        context.watermark = watermark = self.marks.of_operator[table.plan.index]
+        context.event_time = time_ms if domain == rows.EVENT_TIME else max(watermark + 1, 0)
         if name[:1] == rows.EXPIRY:
             units.totals.fired += units.expire(table, instance, domain, time_ms, name)
             return
@@ -121,13 +167,13 @@ class Firing:
             )
         return route
 
-    def latest_ms(self) -> int:
-        """The time of the latest event-time timer that is pending."""
-        tables = self.units.cells.tables
-        moved_ms = max((table.latest_moved_ms(rows.EVENT_TIME) for table in tables), default=NOTHING)
-        for time_ms, number, key_bytes, name in self.events.latest_first():
+    def latest_ms(self, actor: int) -> int:
+        """The time of the latest event-time timer of an actor that is pending."""
+        table = self.units.cells.tables[actor]
+        moved_ms = table.latest_moved_ms(rows.EVENT_TIME)
+        for time_ms, _, key_bytes, name in self.events[actor].latest_first():
             if time_ms <= moved_ms:
                 break
-            if tables[number].is_pending(rows.EVENT_TIME, time_ms, key_bytes, name):
+            if table.is_pending(rows.EVENT_TIME, time_ms, key_bytes, name):
                 return time_ms
-        return moved_ms
+        return max(moved_ms, NOTHING)

@@ -1,8 +1,9 @@
 """The order in which records of several inputs are taken.
 
-Theory. Within an input, offsets are never reordered. Between inputs, the head with the least event time goes first,
-ties by input name; once an input is chosen it goes on until its head is more than a tolerance past the least head of
-the others, so that runs stay long. A head without an event time goes at once.
+Theory. Within an input, offsets are never reordered. Between inputs, the head with the least event time goes first, times
+being compared in steps of a tolerance, so that runs stay long; of heads in the same step the input whose name comes first.
+A head without an event time goes at once. So which of two heads goes first depends on these two alone: an input that other
+actors read changes nothing for the order of those that an actor reads itself.
 
 Only inputs that have something unread are waited for: as long as one of those has no head here, nothing can be said
 about the order, and no run is given out. Feedback and slow reference data are never waited for.
@@ -19,7 +20,13 @@ from tailrace.core.declare.plan import InputPlan
 from tailrace.core.records import Head
 
 TOLERANCE_MS = 1_000
-"""How far a run may go past the head of another input."""
+"""How finely the event times of different inputs are told apart."""
+
+
+def limit_of(rank: int, other_ms: int, other_rank: int, tolerance_ms: int) -> int:
+    """The latest event time with which heads of rank ``rank`` go before a head of another input."""
+    step = other_ms // tolerance_ms
+    return (step + (rank < other_rank)) * tolerance_ms - 1
 
 
 class Merge:
@@ -36,7 +43,7 @@ class Merge:
         self._at = [0] * len(inputs)
         self._unread = [False] * len(inputs)
         self._waited_for = [not plan.is_inbox and plan.watermark != "none" for plan in inputs]
-        self._tolerance_ms = tolerance_ms
+        self._tolerance_ms = max(1, tolerance_ms)
 
     def offer(self, number: int, heads: Sequence[Head]) -> None:
         """Add heads, which follow those offered before."""
@@ -60,7 +67,7 @@ class Merge:
                 time_ms = heads[self._at[number]][1]
                 if time_ms is None:
                     return self._take(number, self._at[number] + 1)
-                ready.append((time_ms, number))
+                ready.append((time_ms // self._tolerance_ms, number))
             elif self._unread[number] and self._waited_for[number]:
                 return None
         if not ready:
@@ -70,7 +77,8 @@ class Merge:
         heads, at = self._heads[first], self._at[first]
         stop = min(len(heads), at + most)
         if len(ready) > 1:
-            limit_ms = ready[1][0] + self._tolerance_ms
+            step, other = ready[1]
+            limit_ms = limit_of(first, step * self._tolerance_ms, other, self._tolerance_ms)
             for index in range(at, stop):
                 time_ms = heads[index][1]
                 if time_ms is None or time_ms > limit_ms:

@@ -5,12 +5,12 @@ is changed by that key's units alone. What belongs to nobody (positions, waterma
 causes alone: a record moves the watermark by its event time, whatever its handlers do, and a timer moves nothing. So what
 belongs to nobody can be worked out first, without any handler, and each key then sees exactly what it would have seen:
 
-    a record        the watermark before it (so it is late, or is not), the clock, and the watermark after it
-    a timer         the watermark and the clock of the first step at whose end they have reached it
+    a record        the watermarks before it (so it is late, or is not), the clock, and the watermarks after it
+    a timer         its actor's watermark and the clock of the first step at whose end they have reached it
 
 Steps are numbered over the whole task, 1 being the first after where it starts. A *series* says at the end of which steps
-watermark or clock moved, and to what: both only grow, so the step at which a timer is due is found by bisection. Step 0 is
-the start, whose drain may have been left unfinished.
+a watermark or the clock moved, and to what: all only grow, so the step at which a timer is due is found by bisection. Step
+0 is the start, whose drain may have been left unfinished.
 
 Three things look like exceptions:
 
@@ -18,8 +18,9 @@ Three things look like exceptions:
                              names these records (and the timers, by what their dead letters say of them)
     a handler changes its    which a punctuating function sees afterwards: a shard looks whether it then says the same, and
     event                    the task cannot be split if not (UnsplittableError)
-    the end of all input     the watermark rises to the latest timer of any key: the tape says where to, as long as nothing
-                             else can have moved it before the commit; if something can, the task cannot be split
+    the end of all input     the watermark rises to the latest timer of any key: the tape says where to. Up to format 1 it
+                             does so only if nothing else can have moved it before the commit; if something can, the
+                             task cannot be split
 
 Records are dealt out to shards by a hash of their key's bytes. Whatever has no key of its own (refused, keyless, of a key
 that has no bytes) goes to shard 0.
@@ -37,6 +38,7 @@ from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.course import (
     Chunk,
+    Columns,
     Course,
     Series,
     ShardRecords,
@@ -47,7 +49,7 @@ from tailrace.core.engine.course import (
 )
 from tailrace.core.engine.replay import Limit, Replay, Source
 from tailrace.core.engine.settings import TaskSettings
-from tailrace.core.engine.task import Task
+from tailrace.core.engine.task import NEVER, Task
 from tailrace.core.engine.watermarks import NOTHING, copy
 from tailrace.core.errors import ReplayDivergedError, UnsplittableError
 from tailrace.core.records import Head, InputRecord, Refused
@@ -112,7 +114,7 @@ class Passing(Task):
         self._chunk = 0
         self._first = 1
         self._known: list[dict[Any, int]] = [{} for _ in plan.inputs]
-        self._series: tuple[list[int], list[int], list[int]] = ([0], [self.watermark], [self.now])
+        self._series: Columns = ([0], [[one] for one in self._watermarks.of_operator], [self.now])
         self._rows: list[list[_Row]] = [[] for _ in range(shards)]
         self._skips: list[list[tape.Skip]] = [[] for _ in range(shards)]
 
@@ -122,13 +124,15 @@ class Passing(Task):
             return start
         plan, marks = self.plan.inputs[number], self._watermarks
         skips, now, known = self._units.skips, self.now, self._known[number]
-        judged, by_event = plan.watermark != "none", plan.watermark == "events"
-        lag = plan.out_of_order_ms + 1
+        moving, by_event = bool(plan.moves), plan.watermark == "events"
+        judged, moves = moving and not plan.repartitioned, plan.moves
+        lag = plan.out_of_order_ms + 1 if plan.watermark != "upstream" else NEVER
         marks.idle[number] = False
-        own, ceiling, watermark = marks.of_input[number], marks.ceiling(number), marks.task_ms
+        own = marks.of_source[number]
+        together = marks.together(number)
+        watermark, ceiling = (marks.highest(number), 0) if together is None else together
         add: list[Callable[[_Row], None]] = [rows.append for rows in self._rows]
-        steps, series, clocks = self._series
-        step, at = self.step, len(steps) - 1
+        step, at = self.step, len(self._series[0]) - 1
         late = refused = 0
         for offset, time_ms, key, event, record in islice(heads, start, None):
             step += 1
@@ -147,42 +151,62 @@ class Passing(Task):
             if skips and (number, offset) in skips:
                 self._skips[shard].append(tape.Skip(number, offset, list(skips[number, offset])))
                 said = time_ms - lag if by_event else NOTHING
-            elif by_event or not judged:
-                said = time_ms - lag
-            else:
+            elif plan.watermark in ("punctuated", "generator") and moving:
                 said = self._said(number, offset, time_ms, key, event, record)
-            if judged:
-                if time_ms <= watermark:
-                    late += 1
-                if said > own:
-                    own = said
-                    if own > watermark and ceiling > watermark:
+            else:
+                said = time_ms - lag
+            if judged and time_ms <= watermark:
+                late += 1 if together is not None else bool(marks.late_for(plan, time_ms))
+            if moving and said > own:
+                own = said
+                if together is None:
+                    marks.of_source[number] = own
+                    before = list(marks.of_operator)
+                    marks.advance(moves)
+                    watermark, moved = marks.highest(number), marks.of_operator != before
+                else:
+                    moved = own > watermark and ceiling > watermark
+                    if moved:
                         watermark = own if own < ceiling else ceiling  # noqa: FURB136  # faster
-                        steps.append(step)
-                        series.append(watermark)
-                        clocks.append(now)
-                        add[shard]((step, number, at, at + 1, record))
-                        at += 1
-                        continue
+                        marks.stand(number, own, watermark)
+                if moved:
+                    self._note(step, now)
+                    add[shard]((step, number, at, at + 1, record))
+                    at += 1
+                    continue
             add[shard]((step, number, at, at, record))
-        marks.of_input[number], marks.task_ms = own, watermark
-        self._context.watermark = watermark
+        if together is not None:
+            marks.stand(number, own, watermark)
         self.step = step
         self.totals.records += len(heads) - start - refused
         self.totals.late += late
         self.totals.refused += refused
-        before = self.positions[plan.name]
+        before_ms = self.positions[plan.name]
         self.positions[plan.name] = heads[-1][0] + 1
-        self._tape.run(number, self.positions[plan.name] - before)
+        self._tape.run(number, self.positions[plan.name] - before_ms)
         if step - self._first >= self._chunk_steps:
             self.close_chunk()
         return len(heads)
 
-    def finish(self, to_ms: int | None = None) -> None:
+    def _note(self, step: int, clock_ms: int) -> None:
+        """Add where watermarks and clock stand at the end of a step."""
+        steps, series, clocks = self._series
+        steps.append(step)
+        clocks.append(clock_ms)
+        for column, mark in zip(series, self._watermarks.of_operator, strict=True):
+            column.append(mark)
+
+    def finish(self, operator: int, to_ms: int | None = None) -> None:
         """See ``Task.finish``. UnsplittableError without ``to_ms``: no timer is known here."""
+        if to_ms is None and self.plan.operators[operator].actor is not None:
+            raise UnsplittableError("the latest pending timer may be that of any key")
+        super().finish(operator, to_ms)
+
+    def finish_all(self, to_ms: int | None = None) -> None:
+        """See ``finish``."""
         if to_ms is None:
             raise UnsplittableError("the latest pending timer may be that of any key")
-        super().finish(to_ms)
+        super().finish_all(to_ms)
 
     def course(self, base: bytes | None) -> Course:
         """What is known of the task as a whole where it stands, having started from ``base``; closes the last chunk."""
@@ -211,18 +235,16 @@ class Passing(Task):
         self._chunks.append(Chunk(self._chunk, self._first, self.step, series, dealt))
         self._chunk += 1
         self._first = self.step + 1
-        self._series = (steps[-1:], watermarks[-1:], clocks[-1:])
+        self._series = (steps[-1:], [one[-1:] for one in watermarks], clocks[-1:])
         self._rows = [[] for _ in range(self.shards)]
         self._skips = [[] for _ in range(self.shards)]
 
     def _advance(self) -> None:
         super()._advance()  # no timer is pending here, so this drains nothing
         self.step += 1
-        steps, watermarks, clocks = self._series
-        if (self.watermark, self.now) != (watermarks[-1], clocks[-1]):
-            steps.append(self.step)
-            watermarks.append(self.watermark)
-            clocks.append(self.now)
+        _, watermarks, clocks = self._series
+        if self.now != clocks[-1] or [one[-1] for one in watermarks] != self._watermarks.of_operator:
+            self._note(self.step, self.now)
         if self.step - self._first >= self._chunk_steps:
             self.close_chunk()
 
@@ -327,15 +349,15 @@ class FirstPass:
         self._source = source
         self._base = cut
         self._cut: bytes | None = None
-        self._names = [one.name for one in plan.inputs]
+        self._names = list(plan.sources)
         self._start = msgspec.structs.replace(self.task.totals)
         self._known_totals = True
         self._timer_skips: list[TimerSkip] = []
 
-    def follow_on(self, inputs: list[str]) -> None:
-        """Say what the inputs were, by number, where the tape is not read from a start of the task on."""
-        self._names = inputs
-        self._replay.follow_on(inputs)
+    def follow_on(self, record: tape.TapeRecord) -> None:
+        """See ``Replay.follow_on``."""
+        self._name(record)
+        self._replay.follow_on(record)
 
     def take(self, record: tape.TapeRecord) -> tuple[list[Chunk], bool]:
         """Go through what one commit was caused by. Gives the chunks that are done, and False if a limit was reached.
@@ -375,10 +397,14 @@ class FirstPass:
         course.timer_skips = self._timer_skips
         return task.take_chunks(), course
 
+    def _name(self, record: tape.TapeRecord) -> None:
+        if record.inputs is not None:
+            self._names = [*record.inputs, *record.channels]
+
     def _check_finish(self, record: tape.TapeRecord) -> None:
         """Whether the commit's watermark is the one that the end of input has led to."""
-        self._names = record.inputs or self._names
-        still = {one.name for one in self.task.plan.inputs if one.watermark == "none"}
+        self._name(record)
+        still = {one.name for one in self.task.plan.inputs if not one.moves}
         finished = False
         for code, *said in tape.causes_of(record.causes):
             if finished and code != tape.CLOCK and not (code == tape.RUN and self._names[said[0]] in still):
@@ -390,9 +416,12 @@ class FirstPass:
 
     def _is_last_step(self, record: tape.TapeRecord) -> bool:
         """Whether a limit was reached with the very last step of a commit, which may have left its drain unfinished."""
-        numbers = {one.name: one.index for one in self.task.plan.inputs}
+        numbers = {name: number for number, name in enumerate(self.task.plan.sources)}
+        unnamed = (tape.CLOCK, tape.RISEN)
         causes = [
-            (code, numbers[self._names[said[0]]], *said[1:]) if said and code != tape.CLOCK else (code, *said)
+            (code, numbers[self._names[said[0]]], *said[1:])
+            if said and code not in unnamed
+            else (code, *said)
             for code, *said in tape.causes_of(record.causes)
         ]
         taken = [tuple(cause) for cause in tape.causes_of(self.task.causes)]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tailrace.core.engine import tape
-from tailrace.core.engine.task import Task
+from tailrace.core.engine.task import Task, check_format
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import EnvironmentMismatchError, InputsChangedError, ReplayDivergedError
 from tailrace.core.records import Head, Headers, InputRecord
@@ -72,14 +72,18 @@ class Replay:
         self.lenient = lenient
         """May be set on the way: what is taken from then on is judged by it."""
         self._any_environment = any_environment
-        self._numbers = {one.name: one.index for one in task.plan.inputs}
+        self._numbers = {name: number for number, name in enumerate(task.plan.sources)}
         self._names = list(self._numbers)
+        self._operators = [one.name for one in task.plan.operators]
+        """Of the first run, by the numbers that they had then."""
         self._skips: dict[tuple[int, int], Headers] = {}
         self._record = tape.TapeRecord(tape.FORMAT, -1, [], [], tape.Totals(), 0)
 
-    def follow_on(self, inputs: list[str]) -> None:
-        """Say what the inputs were, by number, where the tape is not read from a start of the task on."""
-        self._names = inputs
+    def follow_on(self, record: tape.TapeRecord) -> None:
+        """Say what the inputs and operators were, by number, where the tape is not read from a start of the task on."""
+        if record.inputs is not None:
+            self._names = [*record.inputs, *record.channels]
+        self._operators = record.operators or self._operators
 
     def take(self, record: tape.TapeRecord) -> bool:
         """Go through what one commit was caused by; False if the limit was reached on the way.
@@ -93,7 +97,7 @@ class Replay:
         """
         task, self._record = self.task, record
         self._check_start()
-        causes = list(_causes(record.causes))
+        causes = list(tape.causes_of(record.causes))
         self._begin(causes)
         self._skips = {
             (skip.input if skip.input < 0 else self._number(skip.input), skip.number): tuple(skip.headers)
@@ -131,9 +135,13 @@ class Replay:
             task.upstream(number, task.watermark_of(number) + said[1])
         elif code == tape.ENDED:
             task.ended(self._number(said[0]))
+        elif code == tape.OPENED:
+            task.opened(self._number(said[0]))
+        elif code == tape.RISEN:
+            task.finish(self._operator(said[0]), said[1])
         elif code == tape.FINISH:
             # The latest timer may be that of a key that is left out.
-            task.finish(self._record.watermark if self._some_keys else None)
+            task.finish_all(self._record.watermark if self._some_keys else None)
         self._drain(last=last)
         return not self._at_watermark()
 
@@ -174,7 +182,7 @@ class Replay:
     def _portions(self, number: int, heads: Sequence[Head]) -> Iterator[Sequence[Head]]:
         """The records in portions, so that each with which the watermark may reach the limit is the end of one."""
         plan, limit_ms = self.task.plan.inputs[number], self._limit.watermark_ms
-        if limit_ms is None or plan.watermark == "none":
+        if limit_ms is None or not plan.moves:
             yield heads
             return
         first, known = 0, plan.watermark == "events"
@@ -204,6 +212,7 @@ class Replay:
 
     def _check_start(self) -> None:
         record, task = self._record, self.task
+        check_format(task.plan, record.format)
         if record.number != task.tape_number:
             raise ReplayDivergedError(
                 f"the tape goes on with record {record.number}, the replay stands at {task.tape_number}",
@@ -222,7 +231,7 @@ class Replay:
         record = self._record
         if record.inputs is None:
             return
-        self._names = record.inputs
+        self.follow_on(record)
         taken = [0] * len(self._names)
         for code, *said in causes:
             if code == tape.RUN:
@@ -241,6 +250,17 @@ class Replay:
             )
         return self._numbers[name]
 
+    def _operator(self, then: int) -> int:
+        """The number of an operator, from the one it had when the tape was written."""
+        name = self._operators[then]
+        found = next((one.index for one in self.task.plan.operators if one.name == name), None)
+        if found is None:
+            raise InputsChangedError(
+                f"the app {self.task.plan.app!r} has no actor {name!r} now, and had at commit {self._record.number}",
+                mend="Replay with the code of that time.",
+            )
+        return found
+
     def _check_end(self) -> None:
         task, record = self.task, self._record
         then, now = msgspec.structs.asdict(record.totals), msgspec.structs.asdict(task.totals)
@@ -250,8 +270,14 @@ class Replay:
             for name, was in then.items()
             if was != now[name] and (name in _OF_RECORDS or not self._some_keys)
         ]
-        if task.watermark != record.watermark:
+        if record.watermarks is None and task.watermark != record.watermark:
             differing.append(f"watermark: {record.watermark} then, {task.watermark} now")
+        here = {one.name: task.watermarks.of_operator[one.index] for one in task.plan.operators}
+        differing += [
+            f"watermark of {name}: {was} then, {here[name]} now"
+            for name, was in zip(self._operators, record.watermarks or (), strict=False)
+            if name in here and here[name] != was
+        ]
         if not differing:
             return
         error = ReplayDivergedError(
@@ -274,15 +300,3 @@ def replay_record(
 ) -> None:
     """Take a task through one tape record; see ``Replay.take``."""
     Replay(task, source, any_environment=any_environment).take(record)
-
-
-_ARGUMENTS = {tape.RUN: 2, tape.CLOCK: 1, tape.IDLE: 2, tape.UPSTREAM: 2, tape.ENDED: 1, tape.FINISH: 0}
-
-
-def _causes(codes: Sequence[int]) -> Iterator[Sequence[int]]:
-    """The flat list of a tape record, cause by cause: the code and what it says."""
-    at = 0
-    while at < len(codes):
-        stop = at + 1 + _ARGUMENTS[codes[at]]
-        yield codes[at:stop]
-        at = stop

@@ -7,7 +7,7 @@ Theory. That the parts see what the whole has seen is told in ``passing``. What 
     outputs    each has an *order*, and the outputs of all shards sorted by it are the outputs of the whole
 
 The order is (step, place). The place of what a record has caused is empty. A firing's place says where in its step's drain
-it stands. The whole always fires the least of what is due, by (domain, time, actor, key, name); the heads of the shards'
+it stands. The whole always fires the least of what is due, by (domain, time, place of the actor, key, name); the heads of the shards'
 queues are what is due, so the drain of the whole is the merge of their drains that always takes the least head. A handler
 may set a timer that is less than the one that has just fired, which then is the least of all and comes next. So the place of
 a firing is not its own name but the greatest up to it, within this drain and shard: sorting by that is the merge. Two shards
@@ -39,12 +39,12 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.cells import Cells
 from tailrace.core.engine.course import (
+    Columns,
     Course,
     Series,
     ShardRecords,
     TimerSkip,
     gained,
-    shard_of,
     summed,
     unpack,
 )
@@ -54,7 +54,7 @@ from tailrace.core.engine.heads import BoundRoute
 from tailrace.core.engine.passing import stated
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.tables import Table
-from tailrace.core.engine.task import ORIGIN_HEADER, Task
+from tailrace.core.engine.task import NOBODY, ORIGIN_HEADER, Task
 from tailrace.core.engine.timers import Entry, TimerQueue
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watching import Watch
@@ -69,9 +69,6 @@ Order: TypeAlias = tuple[int, bytes]
 
 _ASK: Final[dict[tuple[int, int], Headers]] = {(TIMER, -1): ()}
 """Skips that are not empty, so that ``timer_skip`` is asked, which knows."""
-
-_Columns: TypeAlias = tuple[list[int], list[int], list[int]]
-"""Of a series: steps, watermarks, clock readings."""
 
 
 class Ordered(NamedTuple):
@@ -93,15 +90,6 @@ class ShardResult(msgspec.Struct, array_like=True):
     totals: tape.Totals
     firings: list[tuple[int, bytes]]
     skipped: list[tuple[int, int]]
-
-
-def is_of_shard(row: bytes, shard: int, shards: int) -> bool:
-    """Whether a row of the state that a task starts from belongs to a shard; the task's own rows belong to all."""
-    if row[:1] == rows.STATE:
-        return shard_of(rows.read_state_row(row).key, shards) == shard
-    if row[:1] == rows.INDEX:
-        return shard_of(rows.read_index_row(row)[2], shards) == shard
-    return True
 
 
 class ShardTask(Task):
@@ -138,6 +126,7 @@ class ShardTask(Task):
         self.shard = shard
         self._course = course
         self._leave_last, self._left = leave_last, False
+        self._stands = -1
         self._start = msgspec.structs.replace(self.totals)
         if shard:
             self._own_rows, self._own_index = {}, {}  # they are those of the whole, once
@@ -160,6 +149,7 @@ class ShardTask(Task):
             HandlerError, BadRecordError: The same, where this is not a replay and the app is to stop on failure.
         """
         columns = series.columns()
+        self._stands = -1
         inputs = unpack("H", part.inputs)
         before, after = unpack("I", part.before), unpack("I", part.after)
         steps = [part.first + step for step in unpack("I", part.steps)]
@@ -197,17 +187,17 @@ class ShardTask(Task):
         firing = self._firing
         return ShardResult(self.shard, gained(self._start, self.totals), firing.firings, firing.skipped)
 
-    def _records(self, number: int, places: Iterable[tuple[int, int, int, Head]], columns: _Columns) -> None:
+    def _records(self, number: int, places: Iterable[tuple[int, int, int, Head]], columns: Columns) -> None:
         """What ``Task.run`` does, with watermark and clock as they are told."""
         plan, inputs = self.plan.inputs[number], self._inputs[number]
         cells, context, totals = self._cells, self._context, self.totals
         units, firing = self._units, self._firing
-        events, processing = firing.events, firing.processing
+        marks = self._watermarks
         outputs, chained, tags = context._outputs, context._chained, firing.tags
         undo, touched, cleared = cells.undo, cells.touched, cells.cleared
-        _, watermarks, clocks = columns
+        clocks = columns[2]
         routes: Sequence[BoundRoute] = inputs.routes(cells.tables)
-        inbox, judged = plan.is_inbox, plan.watermark != "none"
+        inbox, judged = plan.is_inbox, bool(plan.moves) and not plan.repartitioned
         says = stated(plan)
         # What Units.invoke does is written out for one simple actor, as in Task.run.
         direct = routes if len(routes) == 1 and not units.skips and units.direct else None
@@ -215,10 +205,15 @@ class ShardTask(Task):
         if route is None or table is None or not table.simple:
             direct = None
         for step, before, after, (offset, time_ms, key, event, record) in places:
-            watermark, now = watermarks[before], clocks[before]
-            if watermark >= events.due_ms or now >= processing.due_ms:
+            now = clocks[before]
+            if self._is_due(columns, before):
                 self._catch_up(columns, before)
             firing.step, firing.place = step, b""
+            if self._stands != before:
+                self._stand(columns, before)
+            common = marks.common(number)
+            units.apart = apart = common is None
+            watermark = marks.highest(number) if common is None else common
             context.watermark, context.now = watermark, now
             if time_ms is None:
                 if type(event) is Refused:
@@ -240,10 +235,8 @@ class ShardTask(Task):
             said = None if says is None else says(event, time_ms)
             try:
                 if time_ms <= watermark and judged:
-                    totals.late += 1
-                    context.is_late = True
-                    to = self._late(plan, event, to)
-                if to is direct and route is not None and table is not None:
+                    to = self._late(plan, event, to, time_ms)
+                if to is direct and not apart and route is not None and table is not None:
                     context._route, context._table = route, table
                     instance = table.live.get(key)
                     if instance is None:
@@ -275,32 +268,44 @@ class ShardTask(Task):
                 raise UnsplittableError(
                     f"a handler has changed the event at offset {offset} of {plan.name}, which then states another watermark"
                 )
-            context.is_late = False
-            watermark = watermarks[after]
+            context.is_late, units.apart, units.late = False, False, NOBODY
             if len(outputs) > mark:
                 tags += [(step, b"")] * (len(outputs) - mark)
-            if watermark >= events.due_ms or now >= processing.due_ms:
-                self._drain(step, watermark, now)
+            if self._is_due(columns, after):
+                self._drain(step, columns, after, now)
 
-    def _catch_up(self, columns: _Columns, last: int) -> None:
+    def _is_due(self, columns: Columns, entry: int) -> bool:
+        """Whether anything may be due at an entry of the series."""
+        firing, (_, watermarks, clocks) = self._firing, columns
+        return clocks[entry] >= firing.clock_due_ms() or any(
+            column[entry] >= queue.due_ms for column, queue in zip(watermarks, firing.events, strict=False)
+        )
+
+    def _stand(self, columns: Columns, entry: int) -> None:
+        """Have all operators stand where an entry of the series says."""
+        self._stands = entry
+        self._watermarks.of_operator[:] = [column[entry] for column in columns[1]]
+
+    def _catch_up(self, columns: Columns, last: int) -> None:
         """Fire what has become due at the end of steps up to entry ``last`` of the series, each at its step."""
         steps, watermarks, clocks = columns
-        events, processing = self._firing.events, self._firing.processing
+        firing = self._firing
         while True:
-            by_event = bisect_left(watermarks, events.due_ms, 0, last + 1)
-            at = min(by_event, bisect_left(clocks, processing.due_ms, 0, last + 1))
-            if at > last or not self._drain(steps[at], watermarks[at], clocks[at]):
+            at = bisect_left(clocks, firing.clock_due_ms(), 0, last + 1)
+            for column, queue in zip(watermarks, firing.events, strict=False):
+                at = min(at, bisect_left(column, queue.due_ms, 0, last + 1))
+            if at > last or not self._drain(steps[at], columns, at, clocks[at]):
                 return
 
-    def _drain(self, step: int, watermark: int, now: int) -> bool:
+    def _drain(self, step: int, columns: Columns, entry: int, now: int) -> bool:
         """Fire what is due at the end of a step; False if that is left to others."""
         if self._leave_last and step == self._course.steps:
             self._left = True
         if self._left:
             return False
         firing, context = self._firing, self._context
-        context.watermark, context.now = watermark, now
-        self._watermarks.task_ms = watermark
+        context.now = now
+        self._stand(columns, entry)
         firing.step, firing.place = step, b""
         while True:
             firing.budget = self.settings.firing_budget
@@ -318,7 +323,9 @@ class _ShardFiring(Firing):
 
     units: _ShardUnits
 
-    def __init__(self, units: Units, marks: Watermarks, events: TimerQueue, processing: TimerQueue) -> None:
+    def __init__(
+        self, units: Units, marks: Watermarks, events: Sequence[TimerQueue], processing: Sequence[TimerQueue]
+    ) -> None:
         super().__init__(units, marks, events, processing)
         self.step = 0
         self.place = b""
@@ -333,7 +340,7 @@ class _ShardFiring(Firing):
         if missing:
             self.tags += [(self.step, self.place)] * missing
 
-    def _fire(self, domain: int, entry: Entry) -> None:
+    def _fire(self, domain: int, entry: Entry, table: Table) -> None:
         units = self.units
         self.place = max(self.place, _place(domain, entry))
         skips, fired = units.skips, units.totals.fired
@@ -341,7 +348,7 @@ class _ShardFiring(Firing):
         try:
             if units.counts_timers:
                 units.skips = _ASK
-            super()._fire(domain, entry)
+            super()._fire(domain, entry, table)
         finally:
             units.skips = skips
         self.tag()
@@ -367,11 +374,12 @@ class _Confined(Watch):
         partition: int,
         cells: Cells,
         context: Context[Any],
+        marks: Watermarks,
         totals: tape.Totals,
         log: tape.Tape,
     ) -> Units:
         """See ``Watch.units``."""
-        return _ShardUnits(plan, partition, cells, context, totals, log)
+        return _ShardUnits(plan, partition, cells, context, marks, totals, log)
 
 
 class _ShardUnits(Units):

@@ -369,7 +369,7 @@ class Table:
 
     def push_timer(self, domain: int, time_ms: int, key: bytes, name: bytes) -> None:
         """Have the queue of a domain name an entry when its time comes."""
-        self.cells.queues[domain].push(time_ms, self.plan.index, key, name)
+        self.cells.queues[domain][self.plan.index].push(time_ms, key, name)
 
     def put_off(self, domain: int, timer: rows.Timer | None, time_ms: int, key: bytes, name: bytes) -> None:
         """An entry has come up at ``time_ms`` for which nothing is due: name it again if its timer was moved to later."""

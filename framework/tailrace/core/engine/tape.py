@@ -9,10 +9,12 @@ Causes are a flat list of small integers, so that a commit of 100,000 events tak
 
     RUN input n        the records of an input from its position up to its position + n (offsets, gaps included)
     CLOCK d            the clock was read: d ms later than before
-    IDLE input b       the input fell idle (b = 1); a record wakes it by itself
-    UPSTREAM input d   the watermark its producers published, d ms above the one before
-    ENDED input        the input has ended
-    FINISH             every input has ended: the watermark rises to the latest timer
+    IDLE source b      the source fell idle (b = 1); a record wakes it by itself
+    UPSTREAM source d  the watermark that its writers published, d ms above the one before
+    ENDED source       the source has ended
+    RISEN operator t   the end of input has come to an actor: its watermark rises to t
+    OPENED source      a source that had ended goes on: the end of a run is not the end of its inputs
+    FINISH             up to format 1: the watermark of all rises to the latest timer
 
 A tape that does not begin with nothing begins with a record that names a snapshot, its *base*. Such a record may also come
 later, where a task was started anew from a snapshot: what came before it then does not lead to what comes after.
@@ -27,10 +29,13 @@ import msgspec
 
 from tailrace.core.errors import CorruptStateError, NewerFormatError
 
-RUN, CLOCK, IDLE, UPSTREAM, ENDED, FINISH = range(6)
+RUN, CLOCK, IDLE, UPSTREAM, ENDED, FINISH, RISEN, OPENED = range(8)
 
-FORMAT = 1
-"""The newest format of cuts and tapes that this code reads; it writes this one."""
+FORMAT = 2
+"""The newest format of cuts and tapes that this code reads; it writes this one.
+
+Up to format 1 a task had one watermark for all of its operators.
+"""
 
 
 class Totals(msgspec.Struct, array_like=True, gc=False):
@@ -48,7 +53,7 @@ class Totals(msgspec.Struct, array_like=True, gc=False):
 
 
 class Cut(msgspec.Struct, array_like=True):
-    """Where a task stands: with its rows, all that is needed to go on. Inputs go by their names."""
+    """Where a task stands: with its rows, all that is needed to go on. Inputs, sources and operators go by their names."""
 
     format: int
     app: str
@@ -60,12 +65,15 @@ class Cut(msgspec.Struct, array_like=True):
     ended: list[str]
     generators: dict[str, bytes]
     watermark: int
+    """The lowest of the operators'."""
     now: int
     totals: Totals
     tape: int
     """Number of the next tape record."""
     base: str = ""
     """The snapshot that the task was last started from, by its id."""
+    operators: dict[str, int] | None = None
+    """The watermark of each; None up to format 1."""
 
 
 class Skip(msgspec.Struct, array_like=True):
@@ -105,6 +113,14 @@ class TapeRecord(msgspec.Struct, array_like=True):
     environment: Environment | None = None
     base: str | None = None
     """The record has no causes: the task was started from this snapshot, given by its place and its id."""
+    operators: list[str] | None = None
+    """Names of the operators by number, where ``inputs`` are named."""
+    watermarks: list[int] | None = None
+    """Of the operators; None up to format 1."""
+    channels: list[str] = []
+    """Names of the channels, whose numbers follow those of the inputs, where these are named."""
+    holds: dict[str, int] = {}
+    """The actors that have timers due and not fired, as the commit fell into their drain: the time of the first."""
 
 
 def environment(timezones: str) -> Environment:
@@ -113,7 +129,7 @@ def environment(timezones: str) -> Environment:
     return Environment(python, msgspec.__version__, timezones)
 
 
-_ARGUMENTS = {RUN: 2, CLOCK: 1, IDLE: 2, UPSTREAM: 2, ENDED: 1, FINISH: 0}
+_ARGUMENTS = {RUN: 2, CLOCK: 1, IDLE: 2, UPSTREAM: 2, ENDED: 1, FINISH: 0, RISEN: 2, OPENED: 1}
 
 
 def causes_of(codes: Sequence[int]) -> Iterator[Sequence[int]]:

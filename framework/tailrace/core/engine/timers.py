@@ -1,10 +1,12 @@
-"""Pending timers of one time domain, in the order in which they fire.
+"""Pending timers of one actor in one time domain, in the order in which they fire.
 
 Theory. A timer's identity is (actor, key, domain, name); what is true about it (its time) stands in its own row, kept
 with its key. This queue only answers "which is due next?", and may be wrong in one direction: it can name a timer too
 early, or one that has since been cancelled. Whoever pops an entry checks it against the row, and pushes it once more if
 the timer was moved to later. So setting, moving and cancelling never search the queue, an aborted unit need not repair
 it, and a timer that is put off with each event is pushed once, not with each event.
+
+Each actor has queues of its own, as each has a watermark of its own: what is due for one says nothing of the next.
 
 The queue holds what is due before a *horizon* in a heap. The rest is in the store's index, found by a scan when the
 horizon is reached. So memory is bounded however many timers are pending.
@@ -14,12 +16,14 @@ horizon is reached. So memory is bounded however many timers are pending.
     heap empty, or horizon reached     the next stretch of the index is read, with what ``_beyond`` holds of it
     at a commit, with too many         the heap is cut back and the horizon moved down (all it drops is in the index)
 
-Order: (time, actor name, key bytes, timer name). Actors are numbered by name; names of expiries sort first.
+Order: (time, place of the actor, key bytes, timer name), over all queues of a domain. The place is ``Plan.order``: who is
+nearer to the sources comes first, so that what it makes of an instant is there before others close that instant. Names of
+expiries sort first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
@@ -27,30 +31,31 @@ from tailrace.core import rows
 from tailrace.core.storage import StateReader
 
 Entry: TypeAlias = tuple[int, int, bytes, bytes]
-"""Time, actor number, key bytes, timer name."""
+"""Time, place of the actor, key bytes, timer name."""
 
 FOREVER = (1 << 63) - 1
 """Later than any instant."""
 
 
 class TimerQueue:
-    """The queue of one time domain. ``due_ms`` is the time of the next entry: nothing fires before it."""
+    """The queue of one actor and time domain. ``due_ms`` is the time of ``first``: nothing fires before it."""
 
-    __slots__ = ("_beyond", "_domain", "_heap", "_horizon_ms", "_limit", "_number_of", "_state", "due_ms")
+    __slots__ = ("_beyond", "_heap", "_horizon_ms", "_limit", "_place", "_prefix", "_state", "due_ms")
 
     def __init__(
         self,
         domain: int,
         state: StateReader,
-        number_of: Callable[[str], int | None],
+        actor: str,
+        place: int,
         limit: int,
         *,
         stored: bool,
     ) -> None:
         """``stored`` says whether the store may hold timers; ``limit`` bounds the entries kept in memory."""
-        self._domain = domain
         self._state = state
-        self._number_of = number_of
+        self._prefix = rows.index_prefix(domain, actor.encode())
+        self._place = place
         self._limit = max(2, limit)
         self._heap: list[Entry] = []
         self._beyond: set[Entry] = set()
@@ -59,14 +64,19 @@ class TimerQueue:
         if stored:
             self._refill()
 
-    def push(self, time_ms: int, actor: int, key: bytes, name: bytes) -> None:
+    @property
+    def first(self) -> Entry:
+        """The next entry. There is one as long as ``due_ms`` is not FOREVER."""
+        return self._heap[0]
+
+    def push(self, time_ms: int, key: bytes, name: bytes) -> None:
         """Note that a timer is set."""
         if time_ms < self._horizon_ms:
-            heappush(self._heap, (time_ms, actor, key, name))
+            heappush(self._heap, (time_ms, self._place, key, name))
             if time_ms < self.due_ms:
                 self.due_ms = time_ms
         else:
-            self._beyond.add((time_ms, actor, key, name))
+            self._beyond.add((time_ms, self._place, key, name))
 
     def pop(self) -> Entry:
         """Take the next entry. Call it only when ``due_ms`` has been reached, so that there is one.
@@ -126,9 +136,7 @@ class TimerQueue:
         self.due_ms = self._heap[0][0] if self._heap else FOREVER
 
     def _indexed(self, start_ms: int, stop_ms: int) -> Iterator[Entry]:
-        domain = rows.INDEX + bytes((self._domain,))
-        for row, _ in self._state.scan(domain + rows.time_bytes(start_ms), domain + rows.time_bytes(stop_ms)):
-            time_ms, actor, key, name = rows.read_index_row(row)
-            number = self._number_of(actor)
-            if number is not None:  # a removed actor's timers stay where they are
-                yield time_ms, number, key, name
+        start, stop = (self._prefix + rows.time_bytes(at_ms) for at_ms in (start_ms, stop_ms))
+        for row, _ in self._state.scan(start, stop):
+            time_ms, _, key, name = rows.read_index_row(row)
+            yield time_ms, self._place, key, name

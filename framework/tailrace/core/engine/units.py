@@ -17,6 +17,7 @@ from tailrace.core.engine.cells import Cells
 from tailrace.core.engine.failure import dead_letter_headers, handler_error, is_handlers_fault
 from tailrace.core.engine.heads import BoundRoute
 from tailrace.core.engine.tables import Table
+from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, UsageError
 from tailrace.core.handling.context import Context
 from tailrace.core.records import Headers, InputRecord, RawOutput, Refused
@@ -31,7 +32,19 @@ TIMER = -1
 class Units:
     """Runs the handlers of a task's units, and undoes those that fail."""
 
-    __slots__ = ("cells", "context", "partition", "plan", "replaying", "skips", "tape", "totals")
+    __slots__ = (
+        "apart",
+        "cells",
+        "context",
+        "late",
+        "marks",
+        "partition",
+        "plan",
+        "replaying",
+        "skips",
+        "tape",
+        "totals",
+    )
 
     direct: ClassVar = True
     """Whether a task may call handlers itself where nothing but a call is left of a unit."""
@@ -42,6 +55,7 @@ class Units:
         partition: int,
         cells: Cells,
         context: Context[Any],
+        marks: Watermarks,
         totals: tape.Totals,
         log: tape.Tape,
     ) -> None:
@@ -49,6 +63,11 @@ class Units:
         self.partition = partition
         self.cells = cells
         self.context = context
+        self.marks = marks
+        self.apart = False
+        """Whether the operators that a unit may come to stand at different watermarks: each is then told its own."""
+        self.late: frozenset[int] = frozenset()
+        """If so, the operators that the record is late for."""
         self.totals = totals
         self.tape = log
         self.replaying = False
@@ -80,6 +99,9 @@ class Units:
         context._table = table
         context._draws = 0
         context._random = None
+        if self.apart:
+            context.watermark = self.marks.of_operator[route.operator]
+            context.is_late = route.operator in self.late
         if table is None:
             route.call(event, context)
             return

@@ -22,6 +22,7 @@ from tailrace.core.engine.failure import timer_named, timer_of
 from tailrace.core.engine.heads import BoundRoute
 from tailrace.core.engine.tables import Table
 from tailrace.core.engine.units import TIMER, Units
+from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.handling.context import Context
 from tailrace.core.records import Headers, InputRecord, RawOutput
 
@@ -100,11 +101,12 @@ class Watch:
         partition: int,
         cells: Cells,
         context: Context[Any],
+        marks: Watermarks,
         totals: tape.Totals,
         log: tape.Tape,
     ) -> Units:
         """The units of a task that is watched."""
-        return _WatchedUnits(self, plan, partition, cells, context, totals, log)
+        return _WatchedUnits(self, plan, partition, cells, context, marks, totals, log)
 
 
 def rows_now(cells: Cells, actor: ActorPlan, key: Any) -> KeyRows:

@@ -1,25 +1,30 @@
-"""Watermarks: how far event time has come, per input and for the whole task.
+"""Watermarks: how far event time has come, per source and for each operator.
 
-Theory. An input's watermark says "all up to here has been seen". It comes from one of
+Theory. A source's watermark says "all up to here has been seen". It comes from one of
 
     events        highest event time seen - allowed disorder - 1 ms
     punctuated    what a pure function of the event says, where it says something
     generator     the same from an object with durable fields
-    upstream      what the producing service has published, applied when the reader has come that far
-    none          reference data and feedback: the input has no watermark and holds nobody back
+    upstream      what the writers of the topic or channel have published, applied when the reader has come that far
+    none          reference data and feedback: nobody goes by it
 
-The task's watermark is the minimum over the inputs that count: those with a watermark, neither idle nor ended. If none
-counts, it is the highest of theirs. It never goes back, whatever an input does: an input that wakes up behind it
-finds its records late. None of this reads a clock; that an input is idle is told from outside.
+An operator's watermark is the least of its sources' (see ``declare.flow``), without those that are idle or have ended. If all
+are, it is the highest of theirs. It never goes back, whatever a source does: a source that wakes up behind it finds its
+records late. What other operators read does not matter to it. None of this reads a clock; that a source is idle is told
+from outside.
+
+A record is late for an operator if its input is one of the operator's sources and its time is at or before the operator's
+watermark. So one record may be late for one operator and in time for another.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import msgspec
 
-from tailrace.core.declare.plan import InputPlan, WatermarkGenerator
+from tailrace.core.declare.plan import InputPlan, Plan, WatermarkGenerator
 from tailrace.core.engine.tape import Cut
 
 NOTHING = -(1 << 62)
@@ -31,79 +36,156 @@ def copy(generator: WatermarkGenerator) -> WatermarkGenerator:
     return msgspec.msgpack.decode(msgspec.msgpack.encode(generator), type=type(generator))
 
 
+class Noted(NamedTuple):
+    """For a cut, by name: watermarks of sources, who is idle, who has ended, generators, the lowest of the operators."""
+
+    watermarks: dict[str, int]
+    idle: list[str]
+    ended: list[str]
+    generators: dict[str, bytes]
+    watermark: int
+
+
 class Watermarks:
-    """The watermarks of a task's inputs, by input number."""
+    """The watermarks of a task: ``of_source`` and ``of_operator``, by the numbers that these have in the plan."""
 
-    __slots__ = ("_counts", "_inputs", "ended", "generators", "idle", "of_input", "task_ms")
+    __slots__ = (
+        "_alike",
+        "_concerned",
+        "_plan",
+        "_sources",
+        "ended",
+        "generators",
+        "idle",
+        "of_operator",
+        "of_source",
+    )
 
-    def __init__(self, inputs: tuple[InputPlan, ...]) -> None:
-        self._inputs = inputs
-        self._counts = tuple(plan.watermark != "none" for plan in inputs)
-        self.of_input = [NOTHING] * len(inputs)
-        self.idle = [False] * len(inputs)
-        self.ended = [False] * len(inputs)
-        self.generators = [None if plan.generator is None else copy(plan.generator) for plan in inputs]
-        self.task_ms = NOTHING
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._sources = tuple(one.sources for one in plan.operators)
+        self._concerned = tuple(tuple(sorted({*one.touches, *one.moves})) for one in plan.inputs)
+        self._alike = tuple(not one.moves or set(one.touches) <= set(one.moves) for one in plan.inputs)
+        self.of_source = [NOTHING] * len(plan.sources)
+        self.idle = [False] * len(plan.sources)
+        self.ended = [False] * len(plan.sources)
+        self.generators = [None if one.generator is None else copy(one.generator) for one in plan.inputs]
+        self.of_operator = [NOTHING] * len(plan.operators)
 
     def resume(self, cut: Cut) -> None:
-        """Stand where a cut stands. Inputs that it does not know begin with nothing seen."""
-        for number, plan in enumerate(self._inputs):
-            self.of_input[number] = cut.watermarks.get(plan.name, NOTHING)
-            self.idle[number] = plan.name in cut.idle
-            self.ended[number] = plan.name in cut.ended
+        """Stand where a cut stands. Sources that it does not know begin with nothing seen, operators with their sources."""
+        for number, name in enumerate(self._plan.sources):
+            self.of_source[number] = cut.watermarks.get(name, NOTHING)
+            self.idle[number] = name in cut.idle
+            self.ended[number] = name in cut.ended
+        for number, plan in enumerate(self._plan.inputs):
             generator = cut.generators.get(plan.name)
             if generator is not None and plan.generator is not None:
                 self.generators[number] = msgspec.msgpack.decode(generator, type=type(plan.generator))
-        self.task_ms = cut.watermark
+        known = cut.operators
+        if known is None:  # of a task whose operators had one watermark
+            self.of_operator = [cut.watermark] * len(self.of_operator)
+            return
+        self.of_operator = [known.get(one.name, NOTHING) for one in self._plan.operators]
+        self.advance([one.index for one in self._plan.operators if one.name not in known])
 
-    def noted(self) -> tuple[dict[str, int], list[str], list[str], dict[str, bytes], int]:
-        """For a cut: the inputs' watermarks, who is idle, who has ended, the generators, the task's watermark."""
-        names = [plan.name for plan in self._inputs]
-        return (
-            dict(zip(names, self.of_input, strict=True)),
+    def noted(self) -> Noted:
+        """What a cut says of them."""
+        names = self._plan.sources
+        return Noted(
+            dict(zip(names, self.of_source, strict=True)),
             [name for name, idle in zip(names, self.idle, strict=True) if idle],
             [name for name, ended in zip(names, self.ended, strict=True) if ended],
             {
-                name: msgspec.msgpack.encode(generator)
-                for name, generator in zip(names, self.generators, strict=True)
+                one.name: msgspec.msgpack.encode(generator)
+                for one, generator in zip(self._plan.inputs, self.generators, strict=True)
                 if generator is not None
             },
-            self.task_ms,
+            self.lowest,
         )
 
     @property
-    def holds_nobody_back(self) -> bool:
-        """Whether every input that has a watermark is idle or has ended."""
-        return all(
-            self.idle[number] or self.ended[number] for number, counts in enumerate(self._counts) if counts
-        )
+    def lowest(self) -> int:
+        """How far all operators have come."""
+        return min(self.of_operator, default=NOTHING)
 
-    def ceiling(self, but: int) -> int:
-        """The least watermark of the inputs that count, without ``but``: it alone cannot lift the task past this."""
-        return min(
-            (
-                mark
-                for number, mark in enumerate(self.of_input)
-                if self._counts[number] and number != but and not self.idle[number] and not self.ended[number]
-            ),
-            default=1 << 62,
-        )
+    def holds_nobody_back(self, operator: int) -> bool:
+        """Whether all sources of an operator are idle: then it may be long until one says more."""
+        sources = self._sources[operator]
+        return bool(sources) and all(self.idle[source] for source in sources)
 
-    def advance(self) -> int:
-        """Work out the task's watermark anew, and return it."""
-        of_input = self.of_input
-        counting = [
-            mark
-            for number, mark in enumerate(of_input)
-            if self._counts[number] and not self.idle[number] and not self.ended[number]
-        ]
-        if counting:
-            mark = min(counting)
-        else:
-            mark = max((of_input[n] for n, counts in enumerate(self._counts) if counts), default=NOTHING)
-        if mark > self.task_ms:
-            self.task_ms = mark
-        return self.task_ms
+    def concerned(self, number: int) -> tuple[int, ...]:
+        """The operators that a record of an input comes to, or whose watermark it moves."""
+        return self._concerned[number]
+
+    def published_ms(self, operator: int, held_ms: int | None) -> int | None:
+        """Up to where nothing is to come of an operator; None if it holds nobody back. A timer of ``held_ms`` is to fire."""
+        if held_ms is not None:
+            return min(held_ms - 1, self.of_operator[operator])
+        return None if self.holds_nobody_back(operator) else self.of_operator[operator]
+
+    def common(self, number: int) -> int | None:
+        """Where the operators stand that an input concerns, if they cannot be told apart by it: None if they can.
+
+        That is so in most apps at most times.
+        """
+        if not self._alike[number]:
+            return None
+        operators, of_operator = self._concerned[number], self.of_operator
+        mark = of_operator[operators[0]]
+        for operator in operators[1:]:
+            if of_operator[operator] != mark:
+                return None
+        return mark
+
+    def together(self, number: int) -> tuple[int, int] | None:
+        """The common watermark, and up to where the input alone can lift it; None if either differs from one to another."""
+        mark = self.common(number)
+        if mark is None:
+            return None
+        operators = self._concerned[number]
+        ceiling = self.ceiling(operators[0], number)
+        for operator in operators[1:]:
+            if self.ceiling(operator, number) != ceiling:
+                return None
+        return mark, ceiling
+
+    def highest(self, number: int) -> int:
+        """The highest watermark of the operators that an input concerns: what is later is late for none of them."""
+        of_operator = self.of_operator
+        return max(of_operator[one] for one in self._concerned[number])
+
+    def ceiling(self, operator: int, but: int) -> int:
+        """The least watermark of an operator's sources that count, without ``but``: it cannot lift it past this."""
+        least = 1 << 62
+        for source in self._sources[operator]:
+            mark = self.of_source[source]
+            if mark < least and source != but and not self.idle[source] and not self.ended[source]:
+                least = mark
+        return least
+
+    def stand(self, number: int, source_ms: int, operator_ms: int) -> None:
+        """Put an input, and all operators that it moves, where a run of its records has brought them together."""
+        self.of_source[number] = source_ms
+        for operator in self._plan.inputs[number].moves:
+            self.of_operator[operator] = operator_ms
+
+    def advance(self, operators: Iterable[int] | None = None) -> None:
+        """Work out the watermarks of operators anew, of all if none are named."""
+        of_source, idle, ended = self.of_source, self.idle, self.ended
+        for operator in range(len(self.of_operator)) if operators is None else operators:
+            sources = self._sources[operator]
+            counting = [of_source[one] for one in sources if not idle[one] and not ended[one]]
+            mark = min(counting) if counting else max((of_source[one] for one in sources), default=NOTHING)
+            if mark > self.of_operator[operator]:
+                self.of_operator[operator] = mark
+
+    def late_for(self, plan: InputPlan, time_ms: int) -> frozenset[int]:
+        """The operators for which a record of this time is late."""
+        if plan.repartitioned:
+            return frozenset()
+        moved = self._plan.inputs[plan.index].moves
+        return frozenset(one for one in plan.touches if time_ms <= self.of_operator[one] and one in moved)
 
     def said(self, plan: InputPlan, event: Any, time_ms: int) -> int:
         """The watermark that an event states by itself, or NOTHING. It says nothing where its handlers failed."""

@@ -91,6 +91,7 @@ class Context(Generic[K]):
     """What a handler knows and can do. All instants are milliseconds since the epoch, UTC."""
 
     __slots__ = (
+        "_allowed",
         "_chained",
         "_depth",
         "_draws",
@@ -103,6 +104,7 @@ class Context(Generic[K]):
         "_plan",
         "_promises",
         "_random",
+        "_receivers",
         "_route",
         "_salt",
         "_table",
@@ -138,6 +140,8 @@ class Context(Generic[K]):
         self._timer_cap = timer_cap
         self._promises = promises or Promises()
         self._marks = self._promises.marks
+        self._allowed = tuple(one.emits for one in plan.operators)
+        self._receivers = tuple(one.sends for one in plan.operators)
         self._outputs: list[RawOutput] = []
         self._chained: deque[tuple[Stream[Any], Any]] = deque()
         self.metrics = Metrics()
@@ -174,6 +178,9 @@ class Context(Generic[K]):
                 f"{self._place()} emits {type(event).__name__} to {to.name!r}, which holds {to.type_name}",
                 mend="Emit an event of the declared type, or declare a topic for this one.",
             )
+        route = self._route
+        if route is None or edge not in self._allowed[route.operator]:
+            raise self._not_found(edge)
         if edge.is_stream:
             self._chained.append((edge, event))
         else:
@@ -185,6 +192,13 @@ class Context(Generic[K]):
                 time_ms = self.event_time if edge.time_of is None else edge.time_of(event)
                 if time_ms is not None and time_ms <= mark_ms:
                     self._promises.broken(edge.name, self._place())
+
+    def _pass_on(self, to: Topic[E, Any], event: E) -> None:
+        """Write an event as it came: a late one to the topic for these, one with another key to the topic by key.
+
+        If it is behind what is published, that is known: it is late where it goes to.
+        """
+        self._outputs.append((to.name, to.encode_key(event), to.encode_emitted(event), self.event_time, ()))
 
     def send(self, actor: type[Actor], key: Any, message: Any) -> None:
         """Send a message to an instance of another actor, or of the same.
@@ -199,6 +213,9 @@ class Context(Generic[K]):
                 f"{self._place()} sends {type(message).__name__} to {plan.name}, which does not take it",
                 mend=f"Give {actor.__name__} a method with @tr.on_message whose message is of that type.",
             )
+        route = self._route
+        if route is None or plan.cls not in self._receivers[route.operator]:
+            raise self._not_found(plan.cls)
         value = rows.encode_envelope((plan.name, name, plan.messages[name].encode(message)))
         self._outputs.append((self._plan.inbox_topic, plan.key_codec.encode(key), value, self.event_time, ()))
 
@@ -323,6 +340,28 @@ class Context(Generic[K]):
         return mixed ^ (mixed >> 31)
 
     # --- misuse ---
+
+    def _not_found(self, to: Any) -> UsageError:
+        """Why a handler may not emit, or send, to what it does."""
+        route = self._route
+        if route is None:
+            return UsageError(
+                "something is emitted by a context whose handler has returned",
+                mend="Emit and send while the handler runs; do not keep its context.",
+            )
+        operator = self._plan.operators[route.operator]
+        does, what = ("sends", to.__name__) if isinstance(to, type) else ("emits", f"{to.name!r}")
+        where = "@app.process" if operator.actor is None else "@app.actor"
+        named = to.__name__ if isinstance(to, type) else "the topic"
+        if not isinstance(to, type) and to not in self._plan.topics.values() and to not in self._plan.streams:
+            return UsageError(
+                f"{route.name} emits to {what}, which was declared in another app",
+                mend=f"Declare it in the app {self._plan.app!r} as well, and emit to that.",
+            )
+        return UsageError(
+            f"{route.name} {does} to {what}, which its code does not show: watermarks that follow from it would be wrong",
+            mend=f"Name it where {operator.name} is declared: {where}(emits=[{named}]).",
+        )
 
     def _own(self, action: str) -> Table:
         table = self._table

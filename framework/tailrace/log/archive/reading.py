@@ -73,6 +73,10 @@ class ArchivedLog:
 
     # --- topics and positions
 
+    def publications(self) -> Mapping[tuple[str, str], int | None]:
+        """See ``Log.publications``; of the log, where there is one: an archive has them with its records only."""
+        return {} if self.log is None else self.log.publications()
+
     def create_topic(self, topic: str, settings: TopicSettings, /) -> None:
         """Refused, unless it is there as it is asked for."""
         if self.topics().get(topic) != settings:
@@ -291,11 +295,11 @@ class ArchivedReader:
             found.pop(one.publisher, None)
             found[one.publisher] = one.watermark_ms
         if cursor.in_log and self._log is not None:
-            found.update(self._log.published(topic, partition))
+            found.update((one.name, one.watermark_ms) for one in self._log.published(topic, partition))
         new = [
-            Publication(publisher, watermark_ms)
-            for publisher, watermark_ms in found.items()
-            if publisher not in cursor.seen or cursor.seen[publisher] != watermark_ms
+            Publication.named(name, watermark_ms)
+            for name, watermark_ms in found.items()
+            if name not in cursor.seen or cursor.seen[name] != watermark_ms
         ]
         cursor.seen.update(found)
         return new

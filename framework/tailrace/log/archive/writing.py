@@ -148,7 +148,9 @@ class _Archiving:
                 records += (record for record in fetch.records if record.offset < end)
                 is_stuck = fetch.next_offset == position
                 position = min(fetch.next_offset, end)
-                published += (Published(position, *one) for one in reader.published(*place))
+                published += (
+                    Published(position, one.name, one.watermark_ms) for one in reader.published(*place)
+                )
                 if is_stuck:
                     break  # the rest is hidden by a transaction that is open
                 if len(records) >= self._options.records_per_chunk:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.core.errors import TopicMismatchError
-from tailrace.core.records import Headers, Output
+from tailrace.core.records import CHANNEL, Headers, Output
 from tailrace.log.embedded.appending import Appender, FsyncPolicy, check_whole
 from tailrace.log.embedded.appending import now_ms as present_ms
 from tailrace.log.embedded.cleaning import Cleaned, clean, held_off, is_due
@@ -128,6 +128,14 @@ class EmbeddedLog:
         """See ``Log.committed_offsets``; they do not expire."""
         offsets = self._fresh().catalog.offsets.get(group, {})
         return {place: offsets[place] for place in partitions if place in offsets}
+
+    def publications(self) -> Mapping[tuple[str, str], int | None]:
+        """See ``Log.publications``."""
+        found: dict[tuple[str, str], int | None] = {}
+        for (topic, name), one in self._fresh().catalog.published.items():
+            publisher, mark, channel = name.partition(CHANNEL)
+            found[f"{topic}{mark}{channel}", publisher] = one.watermark_ms
+        return found
 
     def ends(self, topics: Iterable[str], /) -> Ends:
         """The ends of topics, all as of one commit: the last that this process can see.

@@ -112,9 +112,9 @@ class EmbeddedReader:
                     break
             cursor.passed = passed
         new = [
-            Publication(publisher, watermark_ms)
-            for publisher, watermark_ms in found.items()
-            if publisher not in cursor.seen or cursor.seen[publisher] != watermark_ms
+            Publication.named(name, watermark_ms)
+            for name, watermark_ms in found.items()
+            if name not in cursor.seen or cursor.seen[name] != watermark_ms
         ]
         cursor.seen.update(found)
         return new

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.core.errors import CommitUnknownError, FencedError
-from tailrace.core.records import Output
+from tailrace.core.records import CHANNEL, Output
 from tailrace.log.embedded.appending import Appender, now_ms
 from tailrace.log.embedded.blocks import MOST_RECORDS, encode_outputs
 from tailrace.log.embedded.catalog import Catalog
@@ -90,12 +90,13 @@ def commit_batch(
             base = end
         ends[place] = base
     published: list[Published] = []
-    for topic, watermark_ms in watermarks.items():
+    for name, watermark_ms in watermarks.items():
+        topic, mark, channel = name.partition(CHANNEL)
         catalog.settings(topic)
         reached = [
             ends.get(TopicPartition(topic, number), end) for number, end in enumerate(catalog.ends[topic])
         ]
-        published.append(Published(topic, publisher, watermark_ms, reached))
+        published.append(Published(topic, f"{publisher}{mark}{channel}", watermark_ms, reached))
     if places or offsets or published:
         meta = Meta(
             at_ms,

@@ -20,11 +20,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from tailrace.core.declare.emissions import reached
 from tailrace.core.declare.plan import ActorPlan, InputPlan, Plan, Route
 from tailrace.core.declare.topic import Edge as Declared
 from tailrace.core.declare.topic import Stream, Topic
 from tailrace.core.values.types import spell
-from tailrace.runtime.graph.reach import reached
 
 NodeKind = Literal["topic", "stream", "actor", "function", "inbox", "dead-letters"]
 EdgeKind = Literal["takes", "emits", "sends", "forwards", "late", "dead-letters"]

@@ -16,6 +16,7 @@ from tailrace.core.engine.cells import Cells
 from tailrace.core.engine.failure import dead_letter_headers, handler_error
 from tailrace.core.engine.units import Units
 from tailrace.core.engine.watching import Watch, _WatchedUnits
+from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import BadRecordError, ReplayDivergedError
 from tailrace.core.handling.context import Context
 from tailrace.core.records import InputRecord, Refused
@@ -53,13 +54,14 @@ class RebuildWatch(Watch):
         partition: int,
         cells: Cells,
         context: Context[Any],
+        marks: Watermarks,
         totals: tape.Totals,
         log: tape.Tape,
     ) -> Units:
         """The units of a task that is rebuilt."""
         if self.keys is None and self.observer is None:
-            return _RebuiltUnits(self, plan, partition, cells, context, totals, log)
-        return _SomeUnits(self, plan, partition, cells, context, totals, log)
+            return _RebuiltUnits(self, plan, partition, cells, context, marks, totals, log)
+        return _SomeUnits(self, plan, partition, cells, context, marks, totals, log)
 
 
 class _Failing(Units):

@@ -4,7 +4,7 @@ Theory. A topic is more than its records. Its producers have published their wat
 follows them (``watermark="upstream"``) takes from there what is late and which timers are due. And the records of several
 tasks lie in a partition as their commits came. So a rebuild that writes topics keeps a *mark* for each commit::
 
-    mark     how many outputs there were by then, and how far the task was: its watermark, its clock
+    mark     how many outputs there were by then, and how far the task was: what it published, its clock
 
 and publishes mark by mark: the outputs up to it, the watermark, and how far it has come, in one transaction.
 
@@ -24,11 +24,12 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.task import Task
+from tailrace.core.records import CHANNEL
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition
 from tailrace.runtime.rebuilding.job import Job
 from tailrace.runtime.scanning import scan
-from tailrace.runtime.upstream import publications_of
+from tailrace.runtime.upstream import published_by
 
 TOPIC = "topic:"
 MOST = 1_000
@@ -41,15 +42,10 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
     number: int
     clock_ms: int
-    watermark: int
-    nobody_back: bool
-    """It holds nobody back: all of its inputs are idle, or have ended."""
+    published: dict[str, int | None]
+    """By topic; see ``upstream``."""
     rows: int = 0
     """How many outputs of this rebuild there were by then."""
-
-    def publications(self, plan: Plan) -> Mapping[str, int | None]:
-        """What is published with it."""
-        return publications_of(plan, None if self.nobody_back else self.watermark)
 
 
 def marks_wanted(job: Job) -> bool:
@@ -57,9 +53,16 @@ def marks_wanted(job: Job) -> bool:
     return job.request.outputs.startswith(TOPIC)
 
 
-def mark_of(task: Task, number: int = -1) -> Mark:
-    """The mark of a task, as it stands."""
-    return Mark(number, task.now, task.watermark, task.holds_nobody_back)
+def mark_of(task: Task, record: tape.TapeRecord | None = None, rows: int = 0) -> Mark:
+    """The mark of a task, as it stands. Along a tape its record tells which timers had not fired by then."""
+    operators = task.plan.operators
+    if record is None:
+        reached = {one.index: task.published_ms(one.index) for one in operators}
+    else:
+        marks, holds = task.watermarks, record.holds
+        reached = {one.index: marks.published_ms(one.index, holds.get(one.name)) for one in operators}
+    published = {name: mark for name, mark in published_by(task.plan, reached).items() if CHANNEL not in name}
+    return Mark(-1 if record is None else record.number, task.now, published, rows)
 
 
 def encode_marks(marks: Sequence[Mark]) -> bytes:

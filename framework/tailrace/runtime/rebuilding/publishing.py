@@ -20,14 +20,14 @@ from msgspec.structs import replace
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import TopicMismatchError
-from tailrace.core.records import Output
+from tailrace.core.records import CHANNEL, Output
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition, TopicSettings
 from tailrace.runtime.rebuilding.job import Job, OutputFile, Request, UnitResult
 from tailrace.runtime.rebuilding.marks import TOPIC, decode_marks, marks_wanted, turns
 from tailrace.runtime.rebuilding.outputs import PARQUET, outputs_folder
 from tailrace.runtime.rebuilding.past import Past
-from tailrace.runtime.upstream import publications_of
+from tailrace.runtime.upstream import published_by
 from tailrace.state.snapshots import Place
 from tailrace.state.snapshots.arrow import parquet
 
@@ -134,7 +134,8 @@ class _Task:
     def begin(self) -> None:
         """Say that there is this publisher, and that it holds all back until it says more."""
         if self.done is None:
-            self._commit(0, publications_of(self._plan, NOTHING))
+            nothing = published_by(self._plan, {one.index: NOTHING for one in self._plan.operators})
+            self._commit(0, {name: mark for name, mark in nothing.items() if CHANNEL not in name})
 
     def publish(self, place: int) -> None:
         """Publish the mark of this number, and the outputs up to it, unless that has been done."""
@@ -150,7 +151,7 @@ class _Task:
         letters = f"{self._plan.dead_letters_topic}{self._suffix}"
         for topic, some in groupby(made, key=attrgetter("topic")):
             self._writer.append(some, self.partition if topic == letters else None)
-        self._commit(place + 1, mark.publications(self._plan))
+        self._commit(place + 1, mark.published)
 
     def _commit(self, done: int, watermarks: Mapping[str, int | None]) -> None:
         named = {f"{name}{self._suffix}": watermark for name, watermark in watermarks.items()}

@@ -25,17 +25,17 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.engine.canonical import Canonical
-from tailrace.core.engine.course import Chunk, Course, Series, ShardRecords
+from tailrace.core.engine.course import Chunk, Course, Series, ShardRecords, is_of_shard
 from tailrace.core.engine.passing import FirstPass, Passing
 from tailrace.core.engine.settings import TaskSettings
-from tailrace.core.engine.split import Ordered, ShardResult, ShardTask, check, in_order, is_of_shard, numbered
+from tailrace.core.engine.split import Ordered, ShardResult, ShardTask, check, in_order, numbered
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, UnsplittableError
 from tailrace.core.records import InputRecord
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.rebuilding.blocks import BlockReader, BlockWriter
 from tailrace.runtime.rebuilding.checking import check_own
 from tailrace.runtime.rebuilding.job import Unit, UnitKind, UnitResult
-from tailrace.runtime.rebuilding.marks import Mark, encode_marks, marks_wanted
+from tailrace.runtime.rebuilding.marks import Mark, encode_marks, mark_of, marks_wanted
 from tailrace.runtime.rebuilding.origins import Origin, load, origin_of_task
 from tailrace.runtime.rebuilding.outputs import Frame, outputs_folder, write_outputs
 from tailrace.runtime.rebuilding.past import Past
@@ -140,14 +140,13 @@ def _first(part: _Part) -> None:
                 raise UnsplittableError(f"some of it was run by version {other!r}")
             if record.number < begin:
                 if record.inputs is not None:
-                    first.follow_on(record.inputs)
+                    first.follow_on(record)
                 continue
             chunks, more = first.take(record)
             dealt.write(chunks)
             result.commits += 1
             if marks_wanted(part.job):
-                task, emitted = first.task, record.totals.outputs - before
-                marks.append(Mark(record.number, task.now, record.watermark, task.holds_nobody_back, emitted))
+                marks.append(mark_of(first.task, record, rows=record.totals.outputs - before))
             part.work.tell(part.unit.name, first.task.totals.records, end.totals.records)
             if not more:
                 result.notes += (f"partition {part.number} ends within commit {record.number}",)

@@ -216,7 +216,7 @@ class TaskRun:
             if record.number >= begin:
                 yield record
             elif record.inputs is not None:
-                replay.follow_on(record.inputs)
+                replay.follow_on(record)
 
     def _source(self) -> Source:
         """The records of the past, timed; where it may, it steps over what the log has deleted."""
@@ -255,7 +255,7 @@ class TaskRun:
         if self._outputs is None:
             task.discard_outputs()
         else:
-            mark = mark_of(task, record.number) if marks_wanted(self._job) else None
+            mark = mark_of(task, record) if marks_wanted(self._job) else None
             self._outputs.append(first, task.take_outputs(), mark)
         if whole and self._keys is None:
             replay.settle()

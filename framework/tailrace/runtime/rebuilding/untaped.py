@@ -23,6 +23,7 @@ from tailrace.core.engine import canonical as order
 from tailrace.core.engine import tape
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import Task
+from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
 from tailrace.runtime.environment import timezones_version
@@ -227,17 +228,29 @@ def past_of(job: Job, past: Past, number: int, phases: Phases) -> order.Past:
     return order.Past(timed, ends, dict(_published(past, number, ends)))
 
 
-def _published(past: Past, number: int, ends: dict[str, int]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-    """The watermarks that other services have published for inputs, by position."""
-    log = past.log
+def _published(
+    past: Past, number: int, ends: dict[str, int]
+) -> Iterator[tuple[str, list[tuple[int, int | None]]]]:
+    """By source, the watermarks that its writers have published, by position; None where they hold nobody back."""
+    log, plan = past.log, past.plan
     reader = log.reader({})
     try:
-        upstream = Upstream(past.plan, number, log, reader)
-        for index, name in upstream.inputs.items():
-            found: list[tuple[int, int]] = []
+        upstream = Upstream(plan, number, log, reader)
+        for index, sources in upstream.inputs.items():
+            name = plan.inputs[index].name
+            if name not in ends:
+                continue
+            found: dict[int, list[tuple[int, int | None]]] = {source: [] for source in sources}
+            before: dict[int, int | str] = {}
             at = log.start_offset(name, number)
             reader.seek(name, number, at)
-            while at < ends[name]:
+            while True:
+                for source, mark in upstream.news(index).items():
+                    if mark != before.get(source, NOTHING):
+                        before[source] = mark
+                        found[source] += _said(at, mark, upstream.last_ms(source))
+                if at >= ends[name]:
+                    break
                 stop = min((at // _LOOK_EVERY + 1) * _LOOK_EVERY, ends[name])
                 while at < stop:
                     after = reader.fetch(name, number, stop - at).next_offset
@@ -246,12 +259,16 @@ def _published(past: Past, number: int, ends: dict[str, int]) -> Iterator[tuple[
                     at = after
                 if at < stop:
                     break
-                mark = upstream.news(index)
-                if mark is not None:
-                    found.append((at, mark))
-            yield name, found
+            for source, marks in found.items():
+                yield plan.sources[source], marks
     finally:
         reader.close()
+
+
+def _said(at: int, mark: int | str, last_ms: int) -> list[tuple[int, int | None]]:
+    if isinstance(mark, int):
+        return [(at, mark)]
+    return [(at, last_ms), (at, None)]
 
 
 def one_commit(cut: bytes, base: bytes | None) -> bytes:

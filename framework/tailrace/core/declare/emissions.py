@@ -8,9 +8,12 @@ it runs: a topic out of a dict, or one passed as an argument.
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+
+from tailrace.core.declare.topic import Edge
 
 _LOADS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE"}
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
@@ -96,3 +99,33 @@ def _belongs(one: object, package: str, cls: type[Any] | None) -> bool:
     if cls is not None and any(one is value for scope in cls.__mro__ for value in vars(scope).values()):
         return not str(getattr(one, "__module__", "")).startswith("tailrace.")
     return isinstance(one, FunctionType) and one.__module__.partition(".")[0] == package != "tailrace"
+
+
+@dataclass(frozen=True, slots=True)
+class Emissions:
+    """Where the handlers of one operator may emit and send to, as far as their code shows."""
+
+    edges: frozenset[Edge[Any, Any]]
+    actors: frozenset[type[Any]]
+    hidden: tuple[str, ...] = ()
+
+
+def emissions_of(
+    calls: Iterable[Callable[..., Any]],
+    cls: type[Any] | None,
+    topics: Iterable[Edge[Any, Any]],
+    streams: Iterable[Edge[Any, Any]],
+    actors: Iterable[type[Any]],
+) -> Emissions:
+    """What the code of some handlers refers to."""
+    edges = {id(one): one for one in (*topics, *streams)}
+    classes = {id(one): one for one in actors}
+
+    def wanted(one: object) -> bool:
+        return id(one) in edges or id(one) in classes
+
+    found = {id(one) for call in calls for one in reached(call, cls, wanted)}
+    return Emissions(
+        frozenset(edges[one] for one in found if one in edges),
+        frozenset(classes[one] for one in found if one in classes),
+    )

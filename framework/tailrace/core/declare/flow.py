@@ -1,0 +1,228 @@
+"""The way of event time through an app: whose watermark follows from what.
+
+Theory. An *operator* is an actor or a stateless function; each has a watermark of its own in every task. It is the least of
+the watermarks of its *sources*, which are the inputs that the operator handles itself and, for an actor, the messages that it
+is sent. What other operators of the app read changes nothing for it.
+
+    source                              its watermark in a task
+    ---------------------------------   ----------------------------------------------------------------------------
+    a topic from outside                by the events of the partition, or as the topic declares
+    a topic that the app also writes    what its writers have published, from all tasks, applied where the reader stands
+    the topic behind ``repartition=``   the same; its only writer is the operator that forwards the records
+    a stream                            the sources of the operators that write the stream: they run in the same step
+    messages, from outside of a circle  what the senders have published: one *channel* for each receiving actor
+    ``watermark=False``                 none; not a source
+    a circle                            none; not a source: see below
+
+Operators that can reach each other form a *circle*. What comes to an operator from its own circle is *feedback*: the operator
+would wait for itself. Feedback is no source and is never late. There are three rules for operators that are left without a
+source: an operator takes the sources of its circle; a circle without any goes by the events of its topics; what has none even
+then (an app that reads reference data alone) goes by the sources of the whole app.
+
+A *level* is the longest way from the sources to an operator, a circle counting as one. Timers of one instant fire in the order
+of levels, and at the end of input the levels rise one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.core.declare.plan import WatermarkKind
+from tailrace.core.declare.topic import Edge
+from tailrace.core.records import CHANNEL
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What is known of an operator from its declaration. ``sends`` are the names of actors."""
+
+    name: str
+    takes: tuple[Edge[Any, Any], ...]
+    emits: frozenset[Edge[Any, Any]]
+    sends: frozenset[str]
+    gets_messages: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A topic that is read. ``follows``: nothing else is declared, so it follows its writers if the app has any."""
+
+    edge: Edge[Any, Any]
+    watermark: WatermarkKind
+    follows: bool
+
+
+@dataclass(slots=True)
+class Flow:
+    """What was found, by the names of operators, topics and channels.
+
+    ``kinds`` are the kinds of watermark of the inputs, with what the flow has changed; ``feedback`` names, per operator,
+    the topics that come to it from its own circle; ``writers`` those whose watermarks a published topic or channel follows.
+    """
+
+    sources: dict[str, frozenset[str]]
+    levels: dict[str, int]
+    kinds: dict[str, WatermarkKind]
+    feedback: dict[str, tuple[str, ...]]
+    writers: dict[str, tuple[str, ...]]
+    channels: tuple[str, ...]
+    circles: tuple[tuple[str, ...], ...] = field(default=())
+
+
+def find_flow(operators: Sequence[Operator], inputs: Iterable[Input], inbox: str) -> Flow:
+    """The flow of an app; see the head of this file. ``inbox`` is the topic that messages go through."""
+    return _Finder(operators, inputs, inbox).flow()
+
+
+class _Finder:
+    def __init__(self, operators: Sequence[Operator], inputs: Iterable[Input], inbox: str) -> None:
+        self._operators = {one.name: one for one in operators}
+        self._inputs = {one.edge: one for one in inputs}
+        self._inbox = inbox
+        self._writers: dict[Edge[Any, Any], list[str]] = {}
+        self._senders: dict[str, list[str]] = {}
+        for one in operators:
+            for edge in one.emits:
+                self._writers.setdefault(edge, []).append(one.name)
+            for actor in one.sends:
+                self._senders.setdefault(actor, []).append(one.name)
+        self._next = {one.name: self._followers(one) for one in operators}
+        self._reach = {name: _reached(name, self._next) for name in self._operators}
+        self._by_events: set[Edge[Any, Any]] = set()
+
+    def _followers(self, operator: Operator) -> set[str]:
+        """Which operators come right after one."""
+        taken = {one.name for one in self._operators.values() if operator.emits.intersection(one.takes)}
+        return taken | {name for name in operator.sends if name in self._operators}
+
+    def _circle(self, name: str) -> frozenset[str]:
+        """The operators that one can reach and is reached by, itself included."""
+        back = {other for other in self._reach[name] if name in self._reach[other]}
+        return frozenset(back | {name})
+
+    def flow(self) -> Flow:
+        """Find everything."""
+        sources = self._all_sources()
+        kinds = {one.edge.name: self._kind(one) for one in self._inputs.values()}
+        writers = {
+            edge.name: tuple(sorted(names))
+            for edge, names in self._writers.items()
+            if not edge.is_stream and kinds.get(edge.name) != "none"
+        }
+        channels = {
+            self._channel(name): tuple(sorted(found))
+            for name in self._operators
+            if (found := self._outer_senders(name))
+        }
+        circles = {self._circle(name) for name in self._operators if name in self._reach[name]}
+        return Flow(
+            sources=sources,
+            levels=self._levels(),
+            kinds=kinds,
+            feedback={
+                name: tuple(sorted(one.name for one in operator.takes if self._is_feedback(one, name)))
+                for name, operator in self._operators.items()
+            },
+            writers=writers | channels,
+            channels=tuple(sorted(channels)),
+            circles=tuple(sorted(tuple(sorted(one)) for one in circles)),
+        )
+
+    # --- edges
+
+    def _follows(self, edge: Edge[Any, Any]) -> bool:
+        """Whether an input follows its writers within the app."""
+        one = self._inputs.get(edge)
+        return one is not None and one.follows and edge in self._writers and edge not in self._by_events
+
+    def _is_feedback(self, edge: Edge[Any, Any], reader: str) -> bool:
+        return self._follows(edge) and any(one in self._reach[reader] for one in self._writers[edge])
+
+    def _kind(self, one: Input) -> WatermarkKind:
+        if not self._follows(one.edge):
+            return one.watermark
+        readers = [op.name for op in self._operators.values() if one.edge in op.takes]
+        # What is feedback to all who take it is waited for by nobody.
+        return "none" if all(self._is_feedback(one.edge, name) for name in readers) else "upstream"
+
+    def _outer_senders(self, actor: str) -> list[str]:
+        """Who sends messages to an actor from outside of its circle."""
+        return [one for one in self._senders.get(actor, ()) if one not in self._reach[actor]]
+
+    def _channel(self, actor: str) -> str:
+        return f"{self._inbox}{CHANNEL}{actor}"
+
+    # --- sources
+
+    def _all_sources(self) -> dict[str, frozenset[str]]:
+        found = self._found_sources()
+        bare = {self._circle(name) for name in self._operators if not found[name]}
+        for circle in bare:
+            taken = {edge for name in circle for edge in self._operators[name].takes}
+            if not any(found[name] for name in circle):
+                self._by_events |= {edge for edge in taken if self._follows(edge)}
+        if self._by_events:
+            found = self._found_sources()
+        everything = frozenset[str]().union(*found.values())
+        return {
+            name: own or frozenset[str]().union(*(found[one] for one in self._circle(name))) or everything
+            for name, own in found.items()
+        }
+
+    def _found_sources(self) -> dict[str, frozenset[str]]:
+        found = {name: self._own_sources(one) for name, one in self._operators.items()}
+        while True:  # streams may follow one another
+            before = dict(found)
+            for name, one in self._operators.items():
+                for edge in one.takes:
+                    if edge.is_stream:
+                        found[name] = found[name].union(*(found[w] for w in self._writers.get(edge, ())))
+            if found == before:
+                return found
+
+    def _own_sources(self, operator: Operator) -> frozenset[str]:
+        topics = {
+            edge.name
+            for edge in operator.takes
+            if not edge.is_stream
+            and self._inputs[edge].watermark != "none"
+            and not self._is_feedback(edge, operator.name)
+        }
+        if operator.gets_messages and self._outer_senders(operator.name):
+            topics.add(self._channel(operator.name))
+        return frozenset(topics)
+
+    # --- levels
+
+    def _levels(self) -> dict[str, int]:
+        levels: dict[str, int] = {}
+
+        def level(name: str) -> int:
+            if name not in levels:
+                circle = self._circle(name)
+                before = {
+                    one
+                    for one, after in self._next.items()
+                    if one not in circle and not after.isdisjoint(circle)
+                }
+                found = 1 + max(map(level, before), default=-1)
+                levels.update(dict.fromkeys(circle, found))
+            return levels[name]
+
+        for name in self._operators:
+            level(name)
+        return levels
+
+
+def _reached(start: str, following: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """What can be reached from an operator; itself only if it is part of a circle."""
+    seen: set[str] = set()
+    waiting = list(following[start])
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += following[name]
+    return frozenset(seen)

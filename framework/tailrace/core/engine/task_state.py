@@ -1,0 +1,300 @@
+"""What a task is made of, and what becomes of it at a commit; what it does is in ``task``.
+
+It is built from a store and a cut, looked at by its drivers, and read out: outputs as they come, and at a commit the rows
+that have changed, a cut that stands at their end, and the tape record of what caused them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.cells import Cells
+from tailrace.core.engine.evolution import orphan_rows, schema_rows
+from tailrace.core.engine.firing import Due, Firing
+from tailrace.core.engine.heads import InputHeads
+from tailrace.core.engine.settings import CommitBatch, TaskSettings
+from tailrace.core.engine.timers import TimerQueue
+from tailrace.core.engine.units import Units
+from tailrace.core.engine.watching import Watch
+from tailrace.core.engine.watermarks import Watermarks
+from tailrace.core.errors import CorruptStateError, OldHistoryError, UsageError
+from tailrace.core.handling.context import Context
+from tailrace.core.records import Headers, Output, output_of
+from tailrace.core.storage import StateReader
+
+ORIGIN_HEADER: Final = "tailrace-origin"
+"""Header of every output: app, task and running number."""
+
+
+class TaskState:
+    """The parts of a task. See the head of this file; ``Task`` says what its arguments are."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        partition: int,
+        state: StateReader,
+        cut: bytes | None = None,
+        *,
+        lineage: bytes = b"",
+        positions: Mapping[str, int] | None = None,
+        settings: TaskSettings | None = None,
+        replaying: bool = False,
+        drop: Collection[str] = (),
+        watch: Watch | None = None,
+    ) -> None:
+        self.plan = plan
+        self.partition = partition
+        self.settings = settings = TaskSettings() if settings is None else settings
+        start = tape.decode_cut(cut) if cut is not None else None
+        if start is not None and (start.app, start.partition) != (plan.app, partition):
+            raise CorruptStateError(
+                f"the cut is of app {start.app!r} partition {start.partition}, "
+                f"not of app {plan.app!r} partition {partition}"
+            )
+        self.lineage = lineage if start is None else start.lineage
+        self._base = "" if start is None else start.base
+        most = settings.timers_in_memory // max(1, len(plan.actors))
+        events, processing = (
+            tuple(
+                TimerQueue(domain, state, one.name, plan.order[one.index], most, stored=start is not None)
+                for one in plan.actors
+            )
+            for domain in (rows.EVENT_TIME, rows.PROCESSING_TIME)
+        )
+        self._cells = Cells(
+            plan,
+            partition,
+            state,
+            (events, processing),
+            cache_bytes=settings.cache_bytes,
+            reload=settings.reload,
+            checked=settings.checked,
+        )
+        self._context: Context[Any] = Context(plan, self.lineage, settings.timer_loop_cap, settings.promises)
+        self._cells.context = self._context
+        self._context.metrics.bind(self._cells.undo)
+        self._own_rows, self.orphans = schema_rows(plan, state.get(rows.SCHEMA_ROW), drop)
+        """``orphans``: actors, maps and lists whose state is kept though nothing declares them any more."""
+        self._own_index: dict[bytes, bytes | None] = {}
+        self._dropping = bool(drop)
+        for orphan in drop:
+            gone, index = orphan_rows(state, orphan)
+            self._own_rows |= gone
+            self._own_index |= index
+        self._watermarks = Watermarks(plan)
+        self._inputs = [InputHeads(plan, one, partition) for one in plan.inputs]
+        self.positions = {one.name: (positions or {}).get(one.name, 0) for one in plan.inputs}
+        self.totals = tape.Totals() if start is None else msgspec.structs.replace(start.totals)
+        self._tape = tape.Tape(0 if start is None else start.tape)
+        self._noted_start = False
+        self._fired = self.totals.fired
+        make_units = Units if watch is None else watch.units
+        self._units = make_units(
+            plan, partition, self._cells, self._context, self._watermarks, self.totals, self._tape
+        )
+        self._units.replaying = replaying
+        self._firing = Firing(self._units, self._watermarks, events, processing)
+        self._due = [
+            tuple(self._due_of(number, queues) for queues in (events, processing))
+            for number in range(len(plan.inputs))
+        ]
+        """By input: when the next timer is due of the actors that its records may come to, by event and processing time."""
+        if start is not None:
+            self._resume(start)
+        # A commit may have fallen in the middle of a drain.
+        self._firing.draining = self._firing.is_due()
+
+    def _due_of(self, number: int, queues: Sequence[TimerQueue]) -> TimerQueue | Due:
+        concerned = self._watermarks.concerned(number)
+        found = [queues[one] for one in concerned if one < len(queues)]
+        return found[0] if len(found) == 1 else Due(found)
+
+    def _resume(self, cut: tape.Cut) -> None:
+        check_format(self.plan, cut.format)
+        for one in self.plan.inputs:
+            self.positions[one.name] = cut.positions.get(one.name, self.positions[one.name])
+        self._watermarks.resume(cut)
+        self._context.now = cut.now
+
+    @property
+    def watermark(self) -> int:
+        """How far all operators have come: the lowest of their watermarks."""
+        return self._watermarks.lowest
+
+    @property
+    def watermarks(self) -> Watermarks:
+        """The watermarks of sources and operators, to be looked at."""
+        return self._watermarks
+
+    def published_ms(self, operator: int) -> int | None:
+        """Up to where nothing is to come of an operator any more; None if it holds nobody back, as its sources are idle.
+
+        That is its watermark, but less than any of its timers that is due and has not fired.
+        """
+        plan = self.plan.operators[operator]
+        held_ms = None if plan.actor is None else self._firing.held_ms(plan.actor)
+        return self._watermarks.published_ms(operator, held_ms)
+
+    @property
+    def now(self) -> int:
+        """The last clock reading."""
+        return self._context.now
+
+    @property
+    def clock_due_ms(self) -> int:
+        """No clock reading before this makes anything due by processing time."""
+        return self._firing.clock_due_ms()
+
+    @property
+    def draining(self) -> bool:
+        """A step is still firing its timers: ``drain`` must be called before the next cause."""
+        return self._firing.draining
+
+    def follow(self, skips: dict[tuple[int, int], Headers], stop_after_fired: int) -> None:
+        """For a replay: what to skip, and how many timers will have fired at the next commit."""
+        self._units.skips = skips
+        self._firing.stop_after_fired = stop_after_fired
+
+    @property
+    def tape_number(self) -> int:
+        """The number of the tape record that the next commit writes."""
+        return self._tape.number
+
+    @property
+    def waiting_outputs(self) -> int:
+        """How many outputs wait to be taken."""
+        return len(self._context._outputs)
+
+    def watermark_of(self, source: int) -> int:
+        """The watermark of one source."""
+        return self._watermarks.of_source[source]
+
+    def skip_to(self, number: int, offset: int) -> None:
+        """Move an input's position over offsets that hold no record (markers, aborted or compacted ones)."""
+        name = self.plan.inputs[number].name
+        gap = offset - self.positions[name]
+        if gap > 0:
+            self.positions[name] = offset
+            self._tape.run(number, gap)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether anything has happened since the last commit."""
+        return (
+            self._dropping
+            or self.totals.fired != self._fired
+            or bool(self._tape.causes)
+            or bool(self._context._outputs)
+            or self._firing.draining
+        )
+
+    @property
+    def dirty_count(self) -> int:
+        """How many instances and collections have been touched since the last commit."""
+        return sum(len(table.dirty) for table in self._cells.tables) + len(self._cells.dirty_collections)
+
+    # --- results ---
+
+    def take_outputs(self) -> list[Output]:
+        """The outputs since the last call, numbered."""
+        outputs = self._context._outputs.copy()
+        self._context._outputs.clear()
+        origin = f"{self.plan.app}/{self.partition}/".encode()
+        number = self.totals.outputs
+        numbered = [
+            output_of((topic, key, value, time_ms, (*headers, (ORIGIN_HEADER, b"%b%d" % (origin, n)))))
+            for n, (topic, key, value, time_ms, headers) in enumerate(outputs, number)
+        ]
+        self.totals.outputs = number + len(outputs)
+        return numbered
+
+    def discard_outputs(self) -> int:
+        """Drop the outputs since the last call, counted but not numbered one by one. Returns how many."""
+        count = len(self._context._outputs)
+        self.totals.outputs += count
+        self._context._outputs.clear()
+        return count
+
+    def commit_batch(self) -> CommitBatch:
+        """All that has to become durable with this commit. Take the outputs first. Changes nothing."""
+        if self._context._outputs:
+            raise UsageError("outputs are waiting", mend="Call take_outputs() before commit_batch().")
+        batch, index = self._cells.collect()
+        batch.update(self._own_rows)
+        index.update(self._own_index)
+        plan, of_operator = self.plan, self._watermarks.of_operator
+        cut = tape.Cut(
+            tape.FORMAT,
+            plan.app,
+            self.partition,
+            self.lineage,
+            dict(self.positions),
+            *self._watermarks.noted(),
+            self.now,
+            msgspec.structs.replace(self.totals),
+            self._tape.number + 1,
+            self._base,
+            {one.name: of_operator[one.index] for one in plan.operators},
+        )
+        first = not self._noted_start
+        record = tape.TapeRecord(
+            tape.FORMAT,
+            self._tape.number,
+            self._tape.causes,
+            self._tape.skips,
+            cut.totals,
+            cut.watermark,
+            list(self.positions) if first else None,
+            list(self.positions.values()) if first else None,
+            self.now if first else None,
+            plan.version if first else None,
+            tape.environment(self.settings.timezones) if first else None,
+            operators=[one.name for one in plan.operators] if first else None,
+            watermarks=list(of_operator),
+            channels=list(plan.sources[len(plan.inputs) :]) if first else [],
+            holds={
+                one.name: held for one in plan.actors if (held := self._firing.held_ms(one.index)) is not None
+            },
+        )
+        return CommitBatch(
+            batch, index, tape.encode(cut), tape.encode(record), cut.positions, self._context.metrics.take()
+        )
+
+    def committed(self) -> None:
+        """The last batch is durable and ``state`` gives its rows back."""
+        self._cells.committed()
+        self._tape.committed()
+        self._own_rows, self._own_index, self._dropping = {}, {}, False
+        self._noted_start = True
+        self._fired = self.totals.fired
+        self._context.metrics.clear()
+
+    def put_off(self) -> None:
+        """For a replay: a tape record is done, and what it has changed is left to a later commit."""
+        self._tape.committed()
+        self._context.metrics.clear()
+
+
+def check_format(plan: Plan, format: int) -> None:
+    """Refuse a history of format 1 where its results would not come about again.
+
+    Up to then a task had one watermark. Where all operators have the same sources that was the same.
+
+    Raises:
+        OldHistoryError: They have not.
+    """
+    if format < 2 and not plan.uniform:
+        raise OldHistoryError(
+            f"the history of the app {plan.app!r} was written by a version of tailrace whose tasks had one watermark; now each "
+            "actor goes by its own inputs, and topics inside the app follow their writers, so its results would differ",
+            mend="Keep what it has emitted as it is, and go on in one of two ways: run it under another name "
+            "(App(...) or --as), from the beginning of its inputs; or make its state anew, with "
+            "'tailrace rebuild APP --order canonical', and start from that with --from-snapshot and --replace-state.",
+        )
