@@ -255,5 +255,14 @@ def build(variant: Variant) -> Model:
                 self.run(message.program, ctx, model)
 
     model = Model(app, tuple(topics), Rich, Plain)
+    # What a program does is only known when it runs.
+    anywhere = (app.topics["results"], app.topics["notes"], side)
+    messages = (Rich, Plain) if variant.messages else ()
+    app.emits = {
+        "rich": (*anywhere, *messages),
+        "plain": (*anywhere, *messages),
+        "audit": anywhere,
+        "overhear": anywhere,
+    }
     app.plan()
     return model

@@ -202,18 +202,27 @@ class First:
                 self.trace.append(f"{run.partition} clock {self.clock_ms}")
                 self._guarded(run, lambda: task.clock(self.clock_ms))
         else:
-            one = random.choice(self.plan.inputs)
-            if one.watermark == "upstream" and chance < 0.95:
-                mark = max(0, task.watermark_of(one.index)) + random.choice((-3, 5, 1_000, 1_002_000))
-                self.trace.append(f"{run.partition} upstream {one.name} {mark}")
-                self._guarded(run, lambda: task.upstream(one.index, min(mark, 2_000_000)))
-            elif one.watermark != "none" and len(self.plan.inputs) > 1 and not one.is_inbox:
-                self.trace.append(f"{run.partition} idle {one.name}")
-                self._guarded(run, lambda: task.idle(one.index))
+            source = random.randrange(len(self.plan.sources))
+            name, followed = self.plan.sources[source], self._is_followed(source)
+            if task.watermarks.ended[source] and chance < 0.9:
+                self.trace.append(f"{run.partition} opened {name}")
+                self._guarded(run, lambda: task.opened(source))
+            elif followed and chance < 0.95:
+                mark = max(0, task.watermark_of(source)) + random.choice((-3, 5, 1_000, 1_002_000))
+                self.trace.append(f"{run.partition} upstream {name} {mark}")
+                self._guarded(run, lambda: task.upstream(source, min(mark, 2_000_000)))
+            elif followed or (self.plan.inputs[source].moves and len(self.plan.inputs) > 1):
+                self.trace.append(f"{run.partition} idle {name}")
+                self._guarded(run, lambda: task.idle(source))
         if random.random() < 0.3:
             run.take()
         if random.random() < self.commit_odds:
             self._commit(run)
+
+    def _is_followed(self, source: int) -> bool:
+        """Whether the watermark of a source is told: that of a channel always is."""
+        inputs = self.plan.inputs
+        return source >= len(inputs) or inputs[source].watermark == "upstream"
 
     def _records(self, run: Run, number: int, most: int) -> bool:
         """Take a slice of an input; whether there was one."""
@@ -283,10 +292,10 @@ class First:
                     self._guarded(run, partial(run.task.ended, one.index))
             while run.task.draining:
                 self._guarded(run, run.task.drain)
-            if random.random() < 0.3:
-                self._guarded(run, run.task.finish)
-            while run.task.draining:
-                self._guarded(run, run.task.drain)
+            for actor in self.plan.actors if random.random() < 0.3 else ():
+                self._guarded(run, partial(run.task.finish, actor.index))
+                while run.task.draining:
+                    self._guarded(run, run.task.drain)
         if before is None or run.task.dirty or run.task.totals != tape.decode_cut(before).totals:
             self._commit(run)
         return run.committed.store.cut != before
@@ -296,7 +305,7 @@ class First:
 
 
 class Cause(NamedTuple):
-    """A cause as the tape has it, with offsets: ``code`` is the tape's, ``name`` an input."""
+    """A cause as the tape has it, with offsets: ``code`` is the tape's, ``name`` an input, a channel or an actor."""
 
     code: int
     name: str = ""
@@ -313,10 +322,12 @@ def causes_of(plan: Plan, tapes: list[bytes]) -> tuple[list[Cause], Skips]:
     skips: Skips = {}
     positions = {one.name: 0 for one in plan.inputs}
     names: list[str] = []
+    operators: list[str] = []
     numbers = {one.name: one.index for one in plan.inputs}
     for data in tapes:
         record = tape.decode_tape(data)
-        names = record.inputs or names
+        names = names if record.inputs is None else [*record.inputs, *record.channels]
+        operators = record.operators or operators
         for skip in record.skips:
             number = skip.input if skip.input < 0 else numbers[names[skip.input]]
             skips[number, skip.number] = tuple(skip.headers)
@@ -332,11 +343,11 @@ def causes_of(plan: Plan, tapes: list[bytes]) -> tuple[list[Cause], Skips]:
                     causes.append(Cause(code, name, start, stop))
             elif code == tape.CLOCK:
                 causes.append(Cause(code, start=next(codes)))
-            elif code == tape.FINISH:
-                causes.append(Cause(code))
+            elif code == tape.RISEN:
+                causes.append(Cause(code, operators[next(codes)], next(codes)))
             else:
                 name = names[next(codes)]
-                causes.append(Cause(code, name, 0 if code == tape.ENDED else next(codes)))
+                causes.append(Cause(code, name, 0 if code in (tape.ENDED, tape.OPENED) else next(codes)))
     return causes, skips
 
 
@@ -386,7 +397,7 @@ def follow(
 def _cause(run: Run, cause: Cause, log: Records, random: Random) -> bool:
     """Bring a cause, or a part of a run of records, to the task; whether it is done."""
     task, code = run.task, cause.code
-    numbers = {one.name: one.index for one in run.plan.inputs}
+    numbers = {name: number for number, name in enumerate(run.plan.sources)}
     if code == tape.RUN:
         number, position = numbers[cause.name], task.positions[cause.name]
         found = pick(log.get((cause.name, run.partition), []), position, cause.stop)
@@ -406,8 +417,11 @@ def _cause(run: Run, cause: Cause, log: Records, random: Random) -> bool:
         task.upstream(numbers[cause.name], task.watermark_of(numbers[cause.name]) + cause.start)
     elif code == tape.ENDED:
         task.ended(numbers[cause.name])
+    elif code == tape.OPENED:
+        task.opened(numbers[cause.name])
     else:
-        task.finish()
+        names = [one.name for one in run.plan.operators]
+        task.finish(names.index(cause.name), cause.start)
     return True
 
 

@@ -10,7 +10,7 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.course import Chunk, Course, summed
+from tailrace.core.engine.course import Chunk, Course, is_of_shard, summed
 from tailrace.core.engine.passing import FirstPass
 from tailrace.core.engine.replay import Limit, Replay
 from tailrace.core.engine.split import (
@@ -20,7 +20,6 @@ from tailrace.core.engine.split import (
     check,
     finish_last,
     in_order,
-    is_of_shard,
     numbered,
 )
 from tailrace.core.engine.task import Task
