@@ -14,7 +14,7 @@ from tailrace.core.engine import tape
 from tailrace.core.storage import Store
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.beginnings import base_name
-from tailrace.runtime.progress import Phase
+from tailrace.runtime.progress import last_phase
 from tailrace.runtime.restore import decode_store_cut
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.slices import PartitionSettings
@@ -72,7 +72,7 @@ class World:
         while True:
             if worker.turn() or not worker.quiet:
                 continue
-            if not to_the_end or worker.phase is Phase.FINISHED:
+            if not to_the_end or worker.phase == last_phase(worker.plan):
                 break
             worker.advance()
         worker.leave()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.runtime.progress import Phase, Progress, Status, progress_line, total
+from tailrace.runtime.progress import Progress, Status, progress_line, total
 
 NOW_MS = 1_365_163_200_000 + 3_600_000
 
@@ -18,7 +18,7 @@ def status(records: int = 0, lag: int = 0, **other: Any) -> Status:
         "partitions": 4,
         "running": 4,
         "watermark_ms": 1_365_163_200_000,
-        "phase": Phase.READING,
+        "phase": 0,
         "quiet": False,
         "turns": 0,
     }

@@ -186,7 +186,7 @@ def test_a_producer_all_of_whose_inputs_are_idle_holds_nobody_back() -> None:
     chain.settle(other)
     chain.now += 1_000
     chain.settle(other, chain.second)
-    assert other.task.holds_nobody_back
+    assert other.task.published_ms(0) is None
     assert chain.second.task.watermark == 1_000 - 111
 
 

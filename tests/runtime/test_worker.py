@@ -21,7 +21,7 @@ from tailrace.core.errors import (
     UnknownTopicError,
 )
 from tailrace.log import TopicSettings
-from tailrace.runtime.progress import Phase
+from tailrace.runtime.progress import last_phase
 from tailrace.runtime.service import prepare_log, run_worker
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
@@ -81,7 +81,7 @@ def run_to_the_end(*workers: Worker) -> None:
         worked = [one.turn() for one in workers]
         if any(worked) or not all(one.quiet for one in workers):
             continue
-        if workers[0].phase is Phase.FINISHED:
+        if workers[0].phase == last_phase(workers[0].plan):
             break
         for one in workers:
             one.advance()

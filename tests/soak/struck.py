@@ -21,7 +21,7 @@ from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.log import TopicPartition, TopicSettings, Writer
 from tailrace.log.embedded import EmbeddedLog, LogOptions
-from tailrace.runtime.progress import Phase
+from tailrace.runtime.progress import last_phase
 from tailrace.runtime.replaying import ReplayReport
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.worker import Worker, WorkerSettings
@@ -206,7 +206,7 @@ class Run:
             self.now_ms += 10  # the merge may wait for a while
             worker.turn()
             if worker.quiet:
-                if worker.phase is Phase.FINISHED:
+                if worker.phase == last_phase(worker.plan):
                     break
                 worker.advance()
         else:

@@ -60,7 +60,8 @@ def test_nodes_say_partitions_types_keys_and_times() -> None:
         "Priced",
         "customer: str",
     )
-    assert nodes["market.orders.by-key"].about == ("time at", "out of order by 90s", "late ones routed")
+    assert nodes["orders"].about == ("time at", "out of order by 90s")
+    assert nodes["market.orders.by-key"].about == ("time at", "upstream's watermark", "late ones routed")
     assert nodes["Customer"].about == ("key str", "timer closing", "query sum")
     assert {node.kind for node in nodes.values()} == {
         "topic", "stream", "actor", "function", "inbox", "dead-letters",

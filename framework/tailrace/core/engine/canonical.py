@@ -276,7 +276,7 @@ class Canonical:
 
     def _at_limit(self) -> bool:
         limit_ms = self._limit.watermark_ms
-        return limit_ms is not None and self.tasks[0].watermark >= limit_ms
+        return limit_ms is not None and self.tasks[0].watermarks.foremost >= limit_ms
 
     # --- causes
 

@@ -38,7 +38,7 @@ class Limit:
     """Where to stop: as soon as one of these is reached.
 
     ``offsets``, by input: the first record that is not taken. ``watermark_ms``: right after the step with which the
-    task's watermark reaches it. ``clock_ms``: before the clock reading that goes past it.
+    operators nearest to the sources have all reached it. ``clock_ms``: before the clock reading that goes past it.
     """
 
     offsets: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -195,7 +195,7 @@ class Replay:
 
     def _at_watermark(self) -> bool:
         limit_ms = self._limit.watermark_ms
-        return limit_ms is not None and self.task.watermark >= limit_ms
+        return limit_ms is not None and self.task.watermarks.foremost >= limit_ms
 
     def _stop_if(self, *, last: bool) -> None:
         """At the last cause: have the drain stop after as many timers as had fired at the commit."""

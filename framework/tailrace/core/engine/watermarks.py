@@ -109,6 +109,12 @@ class Watermarks:
         """How far all operators have come."""
         return min(self.of_operator, default=NOTHING)
 
+    @property
+    def foremost(self) -> int:
+        """How far the operators have come that are nearest to the sources; what follows from them comes after them."""
+        first = [one.index for one in self._plan.operators if not one.level]
+        return min((self.of_operator[one] for one in first), default=NOTHING)
+
     def holds_nobody_back(self, operator: int) -> bool:
         """Whether all sources of an operator are idle: then it may be long until one says more."""
         sources = self._sources[operator]

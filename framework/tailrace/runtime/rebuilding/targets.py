@@ -13,6 +13,7 @@ import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import (
     InputsChangedError,
     OffsetGoneError,
@@ -178,7 +179,7 @@ def _check_offsets(request: Request, past: Past) -> None:
 def _check_times(request: Request, past: Past, targets: list[Target]) -> None:
     cuts = [tape.decode_cut(one.cut) for one in targets if one.cut is not None]
     for said, reached, what in (
-        (request.until_ms, [one.watermark for one in cuts], "watermark"),
+        (request.until_ms, [_foremost(past.plan, one) for one in cuts], "watermark"),
         (request.until_clock_ms, [one.now for one in cuts], "clock"),
     ):
         if said is not None and said > max(reached):
@@ -191,6 +192,13 @@ def _check_times(request: Request, past: Past, targets: list[Target]) -> None:
             f"the time {request.until_ms} ms is outside the log: its first record is of {first} ms",
             mend="Name a time within the log.",
         )
+
+
+def _foremost(plan: Plan, cut: tape.Cut) -> int:
+    """See ``Watermarks.foremost``."""
+    marks = Watermarks(plan)
+    marks.resume(cut)
+    return marks.foremost
 
 
 def _first_ms(past: Past) -> int:
