@@ -90,7 +90,7 @@ MUTATIONS: dict[str, Mutation] = {
         5, "core.engine.tables", "if cells.reload or not plan.fixed:", "if cells.reload:"
     ),
     "bounds-of-an-empty-list-kept": Mutation(
-        5, "core.handling.collections", "            start = stop = 0  #", "            pass  #"
+        5, "core.handling.entries", "            start = stop = 0  #", "            pass  #"
     ),
     "the-last-image-of-a-unit-restored": Mutation(
         5, "core.engine.cells", "first.setdefault((table.plan.index, key), (table, image))", "first[table.plan.index, key] = (table, image)"
