@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tailrace as tr
+from tailrace.core.handling.context import Metrics
 from tailrace.testing import RELOAD, Harness
 
 
@@ -240,9 +241,10 @@ def test_a_list_says_which_index_is_out_of_range_and_what_is_no_index() -> None:
     [
         (tr.MapState, {"clear", "get", "items", "keys", "pop", "values"}),
         (tr.ListState, {"append", "appendleft", "clear", "extend", "pop", "popleft"}),
+        (Metrics, {"count", "gauge", "observe"}),
     ],
 )
-def test_a_map_or_list_has_the_methods_of_a_collection_and_no_others(
+def test_what_a_handler_holds_has_the_documented_methods_and_none_of_the_engine(
     kind: type, documented: set[str]
 ) -> None:
     assert {name for name in dir(kind) if not name.startswith("_")} == documented

@@ -57,15 +57,15 @@ class Metrics:
         self._noted: dict[int, Measurement] = {}
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
 
-    def bind(self, undo: list[tuple[dict[Any, Any], Any, Any]]) -> None:
+    def _bind(self, undo: list[tuple[dict[Any, Any], Any, Any]]) -> None:
         """Have what a unit measures taken back with the unit."""
         self._undo = undo
 
-    def take(self) -> list[Measurement]:
-        """All that was measured since ``clear``."""
+    def _take(self) -> list[Measurement]:
+        """All that was measured since ``_clear``."""
         return list(self._noted.values())
 
-    def clear(self) -> None:
+    def _clear(self) -> None:
         """What was measured is on its way."""
         self._noted.clear()
 
