@@ -23,6 +23,8 @@ INSTANT_LIMIT_MS: Final = 1 << 61
 """An instant is less than this many milliseconds from 1970, on either side."""
 NO_WATERMARK: Final = -(1 << 62)
 """The watermark before anything was seen. It is below every instant."""
+BESIDE_NO_WATERMARK_MS: Final = 1 << 60
+"""What is so near to ``NO_WATERMARK``, or below it, is no instant: it was reckoned from there."""
 LONGEST_MS: Final = 100_000 * 86_400_000
 """The longest duration."""
 
@@ -114,6 +116,11 @@ def to_ms(instant: datetime | int) -> int:
         f"{instant!r} is not an instant",
         mend="Give an aware datetime, or an int of milliseconds since 1970 in UTC.",
     )
+
+
+def is_instant(time_ms: int) -> bool:
+    """Whether a watermark, or a timer's time, is one of event time, and not reckoned from ``NO_WATERMARK``."""
+    return time_ms > NO_WATERMARK + BESIDE_NO_WATERMARK_MS
 
 
 def to_datetime(instant_ms: int) -> datetime:

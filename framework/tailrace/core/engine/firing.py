@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Route
+from tailrace.core.durations import INSTANT_LIMIT_MS, is_instant
 from tailrace.core.engine.tables import Table
 from tailrace.core.engine.timers import FOREVER, Entry, TimerQueue
 from tailrace.core.engine.units import TIMER, Units
@@ -80,7 +81,8 @@ class Firing:
         context = units.context
         context.key = key
         context.is_late = False
-        context.event_time = time_ms if domain == rows.EVENT_TIME else max(self.marks.task_ms + 1, 0)
+        is_moment = domain == rows.EVENT_TIME and is_instant(time_ms)
+        context.event_time = time_ms if is_moment else self._after_watermark()
         if name[:1] == rows.EXPIRY:
             units.totals.fired += units.expire(table, instance, domain, time_ms, name)
             return
@@ -108,6 +110,11 @@ class Firing:
         finally:
             context._fired, context._depth, context.timer_name = None, 0, None
         units.totals.fired = fired + 1
+
+    def _after_watermark(self) -> int:
+        """The event time of what happens outside of event time: right behind what has been seen, so that it is not late."""
+        mark = self.marks.task_ms
+        return min(mark + 1, INSTANT_LIMIT_MS - 1) if is_instant(mark) else 0
 
     def _route(self, table: Table, domain: int, family: str) -> Route:
         plan = table.plan
