@@ -24,6 +24,7 @@ from tailrace.core.declare.event_time import ARRIVAL_TIME, RECORD_TIME, Watermar
 from tailrace.core.declare.fields import field
 from tailrace.core.declare.handlers import on_message, on_processing_timer, on_timer, process, query
 from tailrace.core.declare.topic import Stream, Topic
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.errors import (
     DefinitionError,
     DurableTypeError,
@@ -38,6 +39,7 @@ from tailrace.core.handling.context import Context
 
 __all__ = [
     "ARRIVAL_TIME",
+    "NO_WATERMARK",
     "RECORD_TIME",
     "Actor",
     "App",

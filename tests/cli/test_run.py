@@ -63,6 +63,7 @@ def test_the_version_is_told_installed_or_not(capsys, monkeypatch) -> None:
             "'soon' is not a duration. Write for example 500ms, 1s, 30m, 1h30m or 7d.",
         ),
         ([APP, "--commit-interval", "0s"], "'--commit-interval': it is at least 1ms."),
+        ([APP, "--commit-interval", "300000000d"], "is longer than 100000d"),
         ([APP, "--lease", "100ms"], "'--lease': it is at least 500ms."),
         ([APP, "--snapshot-every", "0s"], "'--snapshot-every': it is at least 1000ms."),
         ([APP, "--log", "data", "--state", "data"], "is within the log's folder"),

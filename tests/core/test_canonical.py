@@ -119,6 +119,11 @@ def test_the_clock_is_the_greatest_timestamp_so_far() -> None:
     assert [one.split()[4].rstrip(",") for one in heard] == ["50", "50", "60"]
 
 
+def test_the_clock_stops_at_the_last_instant_whatever_timestamp_a_record_bears() -> None:
+    heard = House(1, front=[(Knock("a", 1_000), -(2**63)), (Knock("a", 2_000), 2**63 - 1)]).heard()
+    assert [one.split()[4].rstrip(",") for one in heard] == ["0", str(2**61 - 1)]
+
+
 def test_an_input_at_its_end_holds_nobody_back_and_the_last_one_stays_awake() -> None:
     one = House(
         1, front=[(Knock("a", at), 0) for at in (4_000_000, 9_000_000)], rear=[(Knock("a", 4_000_100), 0)]

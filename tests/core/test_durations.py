@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.core.durations import duration, to_datetime, to_ms
+from tailrace.core.durations import LONGEST_MS, duration, to_datetime, to_ms
 from tailrace.core.errors import UsageError
 from tests.core.durable import naive
 
@@ -28,12 +28,12 @@ from tests.core.durable import naive
         (0, 0),
         (250, 250),
         (dt.timedelta(hours=1), 3_600_000),
-        (dt.timedelta.max, dt.timedelta.max // dt.timedelta(milliseconds=1)),
+        (dt.timedelta(days=100_000), LONGEST_MS),
+        ("100000d", LONGEST_MS),
+        (LONGEST_MS, LONGEST_MS),
     ],
 )
 def test_a_duration_is_whole_milliseconds(written: Any, milliseconds: int) -> None:
-    if written == dt.timedelta.max:
-        written -= dt.timedelta(microseconds=999)
     assert duration(written) == milliseconds
 
 
@@ -46,6 +46,25 @@ def test_a_duration_is_whole_milliseconds(written: Any, milliseconds: int) -> No
 )
 def test_what_is_no_duration_is_refused_with_examples(written: Any) -> None:
     with pytest.raises(UsageError, match="30m"):
+        duration(written)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *(LONGEST_MS + 1, 2**63 - 1, 10**30, 10**5_000, "100000d1ms", "300000000d", f"1{'0' * 400}ms"),
+        *(dt.timedelta.max - dt.timedelta(microseconds=999), dt.timedelta(days=100_000, milliseconds=1)),
+    ],
+    ids=lambda written: f"{type(written).__name__}",
+)
+def test_a_duration_that_is_too_long_is_refused_with_the_limit(written: Any) -> None:
+    with pytest.raises(UsageError, match="longer than 100000d"):
+        duration(written)
+
+
+@pytest.mark.parametrize("written", ["1" * 5_000 + "ms", f"0.{'0' * 5_000}1s"], ids=["long", "short"])
+def test_a_duration_of_thousands_of_digits_is_refused(written: str) -> None:
+    with pytest.raises(UsageError, match=r"has 500\d digits"):
         duration(written)
 
 
@@ -72,6 +91,19 @@ def test_a_naive_datetime_is_refused_with_the_mend() -> None:
 def test_what_is_no_instant_is_refused(instant: Any) -> None:
     with pytest.raises(UsageError, match="not an instant"):
         to_ms(instant)
+
+
+@pytest.mark.parametrize("instant_ms", [1 - 2**61, -1, 0, 2**61 - 1])
+def test_an_instant_is_less_than_its_limit_from_1970(instant_ms: int) -> None:
+    assert to_ms(instant_ms) == instant_ms
+
+
+@pytest.mark.parametrize(
+    "instant_ms", [2**61, -(2**61), 2**63 - 1, -(2**63), 10**30, -(10**5_000)], ids=int.bit_length
+)
+def test_an_instant_at_its_limit_or_past_it_is_refused(instant_ms: int) -> None:
+    with pytest.raises(UsageError, match=r"out of range: instants are less than 2\*\*61 ms from 1970"):
+        to_ms(instant_ms)
 
 
 @pytest.mark.parametrize("instant_ms", [10**18, -(10**18), 10**30])

@@ -274,6 +274,39 @@ def disorder_that_is_no_duration(d: Deck) -> None:
 
 
 @said(
+    "the topic 'more' has a wrong out_of_order: the duration 9223372036854775807 is longer than 100000d, the longest "
+    "there is (about 270 years). Give a shorter one, and check its unit: an int is milliseconds."
+)
+def disorder_without_end(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", out_of_order=2**63 - 1)
+
+
+@said("the topic 'more' has a wrong idle_after: the duration '300000000d' is longer than 100000d, ...")
+def waiting_without_end(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", idle_after="300000000d")
+
+
+@said(
+    "the topic 'more' has a wrong time_range: the instant 2305843009213693952 ms is out of range: instants are less than "
+    "2**61 ms from 1970. Give milliseconds since 1970 in UTC, and check for another unit."
+)
+def time_range_without_end(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", event_time="at", time_range=(0, 2**61))
+
+
+@said(
+    "the topic 'more' has a time_range from 5 to 4 ms, in which there is no instant. Give the first instant, then the last."
+)
+def time_range_backwards(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", event_time="at", time_range=(5, 4))
+
+
+@said("the topic 'more' has time_range=1000. Give the first and the last instant: (0, 7_258_118_400_000).")
+def time_range_that_is_an_instant(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", event_time="at", time_range=1000)
+
+
+@said(
     "the topic 'more' has late='ignore'. Write late=\"handle\", late=\"drop\", or another topic of the same "
     "type."
 )

@@ -186,6 +186,15 @@ def ttl_that_is_no_duration(d: Deck) -> None:
         legs: int = tr.field(default=0, ttl="soon")
 
 
+@said(
+    "Aircraft.legs has a wrong ttl: the duration 9223372036854775807 is longer than 100000d, the longest there is "
+    "(about 270 years). Give a shorter one, and check its unit: an int is milliseconds."
+)
+def ttl_without_end(d: Deck) -> None:
+    class Aircraft(tr.Actor):
+        legs: int = tr.field(default=0, ttl=2**63 - 1)
+
+
 @said("Aircraft.legs has a ttl of zero. Give a longer one, or leave it out.")
 def ttl_of_zero(d: Deck) -> None:
     class Aircraft(tr.Actor):

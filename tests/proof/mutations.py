@@ -37,7 +37,7 @@ MUTATIONS: dict[str, Mutation] = {
         1, "core.engine.units", "self.tape.skips.append(tape.Skip(number, at, list(headers)))", "pass"
     ),
     "an-idle-input-that-is-not-on-the-tape": Mutation(
-        1, "core.engine.task", "self._tape.cause(tape.IDLE, number, 1)", "pass"
+        1, "core.engine.task", "self._tape.cause(tape.IDLE, source, 1)", "pass"
     ),
     # 2: one key, one owner
     "no-look-at-the-partition-of-a-key": Mutation(
@@ -84,13 +84,13 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     # 5: results do not depend on batching
     "a-drain-forgotten-by-a-restart": Mutation(
-        5, "core.engine.task", "self._firing.draining = self._firing.is_due()", "self._firing.draining = False"
+        5, "core.engine.task_state", "self._firing.draining = self._firing.is_due()", "self._firing.draining = False"
     ),
     "instances-kept-as-they-were-assigned": Mutation(
         5, "core.engine.tables", "if cells.reload or not plan.fixed:", "if cells.reload:"
     ),
     "bounds-of-an-empty-list-kept": Mutation(
-        5, "core.handling.collections", "            start = stop = 0  #", "            pass  #"
+        5, "core.handling.entries", "            start = stop = 0  #", "            pass  #"
     ),
     "the-last-image-of-a-unit-restored": Mutation(
         5, "core.engine.cells", "first.setdefault((table.plan.index, key), (table, image))", "first[table.plan.index, key] = (table, image)"
@@ -105,7 +105,7 @@ MUTATIONS: dict[str, Mutation] = {
         5, "core.engine.task", "                context._origin = offset\n", "                context._origin = taken\n"
     ),
     "timers-beyond-the-horizon-forgotten": Mutation(
-        5, "core.engine.timers", "            self._beyond.add((time_ms, actor, key, name))", "            pass"
+        5, "core.engine.timers", "            self._beyond.add((time_ms, self._place, key, name))", "            pass"
     ),
     "a-timer-put-off-for-ever": Mutation(
         5, "core.engine.tables", "if timer is not None and timer.time_ms > time_ms:", "if False:"
@@ -117,7 +117,7 @@ MUTATIONS: dict[str, Mutation] = {
         5, "core.engine.tables", "                instance._tr_parts.written.clear()\n        if self", "                pass\n        if self"
     ),
     "watermarks-of-inputs-left-out-of-the-cut": Mutation(
-        5, "core.engine.watermarks", "self.of_input[number] = cut.watermarks.get(plan.name, NOTHING)", "pass"
+        5, "core.engine.watermarks", "self.of_source[number] = cut.watermarks.get(name, NOTHING)", "pass"
     ),
     "a-record-not-taken-that-wakes-its-input": Mutation(
         5, "core.engine.task", "                marks.idle[number] = slept  #", "                pass  #"
@@ -136,16 +136,16 @@ MUTATIONS: dict[str, Mutation] = {
         6, "core.engine.firing", "units.totals.fired >= self.stop_after_fired", "False"
     ),
     "outputs-numbered-anew-after-a-restart": Mutation(
-        6, "core.engine.task", "            msgspec.structs.replace(self.totals),\n", "            msgspec.structs.replace(self.totals, outputs=0),\n"
+        6, "core.engine.task_state", "            msgspec.structs.replace(self.totals),\n", "            msgspec.structs.replace(self.totals, outputs=0),\n"
     ),
     "a-drain-merged-by-names-alone": Mutation(
         6, "core.engine.split", "self.place = max(self.place, _place(domain, entry))", "self.place = _place(domain, entry)"
     ),
     "a-timer-of-a-shard-fired-a-millisecond-late": Mutation(
-        6, "core.engine.split", "bisect_left(watermarks, events.due_ms, 0", "bisect_left(watermarks, events.due_ms + 1, 0"
+        6, "core.engine.split", "bisect_left(column, queue.due_ms, 0", "bisect_left(column, queue.due_ms + 1, 0"
     ),
     "a-shard-told-the-watermark-after-its-record": Mutation(
-        6, "core.engine.split", "watermark, now = watermarks[before], clocks[before]", "watermark, now = watermarks[after], clocks[before]"
+        6, "core.engine.split", "                self._stand(columns, before)\n", "                self._stand(columns, after)\n"
     ),
     "a-key-in-two-shards": Mutation(
         6, "core.engine.passing", "shard_of(codec.encode(key), self.shards)", "(self.step + len(known)) % self.shards"
@@ -158,7 +158,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     # 7: watermarks never go back, a timer fires at most once
     "a-watermark-that-follows-its-inputs-down": Mutation(
-        7, "core.engine.watermarks", "        if mark > self.task_ms:", "        if mark != self.task_ms:"
+        7, "core.engine.watermarks", "            if mark > self.of_operator[operator]:", "            if mark != self.of_operator[operator]:"
     ),
     "a-timer-that-is-not-used-up": Mutation(
         7, "core.engine.units", "        table.move_timer(table.parts(instance), timer, None)\n        return image", "        return image"
@@ -177,7 +177,7 @@ MUTATIONS: dict[str, Mutation] = {
         8, "core.engine.units", "        self.tape.skips.append(tape.Skip(number, at, list(headers)))\n        self.totals.failed += 1\n", "        self.totals.failed += 1\n        return\n"
     ),
     "late-events-not-counted": Mutation(
-        8, "core.engine.task", "                        totals.late += 1\n", "                        pass\n"
+        8, "core.engine.task", "        self.totals.late += 1\n", ""
     ),
     "late-events-dropped-where-they-are-to-be-handled": Mutation(
         8, "core.engine.task", "        if plan.late == \"handle\":\n            return to", "        if plan.late == \"handle\":\n            return ()"

@@ -20,7 +20,7 @@ from tailrace.testing import MemoryLog
 from tailrace.testing.replaying import replay
 from tailrace.testing.simulator import Simulator
 from tests.proof.seeds import told
-from tests.proof.webs import Result, Web, oracle, pieces, records, web_of
+from tests.proof.webs import Piece, Result, Web, oracle, pieces, records, web_of
 
 _NEVER = 1 << 60
 
@@ -107,10 +107,10 @@ class Live:
         return sum(sum(one.behind.values()) for one in self.partitions)
 
 
-def lived(web: Web, random: Random, found: dict[str, list]) -> Live:
+def lived(web: Web, random: Random, found: dict[str, list[Piece]]) -> Live:
     """A run that is fed in pieces, now one source ahead and now another, and then ends."""
     live = Live(web, random)
-    waiting = {name: [one for one in records(web, {name: some})] for name, some in found.items()}
+    waiting = {name: list(records(web, {name: some})) for name, some in found.items()}
     if random.random() < 0.5:  # all of it is there before the start
         for some in waiting.values():
             live.log.append_all(some)

@@ -117,7 +117,7 @@ def web_of(random: Random, *, circles: bool = False) -> Web:
             inside.append(topic)
             if random.random() < 0.2 and inside[:-1]:
                 node.targets.append(random.choice(inside[:-1]))
-                if not circles and _reaches(nodes + [node], node.targets[-1], node.name):
+                if not circles and _reaches([*nodes, node], node.targets[-1], node.name):
                     node.targets.pop()
         nodes.append(node)
     if circles:
@@ -322,9 +322,8 @@ def _in_order(web: Web) -> list[Node]:
             others = [one for one in left if one is not node]
             gets = {topic for one in others for topic in one.targets} & set(node.topics)
             told = any(node.name in one.sends for one in others)
-            streamed = node.width and any(
-                not one.width and one.stream == node.stream != None for one in others
-            )  # noqa: E711
+            streamed = node.width and node.stream is not None
+            streamed = streamed and any(not one.width and one.stream == node.stream for one in others)
             if not gets and not told and not streamed:
                 left.remove(node)
                 found.append(node)

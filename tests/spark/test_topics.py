@@ -262,6 +262,7 @@ def test_a_log_that_a_service_writes_to_is_read_up_to_where_it_stood(tmp_path):
         ({"log": "LOG", "topic": "trips", "endingOffsets": "999999"}, OffsetGoneError, "which holds 0 to"),
         ({"log": "LOG", "topic": "trips", "startingTime": "noon"}, UsageError, "no instant"),
         ({"log": "LOG", "topic": "trips", "startingTime": "2013-01-01T00:00"}, UsageError, "no instant"),
+        ({"log": "LOG", "topic": "trips", "startingTime": f"{2**63}ms"}, UsageError, "no instant"),
         ({"log": "LOG", "topic": "trips", "columns": "ofset"}, UsageError, "There are topic, partition"),
         ({"log": "LOG", "topic": "trips", "undecodable": "keep"}, UsageError, "read as bytes"),
         ({"log": "LOG", "topic": "trips", "app": APP, "undecodable": "drop"}, UsageError, "fail or keep"),

@@ -110,9 +110,9 @@ class PlaceType(click.ParamType):
         text = str(value)
         if text.isascii() and text.isdecimal():
             return Place(offset=int(text))
-        if found := re.fullmatch(r"(-?\d+)ms", text, re.ASCII):
-            return Place(time_ms=int(found[1]))
         try:
+            if found := re.fullmatch(r"(-?\d+)ms", text, re.ASCII):
+                return Place(time_ms=to_ms(int(found[1])))
             if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
                 day = date.fromisoformat(text)
                 return Place(time_ms=to_ms(datetime(day.year, day.month, day.day, tzinfo=UTC)))

@@ -22,6 +22,7 @@ from tailrace.cli.arguments import (
 from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
+from tailrace.core.durations import is_instant
 from tailrace.core.engine import tape
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.snapshotting import TakingOptions, TakingStatus, take_snapshot
@@ -220,7 +221,7 @@ def _shown(found: Snapshot) -> list[str]:
         cut = tape.decode_cut(task.cut)
         totals = cut.totals
         lines.append(
-            f"partition {task.partition}: watermark {instant(cut.watermark) if cut.watermark > -(1 << 61) else '-'}, "
+            f"partition {task.partition}: watermark {instant(cut.watermark) if is_instant(cut.watermark) else '-'}, "
             f"{counted(totals.records, 'record')}, {counted(totals.fired, 'timer')} fired, {counted(totals.outputs, 'output')}, "
             f"{totals.late:,} late, {totals.refused + totals.failed:,} bad, commit {cut.tape - 1:,}"
         )

@@ -23,10 +23,10 @@ import msgspec
 from tailrace.cli.showing import printable
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.durations import is_instant
 from tailrace.core.engine.picture import Change, Picture, changes, entry_name, instant, picture
 from tailrace.core.engine.units import TIMER
 from tailrace.core.engine.watching import Call, Moment
-from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.records import Output, RawOutput
 from tailrace.runtime.comparing_outputs import output_event
 
@@ -180,7 +180,7 @@ class Tracer:
             "due_ms": moment.at if timer else None,
             "event": moment.event,
             "event_time_ms": moment.event_time,
-            "watermark_ms": None if moment.watermark == NOTHING else moment.watermark,
+            "watermark_ms": moment.watermark if is_instant(moment.watermark) else None,
             "now_ms": moment.now,
             "late": moment.is_late,
             "handler": handler,

@@ -2,18 +2,37 @@
 
 An instant is an ``int``: milliseconds since 1970-01-01T00:00:00Z. A duration is an ``int`` of milliseconds.
 Both are exact; what cannot be a whole millisecond is refused in a duration and rounded down in an instant.
+
+Both have limits, checked where a user writes them, so that every sum of an instant and durations fits into the 64 bits
+in which times are stored, and nothing overflows at run time::
+
+    NO_WATERMARK            -2**62                  before anything was seen: below every instant less a duration
+    an instant              -2**61 < t < 2**61      73 million years around 1970
+    a duration              0 <= d <= 100000d       which operating systems can wait for, too
 """
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from tailrace.core.errors import UsageError
+
+INSTANT_LIMIT_MS: Final = 1 << 61
+"""An instant is less than this many milliseconds from 1970, on either side."""
+NO_WATERMARK: Final = -(1 << 62)
+"""The watermark before anything was seen. It is below every instant."""
+BESIDE_NO_WATERMARK_MS: Final = 1 << 60
+"""What is so near to ``NO_WATERMARK``, or below it, is no instant: it was reckoned from there."""
+LONGEST_MS: Final = 100_000 * 86_400_000
+"""The longest duration."""
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 _WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+")
+_MOST_DIGITS = 1_000
+"""Python refuses to read an integer of more than 4,300."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _EXAMPLES = 'Write for example "500ms", "1s", "30m", "1h30m", "7d", a timedelta, or an int of milliseconds.'
@@ -24,43 +43,67 @@ def duration(value: str | int | timedelta) -> int:
 
     Strings are numbers with a unit of ``ms``, ``s``, ``m``, ``h``, ``d`` or ``w``, one or several:
     ``"1h30m"``, ``"1.5s"``. An int is milliseconds. Raises UsageError for anything else, for a negative
-    duration and for a part of a millisecond.
+    duration, for one of more than 100000 days and for a part of a millisecond.
     """
     if isinstance(value, str):
-        return _parsed(value)
-    if isinstance(value, timedelta):
+        milliseconds = _parsed(value)
+    elif isinstance(value, timedelta):
         milliseconds, rest = divmod(value, _MS)
         if rest:
-            raise UsageError(f"the duration {value!r} is not a whole number of milliseconds", mend=_EXAMPLES)
+            raise _not_whole(value)
     elif type(value) is int:
         milliseconds = value
     else:
         raise UsageError(f"{value!r} is not a duration", mend=_EXAMPLES)
     if milliseconds < 0:
-        raise UsageError(f"the duration {value!r} is negative", mend=_EXAMPLES)
+        raise UsageError(f"the duration {_shown(value)} is negative", mend=_EXAMPLES)
+    if milliseconds > LONGEST_MS:
+        raise UsageError(
+            f"the duration {_shown(value)} is longer than 100000d, the longest there is (about 270 years)",
+            mend="Give a shorter one, and check its unit: an int is milliseconds.",
+        )
     return milliseconds
 
 
 def _parsed(text: str) -> int:
     trimmed = text.strip()
     if not _WHOLE.fullmatch(trimmed):
-        raise UsageError(f"{text!r} is not a duration", mend=_EXAMPLES)
+        raise UsageError(f"{_shown(text)} is not a duration", mend=_EXAMPLES)
     total = 0
     for number, unit in _PART.findall(trimmed):
+        if len(number) > _MOST_DIGITS:
+            raise UsageError(f"the duration {_shown(text)} has {len(number)} digits", mend=_EXAMPLES)
         whole, _, decimals = number.partition(".")
         part, rest = divmod(int(whole + decimals) * _UNIT_MS[unit], 10 ** len(decimals))
         if rest:
-            raise UsageError(f"the duration {text!r} is not a whole number of milliseconds", mend=_EXAMPLES)
+            raise _not_whole(text)
         total += part
     return total
+
+
+def _not_whole(value: str | timedelta) -> UsageError:
+    return UsageError(f"the duration {_shown(value)} is not a whole number of milliseconds", mend=_EXAMPLES)
+
+
+def _shown(value: object) -> str:
+    """A value in a message, cut short: Python does not even write an int of thousands of digits."""
+    if isinstance(value, int) and value.bit_length() > _MOST_DIGITS:
+        return f"<int of {value.bit_length()} bits>"
+    return f"{value!r:.60}"
 
 
 def to_ms(instant: datetime | int) -> int:
     """An instant as milliseconds since the epoch, rounded down; an int is taken to be that already.
 
-    A naive datetime raises UsageError: which instant it means depends on where the program runs.
+    A naive datetime raises UsageError: which instant it means depends on where the program runs. So does an int of
+    2**61 or more, on either side of 1970.
     """
     if type(instant) is int:
+        if not -INSTANT_LIMIT_MS < instant < INSTANT_LIMIT_MS:
+            raise UsageError(
+                f"the instant {_shown(instant)} ms is out of range: instants are less than 2**61 ms from 1970",
+                mend="Give milliseconds since 1970 in UTC, and check for another unit.",
+            )
         return instant
     if isinstance(instant, datetime):
         if instant.utcoffset() is None:
@@ -73,6 +116,11 @@ def to_ms(instant: datetime | int) -> int:
         f"{instant!r} is not an instant",
         mend="Give an aware datetime, or an int of milliseconds since 1970 in UTC.",
     )
+
+
+def is_instant(time_ms: int) -> bool:
+    """Whether a watermark, or a timer's time, is one of event time, and not reckoned from ``NO_WATERMARK``."""
+    return time_ms > NO_WATERMARK + BESIDE_NO_WATERMARK_MS
 
 
 def to_datetime(instant_ms: int) -> datetime:

@@ -31,8 +31,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.durations import is_instant
 from tailrace.core.engine.task import CommitBatch
-from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import (
     FencedError,
     LogUnavailableError,
@@ -227,7 +227,7 @@ class Worker:
             running=len(running),
             records=self._records,
             lag=sum(map(self._lag, running)),
-            watermark_ms=min(marks) if marks and min(marks) > NOTHING else None,
+            watermark_ms=_known(min(marks)) if marks else None,
             phase=self.phase,
             quiet=self.quiet,
             turns=self._turns,
@@ -428,7 +428,7 @@ def _taken(partition: Partition) -> int:
 
 
 def _known(watermark_ms: int) -> int | None:
-    return watermark_ms if watermark_ms > NOTHING else None
+    return watermark_ms if is_instant(watermark_ms) else None
 
 
 def _tell(partition: Partition, phase: int) -> None:

@@ -119,9 +119,9 @@ class Options:
         text = self._given.get(name)
         if text is None:
             return None
-        if found := re.fullmatch(r"(-?\d+)ms", text.strip(), re.ASCII):
-            return int(found[1])
         try:
+            if found := re.fullmatch(r"(-?\d+)ms", text.strip(), re.ASCII):
+                return to_ms(int(found[1]))
             if re.fullmatch(r"\d{4}-\d\d-\d\d", text.strip()):
                 day = date.fromisoformat(text.strip())
                 return to_ms(datetime(day.year, day.month, day.day, tzinfo=UTC))

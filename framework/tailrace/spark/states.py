@@ -5,7 +5,8 @@
 ``actor``, ``field``          a row for each entry: ``key``, ``entry`` (of a map) or ``position`` (of a list), ``value``,
                               ``expires``
 ``table=timers``              pending timers: ``actor``, ``key``, ``domain``, ``name``, ``time``, ``depth``; with an
-                              ``actor``, its own, and the key by its type
+                              ``actor``, its own, and the key by its type. ``time`` is
+                              null where it is beyond the timestamps that Spark has
 ``table=messages``            messages on their way: places, ``actor``, ``message``, ``value`` as it is stored
 ``table=state``               every row of state as it is stored
 ============================  ===================================================================================
@@ -36,6 +37,8 @@ from tailrace.spark.stored import Entry, StoredActor, stored_actor
 from tailrace.spark.topics import chosen
 from tailrace.state.snapshots import Snapshot, Snapshots
 
+_LAST_MS = ((1 << 63) - 1) // 1000
+"""Timestamps are 64 bits of microseconds to Spark."""
 _BINARY, _STRING, _INSTANT = types.BinaryType(), types.StringType(), types.TimestampType()
 _RAW = {
     "state": (
@@ -334,5 +337,5 @@ def _plain(found: Any, name: str) -> list[Any]:
 
 
 def _instant(time_ms: int | None) -> int | None:
-    """As Arrow takes it for a timestamp: microseconds."""
-    return None if time_ms is None else time_ms * 1000
+    """As Arrow takes it for a timestamp: microseconds. None for a timer that is set to beyond Spark's calendar."""
+    return None if time_ms is None or abs(time_ms) > _LAST_MS else time_ms * 1000

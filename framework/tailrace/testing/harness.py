@@ -44,6 +44,8 @@ E = TypeVar("E")
 class Harness(View):
     """Runs an app in a test. A context manager; ``close`` does the same.
 
+    Instants are milliseconds or aware datetimes; UsageError for one that is 2**61 ms or more from 1970.
+
     ``partitions`` is the app's number unless given. ``now_ms`` is where the clock stands at the beginning. ``checked``
     looks for state that is changed outside its own handlers (StateLeakError), ``reload`` decodes every touched
     instance anew after each handler; neither changes a result. ``slice_size`` is how many records a partition takes

@@ -68,7 +68,7 @@ class View(ABC):
         return self._reader(actor, key).query(actor, key, name, *arguments)
 
     def watermark(self, partition: int = 0) -> int:
-        """The watermark of one partition's task."""
+        """The watermark of one partition's task; ``tr.NO_WATERMARK`` before its first event."""
         self.recover()
         return self._service.task(partition).watermark
 

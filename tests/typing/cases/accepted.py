@@ -83,7 +83,9 @@ class Aircraft(Vehicle):
         self.airborne = event
         self.minutes_late[event.tail] = self.minutes_late.get(event.tail, 0) + 1
         self.log.append(event.tail)
-        ctx.set_timer(event.at + 1000, name="overdue")
+        self.log[0:1] = [*reversed(self.log[1:]), self.log[0]]
+        airports: list[str] = list(reversed(self.minutes_late))
+        ctx.set_timer(event.at + 1000 + len(airports), name="overdue")
         ctx.emit(cleaned, event)
 
     @tr.process(keyed, arrivals)

@@ -83,7 +83,7 @@ def field(
     """Say more about an actor's field than its annotation does.
 
     ``name`` is what it is stored under, so that a renamed attribute keeps its state. ``ttl`` (a duration such as
-    ``"1h"``, a timedelta, or milliseconds) is how long a value lives after it was last written or changed, by event time
+    ``"1h"``, a timedelta, or milliseconds, at most 100000 days) is how long a value lives after it was last written or changed, by event time
     or by processing time; then a plain field is its default again, and an entry of a map is gone. A list has none: its
     items would be renumbered under who reads them.
     """

@@ -134,7 +134,7 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
     repartition = options.get("repartition", False)
     if repartition and key is None:
         raise DefinitionError(f"{where} is to be repartitioned without a key", mend="Add key=.")
-    low, high = options.get("time_range", (0, YEAR_2200_MS))
+    time_min_ms, time_max_ms = _time_range(where, options.get("time_range", (0, YEAR_2200_MS)))
     return TopicSettings(
         format=_one_of(where, "format", options.get("format", "json"), ("json", "msgpack")),
         key=key,
@@ -150,8 +150,8 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
         idle_after_ms=_duration(where, "idle_after", options.get("idle_after", "60s")),
         on_error=_one_of(where, "on_error", options.get("on_error"), (None, "stop", "dead-letter")),
         repartition=repartition,
-        time_min_ms=_instant(where, low),
-        time_max_ms=_instant(where, high),
+        time_min_ms=time_min_ms,
+        time_max_ms=time_max_ms,
     )
 
 
@@ -188,8 +188,21 @@ def _duration(where: str, option: str, given: Any) -> int:
         raise DefinitionError(f"{where} has a wrong {option}: {error.what}", mend=error.mend) from None
 
 
-def _instant(where: str, given: Any) -> int:
+def _time_range(where: str, given: Any) -> tuple[int, int]:
     try:
-        return to_ms(given)
+        first, last = given
+    except (TypeError, ValueError):
+        raise DefinitionError(
+            f"{where} has time_range={given!r}",
+            mend="Give the first and the last instant: (0, 7_258_118_400_000).",
+        ) from None
+    try:
+        first_ms, last_ms = to_ms(first), to_ms(last)
     except UsageError as error:
         raise DefinitionError(f"{where} has a wrong time_range: {error.what}", mend=error.mend) from None
+    if first_ms > last_ms:
+        raise DefinitionError(
+            f"{where} has a time_range from {first_ms} to {last_ms} ms, in which there is no instant",
+            mend="Give the first instant, then the last.",
+        )
+    return first_ms, last_ms

@@ -31,6 +31,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+from tailrace.core.durations import INSTANT_LIMIT_MS
 from tailrace.core.engine.merge import TOLERANCE_MS, limit_of
 from tailrace.core.engine.replay import Limit, Source
 from tailrace.core.engine.task import Task
@@ -225,7 +226,9 @@ class Canonical:
             if current.stamps[at] > self.clock_ms:
                 if limit_ms is not None and current.stamps[at] > limit_ms:
                     return
-                self.clock_ms = current.stamps[at]
+                self.clock_ms = min(
+                    current.stamps[at], INSTANT_LIMIT_MS - 1
+                )  # a record may bear any timestamp
             task, quiet = current.task, self._deliver is None
             if self.clock_ms > task.now:
                 task.clock(self.clock_ms)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Route
+from tailrace.core.durations import INSTANT_LIMIT_MS, is_instant
 from tailrace.core.engine.tables import Table
 from tailrace.core.engine.timers import FOREVER, Entry, TimerQueue
 from tailrace.core.engine.units import TIMER, Units
@@ -126,7 +127,8 @@ class Firing:
         context.key = key
         context.is_late = False
         context.watermark = watermark = self.marks.of_operator[table.plan.index]
-        context.event_time = time_ms if domain == rows.EVENT_TIME else max(watermark + 1, 0)
+        is_moment = domain == rows.EVENT_TIME and is_instant(time_ms)
+        context.event_time = time_ms if is_moment else _after(watermark)
         if name[:1] == rows.EXPIRY:
             units.totals.fired += units.expire(table, instance, domain, time_ms, name)
             return
@@ -177,3 +179,8 @@ class Firing:
             if table.is_pending(rows.EVENT_TIME, time_ms, key_bytes, name):
                 return time_ms
         return max(moved_ms, NOTHING)
+
+
+def _after(watermark_ms: int) -> int:
+    """The event time of what happens outside of event time: right behind what has been seen, so that it is not late."""
+    return min(watermark_ms + 1, INSTANT_LIMIT_MS - 1) if is_instant(watermark_ms) else 0

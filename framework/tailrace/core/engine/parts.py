@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.core import rows
 from tailrace.core.handling.collections import ListState, MapState
-from tailrace.core.handling.entries import Entries
+from tailrace.core.handling.entries import Entries, ListEntries
 
 if TYPE_CHECKING:
     from tailrace.core.engine.tables import Table
@@ -38,14 +38,14 @@ class Parts:
         """The map state that the actor declares as number ``index``."""
         found = self._maps.get(index)
         if found is None:
-            found = self._maps[index] = MapState(self, self.table.plan.maps[index], b"m")
+            found = self._maps[index] = MapState(Entries(self, self.table.plan.maps[index], b"m"))
         return found
 
     def list(self, index: int) -> ListState[Any]:
         """The list state that the actor declares as number ``index``."""
         found = self._lists.get(index)
         if found is None:
-            found = self._lists[index] = ListState(self, self.table.plan.lists[index], b"l")
+            found = self._lists[index] = ListState(ListEntries(self, self.table.plan.lists[index], b"l"))
         return found
 
     def ttl_written(self, index: int) -> None:
@@ -69,14 +69,17 @@ class Parts:
         return self._timers is None or bool(self._timers)
 
     def collections(self) -> Sequence[Entries]:
-        """Every collection of the actor, used before or not."""
+        """The entries of every collection of the actor, used before or not."""
         plan = self.table.plan
         return [
-            *(self.map(i) for i in range(len(plan.maps))),
-            *(self.list(i) for i in range(len(plan.lists))),
+            *(self.map(i)._entries for i in range(len(plan.maps))),
+            *(self.list(i)._entries for i in range(len(plan.lists))),
         ]
 
     def forget_live(self) -> None:
         """Decode every entry anew from here on."""
-        for entries in (*self._maps.values(), *self._lists.values()):
+        for entries in (
+            *(one._entries for one in self._maps.values()),
+            *(one._entries for one in self._lists.values()),
+        ):
             entries.forget_live()

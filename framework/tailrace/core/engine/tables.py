@@ -347,7 +347,7 @@ class Table:
         map_name, _, entry = name[2:].partition(b"\0")
         number = next((i for i, m in enumerate(self.plan.maps) if m.name.encode() == map_name), None)
         self.cells.disarm(domain, time_ms, self, parts.key_bytes, name)
-        if number is None or not parts.map(number).expire(entry, time_ms):
+        if number is None or not parts.map(number)._entries.expire(entry, time_ms):
             return False
         self.cells.seal_collections()
         return True

@@ -79,7 +79,7 @@ class TaskState:
         )
         self._context: Context[Any] = Context(plan, self.lineage, settings.timer_loop_cap, settings.promises)
         self._cells.context = self._context
-        self._context.metrics.bind(self._cells.undo)
+        self._context.metrics._bind(self._cells.undo)
         self._own_rows, self.orphans = schema_rows(plan, state.get(rows.SCHEMA_ROW), drop)
         """``orphans``: actors, maps and lists whose state is kept though nothing declares them any more."""
         self._own_index: dict[bytes, bytes | None] = {}
@@ -264,7 +264,7 @@ class TaskState:
             },
         )
         return CommitBatch(
-            batch, index, tape.encode(cut), tape.encode(record), cut.positions, self._context.metrics.take()
+            batch, index, tape.encode(cut), tape.encode(record), cut.positions, self._context.metrics._take()
         )
 
     def committed(self) -> None:
@@ -274,12 +274,12 @@ class TaskState:
         self._own_rows, self._own_index, self._dropping = {}, {}, False
         self._noted_start = True
         self._fired = self.totals.fired
-        self._context.metrics.clear()
+        self._context.metrics._clear()
 
     def put_off(self) -> None:
         """For a replay: a tape record is done, and what it has changed is left to a later commit."""
         self._tape.committed()
-        self._context.metrics.clear()
+        self._context.metrics._clear()
 
 
 def check_format(plan: Plan, format: int) -> None:

@@ -25,9 +25,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tailrace.core.declare.plan import InputPlan, Plan, WatermarkGenerator
+from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK
 from tailrace.core.engine.tape import Cut
+from tailrace.core.errors import UsageError
 
-NOTHING = -(1 << 62)
+NOTHING = NO_WATERMARK
 """The watermark before anything was seen: below any event time."""
 
 
@@ -197,12 +199,22 @@ class Watermarks:
         """The watermark that an event states by itself, or NOTHING. It says nothing where its handlers failed."""
         generator = self.generators[plan.index]
         if generator is None:
-            said = None if plan.punctuate is None else plan.punctuate(event, time_ms)
-        else:
-            before = msgspec.msgpack.encode(generator)
-            try:
-                said = generator.on_event(event, time_ms)
-            except Exception:
-                self.generators[plan.index] = msgspec.msgpack.decode(before, type=type(generator))
-                raise
-        return NOTHING if said is None else said
+            return NOTHING if plan.punctuate is None else _mark(plan, plan.punctuate(event, time_ms))
+        before = msgspec.msgpack.encode(generator)
+        try:
+            return _mark(plan, generator.on_event(event, time_ms))
+        except Exception:
+            self.generators[plan.index] = msgspec.msgpack.decode(before, type=type(generator))
+            raise
+
+
+def _mark(plan: InputPlan, said: Any) -> int:
+    """The watermark that a user's function has returned: no later than the last instant."""
+    if said is None:
+        return NOTHING
+    if type(said) is not int:
+        raise UsageError(
+            f"the watermark function of {plan.name!r} returned {said!r:.60}",
+            mend="Return an int of milliseconds since 1970, or None where an event says nothing of the watermark.",
+        )
+    return min(said, INSTANT_LIMIT_MS - 1)

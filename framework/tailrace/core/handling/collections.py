@@ -1,16 +1,17 @@
 """Map and list state: collections whose entries are stored one by one, so that they are never loaded whole.
 
-How an entry lives and is undone is told in ``entries``.
+They are views for handlers: their public names are those of a collection, so nothing that a handler calls can come between
+the engine and its bookkeeping (``entries``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, Generic, TypeVar, overload
+from operator import index as whole_number
+from typing import Any, ClassVar, Final, Generic, TypeVar, overload
 
-from tailrace.core import rows
-from tailrace.core.handling.entries import MISSING, Entries
+from tailrace.core.handling.entries import MISSING, Entries, ListEntries, name_at
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -19,43 +20,51 @@ _SHOWN = 20
 """Entries that ``repr`` shows; a collection may be larger than memory."""
 
 
-class MapState(Entries, Generic[K, V]):
+class MapState(Generic[K, V]):
     """A durable dictionary of one key, stored entry by entry.
 
     Reads and writes touch only the entries they name. Iteration is in the order of the encoded keys, which for the
     key types allowed is their natural order. Values may be changed in place, like attributes. Adding or removing
-    entries during an iteration raises RuntimeError.
+    entries during an iteration raises RuntimeError. It equals a dict, or another MapState, with the same entries.
     """
 
-    __slots__ = ()
+    __slots__ = ("_decode", "_encode", "_entries")
+
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleMethodOverride]  # like a dict
+
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+        self._encode = entries.plan.key_codec.encode
+        self._decode = entries.plan.key_codec.decode
 
     def __getitem__(self, key: K) -> V:
-        value = self._read(self._plan.key_codec.encode(key))
+        value = self._entries.read(self._encode(key))
         if value is MISSING:
             raise KeyError(key)
         return value  # type: ignore[no-any-return]  # what was stored under K is a V
 
     def __setitem__(self, key: K, value: V) -> None:
-        name = self._plan.key_codec.encode(key)
-        if self._plan.ttl_ms is not None:
-            self._written.add(name)  # written, even where the value stays the same
-        if self._live.get(name, MISSING) is MISSING and not self._has(name):
-            self._sizes += 1
-        self._write(name, value)
+        self._entries.put(self._encode(key), value)
 
     def __delitem__(self, key: K) -> None:
-        name = self._plan.key_codec.encode(key)
-        if self._read(name) is MISSING:
-            raise KeyError(key)
-        self._sizes += 1
-        self._write(name, MISSING)
+        self.pop(key)
 
     def __contains__(self, key: object) -> bool:
-        return self._has(self._plan.key_codec.encode(key))
+        return self._entries.has(self._encode(key))
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, _MAPS):
+            return NotImplemented
+        given: dict[Any, Any] = dict(other._looked()) if isinstance(other, _MAPS[:1]) else other
+        count = 0
+        for key, value in self._looked():
+            if key not in given or value != given[key]:
+                return False
+            count += 1
+        return count == len(given)
 
     def __repr__(self) -> str:
-        decode = self._plan.key_codec.decode
-        shown = [f"{decode(name)!r}: {self._look(name)!r}" for name in islice(self._names(), _SHOWN + 1)]
+        shown = [f"{key!r}: {value!r}" for key, value in islice(self._looked(), _SHOWN + 1)]
         if len(shown) > _SHOWN:
             shown[_SHOWN] = "..."
         return f"MapState({{{', '.join(shown)}}})"
@@ -63,12 +72,20 @@ class MapState(Entries, Generic[K, V]):
     def __iter__(self) -> Iterator[K]:
         return self.keys()
 
+    def __reversed__(self) -> Iterator[K]:
+        """The keys, descending. Unlike the other direction it reads the keys of all entries before the first is given."""
+        entries = self._entries
+        sizes = entries.sizes
+        for name in reversed(list(entries.names())):
+            yield self._decode(name)
+            entries.same(sizes)
+
     def __len__(self) -> int:
         """The number of entries; it reads the names of them all."""
-        return sum(1 for _ in self._names())
+        return sum(1 for _ in self._entries.names())
 
     def __bool__(self) -> bool:
-        return self.occupied()
+        return self._entries.occupied()
 
     @overload
     def get(self, key: K) -> V | None: ...
@@ -76,27 +93,31 @@ class MapState(Entries, Generic[K, V]):
     def get(self, key: K, default: V) -> V: ...
     def get(self, key: K, default: V | None = None) -> V | None:
         """The value under ``key``, or ``default``."""
-        value = self._read(self._plan.key_codec.encode(key))
+        value = self._entries.read(self._encode(key))
         return default if value is MISSING else value
 
     def pop(self, key: K, default: Any = MISSING) -> V:
         """Remove ``key`` and return its value, or ``default``; KeyError if there is neither."""
-        name = self._plan.key_codec.encode(key)
-        value = self._read(name)
+        entries, name = self._entries, self._encode(key)
+        value = entries.read(name)
         if value is not MISSING:
-            self._sizes += 1
-            self._write(name, MISSING)
+            entries.sizes += 1
+            entries.write(name, MISSING)
         elif default is MISSING:
             raise KeyError(key)
         else:
             value = default
         return value  # type: ignore[no-any-return]  # what was stored under K is a V
 
+    def clear(self) -> None:
+        """Remove every entry."""
+        self._entries.clear()
+
     def keys(self, start: K | None = None, stop: K | None = None) -> Iterator[K]:
         """The keys from ``start`` up to, without, ``stop``, ascending."""
-        encode, decode = self._plan.key_codec.encode, self._plan.key_codec.decode
+        encode, decode = self._encode, self._decode
         low = b"" if start is None else encode(start)
-        for name in self._names(low, None if stop is None else encode(stop)):
+        for name in self._entries.names(low, None if stop is None else encode(stop)):
             yield decode(name)
 
     def items(self, start: K | None = None, stop: K | None = None) -> Iterator[tuple[K, V]]:
@@ -109,91 +130,116 @@ class MapState(Entries, Generic[K, V]):
         for _, value in self.items():  # noqa: PERF102  # this is values()
             yield value
 
+    def _looked(self) -> Iterator[tuple[Any, Any]]:
+        """The entries, to be compared or shown: nothing is noted of it."""
+        entries = self._entries
+        for name in entries.names():
+            yield self._decode(name), entries.look(name)
 
-_BOUNDS = b""
-_HALF = 1 << 63
 
-
-class ListState(Entries, Generic[V]):
+class ListState(Generic[V]):
     """A durable list of one key, stored item by item: cheap to extend and to read at both ends.
 
-    Items may be changed in place. Its two bounds are an entry of their own.
+    Items may be changed in place. Indexes and slices are those of a list; a slice is a list of its items. Adding or
+    removing items during an iteration raises RuntimeError. It equals a list, or another ListState, with the same items.
     """
 
-    __slots__ = ()
+    __slots__ = ("_entries",)
 
-    def _bounds(self) -> tuple[int, int]:
-        bounds = self._live.get(_BOUNDS)
-        if bounds is None:
-            stored = self._stored(_BOUNDS)
-            bounds = (0, 0) if stored is None else self._plan.decode_bounds(stored[1:])
-            self._parts.table.cells.undo.append((self._live, _BOUNDS, MISSING))
-            self._live[_BOUNDS] = bounds
-        return bounds
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleMethodOverride]  # like a list
 
-    def _set_bounds(self, start: int, stop: int) -> None:
-        cells = self._parts.table.cells
-        if start == stop:
-            start = stop = 0  # as it would be read again: the bounds of an empty list are not stored
-        cells.undo.append((self._live, _BOUNDS, self._bounds()))
-        cells.undo.append((self._pending, _BOUNDS, self._pending.get(_BOUNDS, MISSING)))
-        self._live[_BOUNDS] = (start, stop)
-        self._pending[_BOUNDS] = (
-            rows.STAYS + self._plan.encode_bounds((start, stop)) if start != stop else None
-        )
-        cells.dirty_collections[self] = None
-        self._sizes += 1
-
-    def _name(self, index: int) -> bytes:
-        """The row name of the item at ``index``, counted from either end."""
-        start, stop = self._bounds()
-        place = start + index if index >= 0 else stop + index
-        if not start <= place < stop:
-            raise IndexError(f"{self._plan.attr}[{index}] is out of range: it has {stop - start} items")
-        return (place + _HALF).to_bytes(8, "big")
+    def __init__(self, entries: ListEntries) -> None:
+        self._entries = entries
 
     def __len__(self) -> int:
-        start, stop = self._bounds()
+        start, stop = self._entries.bounds()
         return stop - start
 
     def __bool__(self) -> bool:
-        return len(self) > 0
+        return self._entries.occupied()
 
-    def __getitem__(self, index: int) -> V:
-        return self._read(self._name(index))  # type: ignore[no-any-return]  # items are V
+    @overload
+    def __getitem__(self, index: int) -> V: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[V]: ...
+    def __getitem__(self, index: int | slice) -> V | list[V]:
+        entries = self._entries
+        if isinstance(index, slice):
+            return [entries.read(entries.name(at)) for at in range(*index.indices(len(self)))]
+        return entries.read(entries.name(whole_number(index)))  # type: ignore[no-any-return]  # items are V
 
-    def __setitem__(self, index: int, value: V) -> None:
-        self._write(self._name(index), value)
+    @overload
+    def __setitem__(self, index: int, value: V) -> None: ...
+    @overload
+    def __setitem__(self, index: slice, value: Iterable[V]) -> None: ...
+    def __setitem__(self, index: int | slice, value: Any) -> None:
+        """Set an item, or the items of a slice.
+
+        If a slice becomes longer or shorter, the items on its shorter side are stored again, each at its new place.
+        """
+        entries = self._entries
+        if not isinstance(index, slice):
+            entries.write(entries.name(whole_number(index)), value)
+            return
+        values = list(value)
+        places = range(*index.indices(len(self)))
+        if len(places) == len(values):
+            for at, one in zip(places, values, strict=True):
+                entries.write(entries.name(at), one)
+        elif places.step == 1:
+            self._replace(places.start, max(places.start, places.stop), values)
+        else:
+            raise ValueError(
+                f"{len(values)} values were assigned to a slice of {len(places)} items of {entries.plan.attr}"
+            )
+
+    def __delitem__(self, index: int | slice) -> None:
+        """Remove an item or a slice; the items on its shorter side are stored again, each at its new place."""
+        if not isinstance(index, slice):
+            at = whole_number(index)
+            self._entries.name(at)  # raises IndexError
+            index = slice(at, at + 1 or None)
+        gone = range(*index.indices(len(self)))
+        if gone:
+            low, high = min(gone[0], gone[-1]), max(gone[0], gone[-1]) + 1
+            self._replace(low, high, [self[at] for at in range(low, high) if at not in gone])
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, _LISTS):
+            return NotImplemented
+        given: list[Any] = list(other._looked()) if isinstance(other, _LISTS[:1]) else other
+        return len(self) == len(given) and all(a == b for a, b in zip(self._looked(), given, strict=True))
 
     def __repr__(self) -> str:
-        size = len(self)
-        shown = [repr(self._look(self._name(index))) for index in range(min(size, _SHOWN))]
-        if size > _SHOWN:
+        shown = [repr(value) for value in islice(self._looked(), _SHOWN)]
+        if len(self) > _SHOWN:
             shown.append("...")
         return f"ListState([{', '.join(shown)}])"
 
     def __iter__(self) -> Iterator[V]:
-        sizes = self._sizes
-        for index in range(len(self)):
-            yield self[index]
-            self._same(sizes)
+        return self._read(1)
+
+    def __reversed__(self) -> Iterator[V]:
+        return self._read(-1)
 
     def append(self, value: V) -> None:
         """Add an item at the end."""
-        start, stop = self._bounds()
-        self._write((stop + _HALF).to_bytes(8, "big"), value)
-        self._set_bounds(start, stop + 1)
+        entries = self._entries
+        start, stop = entries.bounds()
+        entries.write(name_at(stop), value)
+        entries.set_bounds(start, stop + 1)
 
-    def extend(self, values: Any) -> None:
+    def extend(self, values: Iterable[V]) -> None:
         """Add items at the end, in their order."""
-        for value in values:
+        for value in list(values) if values is self else values:
             self.append(value)
 
     def appendleft(self, value: V) -> None:
         """Add an item at the front."""
-        start, stop = self._bounds()
-        self._write((start - 1 + _HALF).to_bytes(8, "big"), value)
-        self._set_bounds(start - 1, stop)
+        entries = self._entries
+        start, stop = entries.bounds()
+        entries.write(name_at(start - 1), value)
+        entries.set_bounds(start - 1, stop)
 
     def pop(self) -> V:
         """Remove the last item and return it; IndexError if there is none."""
@@ -203,22 +249,47 @@ class ListState(Entries, Generic[V]):
         """Remove the first item and return it; IndexError if there is none."""
         return self._take(0, 1, 0)
 
-    def _take(self, index: int, from_start: int, from_stop: int) -> V:
-        name = self._name(index)
-        value = self._read(name)
-        start, stop = self._bounds()
-        self._write(name, MISSING)
-        self._set_bounds(start + from_start, stop + from_stop)
-        return value  # type: ignore[no-any-return]  # items are V
-
-    def occupied(self) -> bool:
-        """Whether there is any item."""
-        return len(self) > 0
-
     def clear(self) -> None:
         """Remove every item."""
-        start, stop = self._bounds()
-        for place in range(start, stop):
-            self._write((place + _HALF).to_bytes(8, "big"), MISSING)
-        if start != stop:
-            self._set_bounds(0, 0)
+        self._entries.clear()
+
+    def _take(self, index: int, from_start: int, from_stop: int) -> V:
+        entries = self._entries
+        name = entries.name(index)
+        value = entries.read(name)
+        start, stop = entries.bounds()
+        entries.write(name, MISSING)
+        entries.set_bounds(start + from_start, stop + from_stop)
+        return value  # type: ignore[no-any-return]  # items are V
+
+    def _replace(self, low: int, high: int, values: list[V]) -> None:
+        """Put values in the place of the items from ``low`` up to ``high``, by way of the nearer end."""
+        size = len(self)
+        if low <= size - high:
+            moved = self[:low] + values
+            for _ in range(high):
+                self.popleft()
+            for value in reversed(moved):
+                self.appendleft(value)
+        else:
+            moved = values + self[high:]
+            for _ in range(size - low):
+                self.pop()
+            self.extend(moved)
+
+    def _read(self, step: int) -> Iterator[V]:
+        entries = self._entries
+        sizes = entries.sizes
+        for place in range(*entries.bounds())[::step]:
+            yield entries.read(name_at(place))
+            entries.same(sizes)
+
+    def _looked(self) -> Iterator[Any]:
+        """The items, to be compared or shown: nothing is noted of it."""
+        entries = self._entries
+        for place in range(*entries.bounds()):
+            yield entries.look(name_at(place))
+
+
+_MAPS: Final[tuple[type[Any], ...]] = (MapState, dict)
+_LISTS: Final[tuple[type[Any], ...]] = (ListState, list)

@@ -18,7 +18,7 @@ from uuid import UUID
 from typing_extensions import TypeVar
 
 from tailrace.core import rows
-from tailrace.core.durations import to_ms
+from tailrace.core.durations import BESIDE_NO_WATERMARK_MS, INSTANT_LIMIT_MS, NO_WATERMARK, to_ms
 from tailrace.core.errors import TimerLoopError, UsageError
 from tailrace.core.handling.entries import MISSING
 from tailrace.core.handling.promises import Promises
@@ -34,6 +34,7 @@ K = TypeVar("K", default=Any)
 E = TypeVar("E")
 
 _MASK = (1 << 64) - 1
+_EARLIEST_TIMER_MS = NO_WATERMARK - BESIDE_NO_WATERMARK_MS
 
 
 class Measurement(NamedTuple):
@@ -57,15 +58,15 @@ class Metrics:
         self._noted: dict[int, Measurement] = {}
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
 
-    def bind(self, undo: list[tuple[dict[Any, Any], Any, Any]]) -> None:
+    def _bind(self, undo: list[tuple[dict[Any, Any], Any, Any]]) -> None:
         """Have what a unit measures taken back with the unit."""
         self._undo = undo
 
-    def take(self) -> list[Measurement]:
-        """All that was measured since ``clear``."""
+    def _take(self) -> list[Measurement]:
+        """All that was measured since ``_clear``."""
         return list(self._noted.values())
 
-    def clear(self) -> None:
+    def _clear(self) -> None:
         """What was measured is on its way."""
         self._noted.clear()
 
@@ -122,9 +123,17 @@ class Context(Generic[K]):
     key: K
     """The key whose instance is handling."""
     event_time: int
-    """The event's time; in a timer handler the timer's time; for a processing-time timer the watermark + 1 ms."""
+    """The event's time; in a timer handler the timer's time.
+
+    For a processing-time timer it is the watermark + 1 ms, or 0 while there is no watermark; so it is for a timer that was
+    set to a time reckoned from ``tr.NO_WATERMARK``, which is no instant.
+    """
     watermark: int
-    """How far event time has come in this task: no event at or before it is expected any more."""
+    """How far event time has come in this task: no event at or before it is expected any more.
+
+    Before the first event it is ``tr.NO_WATERMARK``, which is below every instant. The first event itself is still handled
+    under it. A timer set to ``ctx.watermark`` + a duration is accepted then, too, and fires with the first watermark.
+    """
     now: int
     """Processing time: the last clock reading, which never goes back."""
     is_late: bool
@@ -247,9 +256,7 @@ class Context(Generic[K]):
 
     def _set(self, domain: int, time: int | datetime, name: str | None) -> None:
         table = self._table or self._own("set a timer")
-        time_ms = time if type(time) is int else to_ms(time)
-        if not -(1 << 61) < time_ms < 1 << 61:
-            raise UsageError(f"{self._place()} sets a timer at {time_ms} ms, which is out of range")
+        time_ms = self._due_ms(time)
         depth = 0
         if self._fired is not None:
             fired_domain, fired_ms = self._fired
@@ -271,8 +278,19 @@ class Context(Generic[K]):
 
     def _cancel(self, domain: int, timer: str | int | datetime) -> None:
         table = self._own("cancel a timer")
-        name = timer if isinstance(timer, str) else to_ms(timer)
+        name = timer if isinstance(timer, str) else self._due_ms(timer)
         table.move_timer(table.parts(self._instance), self._timer_id(domain, name), None)
+
+    def _due_ms(self, time: int | datetime) -> int:
+        """When a timer is due: at an instant, or at a time reckoned from ``NO_WATERMARK``."""
+        if type(time) is int and _EARLIEST_TIMER_MS < time < INSTANT_LIMIT_MS:
+            return time
+        try:
+            return to_ms(time)
+        except UsageError as error:
+            raise UsageError(
+                f"{self._place()} names a timer by a wrong time: {error.what}", mend=error.mend
+            ) from None
 
     def _timer_id(self, domain: int, timer: str | int, *, setting: bool = False) -> tuple[int, bytes]:
         if isinstance(timer, int):

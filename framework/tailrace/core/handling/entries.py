@@ -1,6 +1,7 @@
-"""Map and list state: collections whose entries are stored one by one, so that they are never loaded whole.
+"""The entries of map and list state: read, changed, sealed, undone and committed one by one, never loaded whole.
 
-The life of an entry. What a handler works on is *live*: the decoded value. What has been sealed but not committed is
+This is the engine's side of a collection. What a handler holds is a view of it (``collections``), which offers no more than
+a collection does. The life of an entry. What a handler works on is *live*: the decoded value. What has been sealed but not committed is
 *pending*: its encoding. What is committed is in the store. A read looks there in this order.
 
     get / set      the entry becomes live, and *touched* if it may have changed (set, deleted, or a mutable value read)
@@ -38,24 +39,25 @@ _KEEP_LIVE = 1024
 
 
 class Entries:
-    """The entries of one collection of one key, by their encoded names. The base of maps and lists.
+    """The entries of one collection of one key, by their encoded names.
 
     An entry's name is what follows the collection's prefix in its row.
     """
 
-    __slots__ = ("_live", "_parts", "_pending", "_plan", "_prefix", "_sizes", "_touched", "_written")
+    __slots__ = ("_live", "_parts", "_pending", "_prefix", "_touched", "_written", "plan", "sizes")
 
-    _plan: Any
+    plan: Any
 
     def __init__(self, parts: Parts, plan: MapPlan | ListPlan, kind: bytes) -> None:
         self._parts = parts
-        self._plan = plan
+        self.plan = plan
         self._prefix = parts.prefix + kind + plan.name.encode() + b"\0"
         self._live: dict[bytes, Any] = {}
         self._pending: dict[bytes, bytes | None] = {}
         self._touched: dict[bytes, None] = {}
         self._written: set[bytes] = set()
-        self._sizes: int = 0  # counts structural changes, to stop an iteration that no longer makes sense
+        self.sizes: int = 0
+        """Counts structural changes, to stop an iteration that no longer makes sense."""
 
     # --- reading and writing one entry ---
 
@@ -68,7 +70,7 @@ class Entries:
             return None
         return self._parts.table.state.get(self._prefix + name)
 
-    def _read(self, name: bytes) -> Any:
+    def read(self, name: bytes) -> Any:
         """The live value, or MISSING."""
         value = self._live.get(name, self)
         if value is self:
@@ -79,21 +81,21 @@ class Entries:
                 value = self._decode(rows.unpack_entry(stored)[0])
             self._parts.table.cells.undo.append((self._live, name, MISSING))
             self._live[name] = value
-        if value is not MISSING and not self._plan.immutable:
+        if value is not MISSING and not self.plan.immutable:
             self._touch(name)
         return value
 
-    def _look(self, name: bytes) -> Any:
+    def look(self, name: bytes) -> Any:
         """The value of an entry that is there, to be shown and not changed: nothing is noted of it."""
         value = self._live.get(name, self)
         return value if value is not self else self._decode(rows.unpack_entry(self._stored(name) or b"")[0])
 
     def _decode(self, data: bytes) -> Any:
         try:
-            return self._plan.decode(data)
+            return self.plan.decode(data)
         except (msgspec.MsgspecError, ValueError) as error:
             raise CorruptStateError(
-                f"an entry of {self._parts.table.plan.name}.{self._plan.attr} of the key {self._parts.key!r} "
+                f"an entry of {self._parts.table.plan.name}.{self.plan.attr} of the key {self._parts.key!r} "
                 f"cannot be read: {error}",
                 mend="Move the state folder away: it is restored from the changelog.",
             ) from error
@@ -109,21 +111,29 @@ class Entries:
             # Undone by forgetting: the value is read again from its bytes, as it may have been changed in place.
             cells.undo.append((self._live, name, MISSING))
 
-    def _write(self, name: bytes, value: Any) -> None:
+    def write(self, name: bytes, value: Any) -> None:
         """Make ``value`` (or MISSING) the live value."""
         cells = self._parts.table.cells
         if cells.reading:
             raise UsageError(
-                f"a query changes {self._plan.attr}", mend="Queries only read; change state in a handler."
+                f"a query changes {self.plan.attr}", mend="Queries only read; change state in a handler."
             )
         self._touch(name)
         self._live[name] = value
+
+    def put(self, name: bytes, value: Any) -> None:
+        """Set an entry that may be new."""
+        if self.plan.ttl_ms is not None:
+            self._written.add(name)  # written, even where the value stays the same
+        if self._live.get(name, MISSING) is MISSING and not self.has(name):
+            self.sizes += 1
+        self.write(name, value)
 
     # --- the unit ---
 
     def seal(self) -> None:
         """Encode what the handler touched. Raises DurableTypeError or UsageError for a value that cannot be stored."""
-        plan, live, pending, undo = self._plan, self._live, self._pending, self._parts.table.cells.undo
+        plan, live, pending, undo = self.plan, self._live, self._pending, self._parts.table.cells.undo
         mutable, check = not plan.immutable, plan.check
         for name in self._touched:
             value = live[name]
@@ -164,7 +174,7 @@ class Entries:
 
     def _with_expiry(self, name: bytes, encoded: bytes) -> bytes:
         """The entry's bytes with its expiry: renewed if the value was written or changed, else as it was."""
-        plan, parts, stored = self._plan, self._parts, self._stored(name)
+        plan, parts, stored = self.plan, self._parts, self._stored(name)
         before = None
         if stored is not None:
             data, before = rows.unpack_entry(stored)
@@ -180,7 +190,7 @@ class Entries:
         """Have the entry looked at when it expires."""
         parts = self._parts
         timer = rows.expiry_name(self._prefix[len(parts.prefix) :] + name)
-        parts.table.cells.arm(self._plan.ttl_domain, expiry, parts.table, parts.key_bytes, timer)
+        parts.table.cells.arm(self.plan.ttl_domain, expiry, parts.table, parts.key_bytes, timer)
 
     def expire(self, name: bytes, time_ms: int) -> bool:
         """An expiry has come up: remove the entry if it is true, look again later if it was renewed."""
@@ -191,18 +201,18 @@ class Entries:
         if expiry > time_ms:
             self.arm(name, expiry)
             return False
-        self._write(name, MISSING)
+        self.write(name, MISSING)
         return True
 
     def occupied(self) -> bool:
         """Whether there is any entry."""
-        return next(self._names(), None) is not None
+        return next(self.names(), None) is not None
 
     def clear(self) -> None:
         """Remove every entry."""
-        for name in list(self._names()):
-            self._write(name, MISSING)
-        self._sizes += 1
+        for name in list(self.names()):
+            self.write(name, MISSING)
+        self.sizes += 1
 
     def drop(self) -> None:
         """Forget what a handler touched; if it failed, the undo list has taken back the rest."""
@@ -230,9 +240,9 @@ class Entries:
 
     # --- all of them ---
 
-    def _names(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[bytes]:
+    def names(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[bytes]:
         """The names of the entries there are, ascending, those of this unit included."""
-        sizes, prefix = self._sizes, self._prefix
+        sizes, prefix = self.sizes, self._prefix
         low = prefix + start
         high = rows.prefix_end(prefix) if stop is None else prefix + stop
         over = sorted(
@@ -247,25 +257,87 @@ class Entries:
         for row, _ in stored:
             name = row[len(prefix) :]
             while index < len(over) and over[index] < name:
-                if self._has(over[index]):
+                if self.has(over[index]):
                     yield over[index]
-                    self._same(sizes)
+                    self.same(sizes)
                 index += 1
             if index < len(over) and over[index] == name:
                 index += 1
-                if not self._has(name):
+                if not self.has(name):
                     continue
             yield name
-            self._same(sizes)
+            self.same(sizes)
         for name in over[index:]:
-            if self._has(name):
+            if self.has(name):
                 yield name
-                self._same(sizes)
+                self.same(sizes)
 
-    def _has(self, name: bytes) -> bool:
+    def has(self, name: bytes) -> bool:
+        """Whether there is such an entry."""
         live = self._live.get(name, self)
         return self._stored(name) is not None if live is self else live is not MISSING
 
-    def _same(self, sizes: int) -> None:
-        if sizes != self._sizes:
-            raise RuntimeError(f"{self._plan.attr} gained or lost entries while it was iterated")
+    def same(self, sizes: int) -> None:
+        """Raise RuntimeError if entries have come or gone since ``sizes`` was what it is here."""
+        if sizes != self.sizes:
+            raise RuntimeError(f"{self.plan.attr} gained or lost entries while it was iterated")
+
+
+_BOUNDS = b""
+_HALF = 1 << 63
+
+
+class ListEntries(Entries):
+    """The items of a list: their names are their places, and the two bounds are an entry of their own."""
+
+    __slots__ = ()
+
+    def bounds(self) -> tuple[int, int]:
+        """The place of the first item, and the one behind the last."""
+        bounds = self._live.get(_BOUNDS)
+        if bounds is None:
+            stored = self._stored(_BOUNDS)
+            bounds = (0, 0) if stored is None else self.plan.decode_bounds(stored[1:])
+            self._parts.table.cells.undo.append((self._live, _BOUNDS, MISSING))
+            self._live[_BOUNDS] = bounds
+        return bounds
+
+    def set_bounds(self, start: int, stop: int) -> None:
+        """Note that items have come or gone at an end."""
+        cells = self._parts.table.cells
+        if start == stop:
+            start = stop = 0  # as it would be read again: the bounds of an empty list are not stored
+        cells.undo.append((self._live, _BOUNDS, self.bounds()))
+        cells.undo.append((self._pending, _BOUNDS, self._pending.get(_BOUNDS, MISSING)))
+        self._live[_BOUNDS] = (start, stop)
+        self._pending[_BOUNDS] = (
+            rows.STAYS + self.plan.encode_bounds((start, stop)) if start != stop else None
+        )
+        cells.dirty_collections[self] = None
+        self.sizes += 1
+
+    def name(self, index: int) -> bytes:
+        """The name of the item at ``index``, counted from either end; IndexError if there is none."""
+        start, stop = self.bounds()
+        place = start + index if index >= 0 else stop + index
+        if not start <= place < stop:
+            raise IndexError(f"{self.plan.attr}[{index}] is out of range: it has {stop - start} items")
+        return name_at(place)
+
+    def occupied(self) -> bool:
+        """Whether there is any item."""
+        start, stop = self.bounds()
+        return start != stop
+
+    def clear(self) -> None:
+        """Remove every item."""
+        start, stop = self.bounds()
+        for place in range(start, stop):
+            self.write(name_at(place), MISSING)
+        if start != stop:
+            self.set_bounds(0, 0)
+
+
+def name_at(place: int) -> bytes:
+    """The name of the item at a place, which may be below zero: names are in the order of places."""
+    return (place + _HALF).to_bytes(8, "big")

@@ -16,7 +16,8 @@ import msgspec
 from tailrace.log.embedded.frames import BlockPlace, Published, SegmentName
 from tailrace.log.interface import TopicPartition
 
-NO_WATERMARK = -(1 << 63)
+HOLDS_NOBODY_BACK = -(1 << 63)
+"""Stands in a column of watermarks for a publisher without one."""
 _NUMBERS = ("bases", "ends", "positions", "lengths", "checksums", "max_timestamps_ms", "times_ms")
 
 
@@ -81,7 +82,7 @@ class Publications:
         """Add the next one."""
         watermark_ms = published.watermark_ms
         self.publishers.append(published.publisher)
-        self.watermarks_ms.append(NO_WATERMARK if watermark_ms is None else watermark_ms)
+        self.watermarks_ms.append(HOLDS_NOBODY_BACK if watermark_ms is None else watermark_ms)
         self.ends.extend(published.ends)
 
     def end(self, number: int, partition: int) -> int:

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from tailrace.core.errors import OffsetGoneError
 from tailrace.core.records import InputRecord
-from tailrace.log.embedded.index import NO_WATERMARK
+from tailrace.log.embedded.index import HOLDS_NOBODY_BACK
 from tailrace.log.embedded.view import View
 from tailrace.log.interface import Fetch, Publication, TopicPartition
 
@@ -105,7 +105,7 @@ class EmbeddedReader:
                     watermark_ms = publications.watermarks_ms[begin]
                     publisher = publications.publishers[begin]
                     found.pop(publisher, None)  # so that it stands in the order of its last one
-                    found[publisher] = None if watermark_ms == NO_WATERMARK else watermark_ms
+                    found[publisher] = None if watermark_ms == HOLDS_NOBODY_BACK else watermark_ms
                     begin += 1
                 passed = (segment, begin)
                 if begin < len(publications):

@@ -21,7 +21,7 @@ from tailrace.log.embedded.frames import (
     encode_frame,
     encode_segment_head,
 )
-from tailrace.log.embedded.index import NO_WATERMARK, Blocks, SegmentIndex
+from tailrace.log.embedded.index import HOLDS_NOBODY_BACK, Blocks, SegmentIndex
 from tailrace.log.embedded.view import View
 from tailrace.log.interface import TopicPartition
 
@@ -52,7 +52,7 @@ def rewritten(view: View, index: SegmentIndex, name: SegmentName, stays: Stays) 
             Published(
                 topic,
                 publisher,
-                None if watermark_ms == NO_WATERMARK else watermark_ms,
+                None if watermark_ms == HOLDS_NOBODY_BACK else watermark_ms,
                 [publications.end(number, partition) for partition in range(publications.partitions)],
             )
             for number, (publisher, watermark_ms) in enumerate(
