@@ -29,7 +29,7 @@ from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import MemoryStore
 from tailrace.testing.every_point import every_point, unharmed
 from tests.core import test_split as alarms
-from tests.proof import test_canonical, test_independent, test_replay, test_split
+from tests.proof import test_canonical, test_event_time, test_independent, test_replay, test_split
 from tests.proof.apps import Variant, build
 from tests.proof.operations import Change, Event
 from tests.proof.programs import Op
@@ -427,6 +427,22 @@ def every_failure_is_loud() -> None:
         assert msgspec.msgpack.decode(fields[1:])["seen"] == handled
 
 
+# --- 9 -----------------------------------------------------------------------------------------------------------
+
+
+def right_and_not_only_repeatable() -> None:
+    """Event time is right at every step of an app; what an actor comes to is its own; what is published holds."""
+    for seed in range(60):
+        test_event_time.check_right(seed, [])
+    for seed in range(25):
+        test_event_time.check_apart(seed, [])
+    for budget, every in ((7, 13), (100, 1)):
+        test_event_time.test_a_commit_in_the_middle_of_a_drain_publishes_nothing_that_is_still_to_come(
+            budget, every
+        )
+    test_event_time.test_a_circle_waits_for_what_comes_from_outside_and_not_for_itself()
+
+
 LAWS: dict[int, Callable[[], None]] = {
     1: the_log_is_the_truth,
     2: one_key_has_one_owner,
@@ -436,4 +452,5 @@ LAWS: dict[int, Callable[[], None]] = {
     6: replay_equals_live,
     7: watermarks_never_go_back_and_a_timer_fires_at_most_once,
     8: every_failure_is_loud,
+    9: right_and_not_only_repeatable,
 }

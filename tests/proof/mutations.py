@@ -61,7 +61,7 @@ MUTATIONS: dict[str, Mutation] = {
         3,
         "runtime.partition",
         "                self.lifecycle.on(Event.OUTCOME_UNKNOWN)\n                self._drop()\n                return",
-        "                slices.committed()\n                self.lifecycle.on(Event.COMMITTED)\n                return",
+        "                slices.committed(watermarks)\n                self.lifecycle.on(Event.COMMITTED)\n                return",
     ),
     "a-store-that-is-not-brought-to-the-end": Mutation(
         3, "runtime.restore", "            while position < end:", "            while position < end and held.core is None:"
@@ -184,6 +184,43 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "no-limit-to-event-times": Mutation(
         8, "core.engine.heads", "        if not plan.time_min_ms <= time_ms <= plan.time_max_ms:", "        if False:"
+    ),
+    # 9: right, not only repeatable
+    "the-watermark-of-the-task-instead-of-the-actors": Mutation(
+        9, "core.engine.watermarks", "            sources = self._sources[operator]\n            counting", "            sources = range(len(of_source))\n            counting"
+    ),
+    "a-topic-inside-the-app-that-goes-by-its-events": Mutation(
+        9, "core.declare.flow", "        return one is not None and one.follows and edge in self._writers", "        return False and edge in self._writers"
+    ),
+    "a-writer-left-out": Mutation(
+        9, "runtime.upstream", "for writer in one.writers if", "for writer in one.writers[:1] if"
+    ),
+    "a-task-of-the-app-left-out": Mutation(
+        9, "runtime.upstream", "for number in range(plan.partitions)]", "for number in range(1)]"
+    ),
+    "a-circle-waited-for": Mutation(
+        9, "core.declare.flow", "return self._follows(edge) and any(", "return False and any("
+    ),
+    "messages-that-nobody-waits-for": Mutation(
+        9, "core.declare.flow", "            topics.add(self._channel(operator.name))\n", "            pass\n"
+    ),
+    "a-drain-that-does-not-hold-what-is-published": Mutation(
+        9, "core.engine.watermarks", "            return min(held_ms - 1, self.of_operator[operator])", "            return self.of_operator[operator]"
+    ),
+    "a-publication-applied-before-its-records": Mutation(
+        9, "runtime.slices", "if number == left or self._asked[number] or merge.buffered(number):", "if number == left or self._asked[number] or (merge.buffered(number) and (number not in self._upstream.inputs or self._follow(number) or True)):"
+    ),
+    "an-end-of-input-for-all-levels-at-once": Mutation(
+        9, "core.declare.planner", "    return 1 + max(flow.levels[one] for one in flow.writers[name])", "    return 0"
+    ),
+    "an-input-that-falls-idle-though-its-writers-are-at-work": Mutation(
+        9, "runtime.slices", 'return bool(one.moves) and one.watermark != "upstream"', "return bool(one.moves)"
+    ),
+    "timers-of-an-instant-before-what-belongs-to-it": Mutation(
+        9, "core.declare.planner", "key=lambda a: (levels[a], a)", "key=lambda a: (-levels[a], a)"
+    ),
+    "an-order-of-two-inputs-that-a-third-changes": Mutation(
+        9, "core.engine.merge", "            limit_ms = limit_of(first, step * self._tolerance_ms, other, self._tolerance_ms)", "            limit_ms = (step + 2) * self._tolerance_ms"
     ),
 }  # fmt: skip
 
