@@ -150,8 +150,8 @@ MUTATIONS: dict[str, Mutation] = {
     "a-key-in-two-shards": Mutation(
         6, "core.engine.passing", "shard_of(codec.encode(key), self.shards)", "(self.step + len(known)) % self.shards"
     ),
-    "an-order-that-ends-with-what-was-read": Mutation(
-        6, "core.engine.canonical", "if current is not None and current.fill():", "if current is not None and current.at < len(current.heads):"
+    "an-order-that-lets-one-input-run-ahead": Mutation(
+        6, "core.engine.canonical", "return self._lanes[first], limit_of(", "return self._lanes[first], 9_000 + limit_of("
     ),
     "messages-out-of-turn": Mutation(
         6, "core.engine.canonical", "self._messages.popleft()", "self._messages.pop()"
@@ -211,7 +211,7 @@ MUTATIONS: dict[str, Mutation] = {
         9, "runtime.slices", "if number == left or self._asked[number] or merge.buffered(number):", "if number == left or self._asked[number] or (merge.buffered(number) and (number not in self._upstream.inputs or self._follow(number) or True)):"
     ),
     "an-end-of-input-for-all-levels-at-once": Mutation(
-        9, "core.declare.planner", "    return 1 + max(flow.levels[one] for one in flow.writers[name])", "    return 0"
+        9, "runtime.partition", "            if one.level == level:\n                slices.later(partial(slices.task.ended", "            if level == 0:\n                slices.later(partial(slices.task.ended"
     ),
     "an-input-that-falls-idle-though-its-writers-are-at-work": Mutation(
         9, "runtime.slices", 'return bool(one.moves) and one.watermark != "upstream"', "return bool(one.moves)"

@@ -204,9 +204,10 @@ class First:
         else:
             source = random.randrange(len(self.plan.sources))
             name, followed = self.plan.sources[source], self._is_followed(source)
-            if task.watermarks.ended[source] and chance < 0.9:
-                self.trace.append(f"{run.partition} opened {name}")
-                self._guarded(run, lambda: task.opened(source))
+            ended = [one.index for one in self.plan.operators if task.watermarks.ended_operators[one.index]]
+            if ended and chance < 0.9:
+                self.trace.append(f"{run.partition} opened {ended[0]}")
+                self._guarded(run, lambda: task.opened(ended[0]))
             elif followed and chance < 0.95:
                 mark = max(0, task.watermark_of(source)) + random.choice((-3, 5, 1_000, 1_002_000))
                 self.trace.append(f"{run.partition} upstream {name} {mark}")
@@ -285,11 +286,10 @@ class First:
             while run.task.draining:
                 self._guarded(run, run.task.drain)
         if random.random() < 0.5:
-            for one in self.plan.inputs:
-                if not one.is_inbox:
-                    while run.task.draining:
-                        self._guarded(run, run.task.drain)
-                    self._guarded(run, partial(run.task.ended, one.index))
+            for one in self.plan.operators:
+                while run.task.draining:
+                    self._guarded(run, run.task.drain)
+                self._guarded(run, partial(run.task.ended, one.index))
             while run.task.draining:
                 self._guarded(run, run.task.drain)
             for actor in self.plan.actors if random.random() < 0.3 else ():
@@ -343,11 +343,11 @@ def causes_of(plan: Plan, tapes: list[bytes]) -> tuple[list[Cause], Skips]:
                     causes.append(Cause(code, name, start, stop))
             elif code == tape.CLOCK:
                 causes.append(Cause(code, start=next(codes)))
-            elif code == tape.RISEN:
-                causes.append(Cause(code, operators[next(codes)], next(codes)))
+            elif code in (tape.ENDED, tape.OPENED, tape.RISEN):
+                operator = operators[next(codes)]
+                causes.append(Cause(code, operator, next(codes) if code == tape.RISEN else 0))
             else:
-                name = names[next(codes)]
-                causes.append(Cause(code, name, 0 if code in (tape.ENDED, tape.OPENED) else next(codes)))
+                causes.append(Cause(code, names[next(codes)], next(codes)))
     return causes, skips
 
 
@@ -415,13 +415,14 @@ def _cause(run: Run, cause: Cause, log: Records, random: Random) -> bool:
         task.idle(numbers[cause.name])
     elif code == tape.UPSTREAM:
         task.upstream(numbers[cause.name], task.watermark_of(numbers[cause.name]) + cause.start)
-    elif code == tape.ENDED:
-        task.ended(numbers[cause.name])
-    elif code == tape.OPENED:
-        task.opened(numbers[cause.name])
     else:
-        names = [one.name for one in run.plan.operators]
-        task.finish(names.index(cause.name), cause.start)
+        operator = [one.name for one in run.plan.operators].index(cause.name)
+        if code == tape.ENDED:
+            task.ended(operator)
+        elif code == tape.OPENED:
+            task.opened(operator)
+        else:
+            task.finish(operator, cause.start)
     return True
 
 

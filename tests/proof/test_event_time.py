@@ -40,6 +40,8 @@ class Live:
         prepare_topics(self.log, self.plan, create_declared=True)
         self.now = 1_000_000
         self.phase = 0
+        self.passing_ms = 0
+        """By how much the clock goes on from one step to the next."""
         self.stores = [MemoryStore() for _ in range(self.plan.partitions)]
         self.crash_odds = random.choice((0, 0, 0.02))
         self.commit_odds = random.choice((0.02, 0.2, 0.9))
@@ -66,6 +68,7 @@ class Live:
     def step(self) -> bool:
         """Something happens to one of the partitions; whether there was anything to do."""
         random, number = self.random, self.random.randrange(self.plan.partitions)
+        self.now += self.passing_ms
         if random.random() < self.crash_odds:
             self.stores[number] = MemoryStore()  # and its partition is forgotten as it is
             self.partitions[number] = self._started(number)
@@ -116,6 +119,7 @@ def lived(web: Web, random: Random, found: dict[str, list[Piece]]) -> Live:
     """A run that is fed in pieces, now one source ahead and now another, and then ends."""
     live = Live(web, random)
     waiting = {name: list(records(web, {name: some})) for name, some in found.items()}
+    live.passing_ms = random.choice((0, 5_000, 40_000))
     if random.random() < 0.5:  # all of it is there before the start
         for some in waiting.values():
             live.log.append_all(some)
@@ -209,6 +213,7 @@ def check_apart(seed: int, trace: list[str]) -> None:
         node.targets = [f"z{name}" for name in node.targets]
         node.sends = [f"z{name}" for name in node.sends]
         node.stream = None if node.stream is None else f"z{node.stream}"
+        node.gives = None if node.gives is None else f"z{node.gives}"
     both = Web([*web.nodes, *others], web.partitions, web.out_of_order, web.repartitioned, circles=False)
     trace += [str(node) for node in both.nodes]
     plan = web.app.plan()

@@ -62,6 +62,9 @@ class Node:
     width: int
     topics: list[str]
     stream: str | None = None
+    """The stream that it takes."""
+    gives: str | None = None
+    """The stream that it writes."""
     targets: list[str] = field(default_factory=list)
     sends: list[str] = field(default_factory=list)
     gets_messages: bool = False
@@ -100,10 +103,9 @@ def web_of(random: Random, *, circles: bool = False) -> Web:
             inside, min(len(inside), random.randint(0, 2))
         )
         node = Node(f"n{number}", width, topics[:most])
-        writers = [one for one in nodes if one.width == 0 and one.stream is None and number]
-        if is_actor and writers and random.random() < 0.3:
-            giver = random.choice(writers)
-            giver.stream = node.stream = f"st{number}"
+        writers = [one for one in nodes if one.gives is None]
+        if is_actor and writers and random.random() < 0.4:
+            random.choice(writers).gives = node.stream = f"st{number}"
         senders = [one for one in nodes if one.width]
         if is_actor and senders and random.random() < 0.4:
             node.gets_messages = True
@@ -155,7 +157,7 @@ def _reaches(nodes: list[Node], topic: str, name: str) -> bool:
             for one in nodes
             if set(node.targets) & set(one.topics)
             or one.name in node.sends
-            or (one.width and node.width == 0 and node.stream is not None and one.stream == node.stream)
+            or (node.gives is not None and one.stream == node.gives)
         ]
     return name in seen
 
@@ -175,10 +177,12 @@ def build(web: Web) -> tr.App:
             key="key",
             event_time="at",
             out_of_order=web.out_of_order if outside else 0,
+            # What falls idle may be late when it wakes: so nothing from outside does, and what is inside must not.
+            idle_after="1000d" if outside else "1s",
             repartition=name in web.repartitioned,
         )
     results = app.topic("results", Result, key="key", event_time="at")
-    named = {node.stream for node in web.nodes if node.stream is not None}
+    named = {node.gives for node in web.nodes if node.gives is not None}
     streams = {name: app.stream(name, Piece) for name in sorted(named)}
     classes: dict[str, Any] = {}
     for node in web.nodes:
@@ -187,14 +191,14 @@ def build(web: Web) -> tr.App:
         if node.width:
             if node.stream is not None:
                 takes.append(streams[node.stream])  # type: ignore[arg-type]  # a stream is taken like a topic
-            classes[node.name] = _actor(app, node, takes, targets, results, classes)
+            classes[node.name] = _actor(app, node, takes, targets, results, streams, classes)
         else:
-            out = streams.get(node.stream) if node.stream is not None else None
+            out = streams.get(node.gives) if node.gives is not None else None
             _function(app, node, takes, targets, results, out)
     for node in web.nodes:
         told = [topics[name] for name in node.targets] + [results] + [classes[name] for name in node.sends]
-        if not node.width and node.stream is not None:
-            told.append(streams[node.stream])
+        if node.gives is not None:
+            told.append(streams[node.gives])
         app.emits[node.name] = tuple(told)
     app.plan()
     return app
@@ -215,14 +219,19 @@ def _function(app: tr.App, node: Node, takes: Any, targets: Any, results: Any, s
     app.process(*takes, name=node.name)(hand_on)
 
 
-def _actor(app: tr.App, node: Node, takes: Any, targets: Any, results: Any, classes: dict[str, Any]) -> Any:
+def _actor(
+    app: tr.App, node: Node, takes: Any, targets: Any, results: Any, streams: Any, classes: dict[str, Any]
+) -> Any:
     class Windows(tr.Actor):
         sums: dict[str, int] = tr.field(default_factory=dict)
         hops: dict[str, int] = tr.field(default_factory=dict)
+        digest: int = 0
+        """Of all that it got, in its order: two runs that differ in that have other rows."""
 
         def add(self, amount: int, hops: int, ctx: tr.Context[str]) -> None:
             if hops >= FAR:
                 return
+            self.digest = crc32(f"{ctx.event_time} {amount}".encode(), self.digest)
             window = str(ctx.event_time // node.width)
             self.sums[window] = self.sums.get(window, 0) + amount
             self.hops[window] = max(self.hops.get(window, 0), hops)
@@ -246,6 +255,8 @@ def _actor(app: tr.App, node: Node, takes: Any, targets: Any, results: Any, clas
             amount, hops = self.sums.pop(window), self.hops.pop(window)
             for target in targets:
                 ctx.emit(target, Piece(rekeyed(ctx.key, node.name), ctx.event_time, amount, hops + 1))
+            if node.gives is not None:
+                ctx.emit(streams[node.gives], Piece(ctx.key, ctx.event_time, amount, hops + 1))
             for name in node.sends:
                 ctx.send(classes[name], rekeyed(ctx.key, name), Told(amount, hops + 1))
             ctx.emit(results, Result(node.name, ctx.key, ctx.event_time, amount))
@@ -300,8 +311,8 @@ def oracle(web: Web, found: dict[str, list[Piece]]) -> Counter[Result]:
             ]
         else:
             made = [msgspec.structs.replace(one, hops=one.hops + 1) for one in got if one.hops < FAR]
-            if node.stream is not None:
-                reached.setdefault(node.stream, []).extend(made)
+        if node.gives is not None:
+            reached.setdefault(node.gives, []).extend(made)
         for one in made:
             turned = msgspec.structs.replace(one, key=rekeyed(one.key, node.name))
             for target in node.targets:
@@ -309,7 +320,7 @@ def oracle(web: Web, found: dict[str, list[Piece]]) -> Counter[Result]:
             for name in node.sends:
                 turned_to = msgspec.structs.replace(one, key=rekeyed(one.key, name))
                 reached.setdefault(f"inbox {name}", []).append(turned_to)
-            if node.width or (not node.targets and node.stream is None):
+            if node.width or (not node.targets and node.gives is None):
                 results[Result(node.name, one.key, one.at, one.amount)] += 1
     return results
 
@@ -322,8 +333,7 @@ def _in_order(web: Web) -> list[Node]:
             others = [one for one in left if one is not node]
             gets = {topic for one in others for topic in one.targets} & set(node.topics)
             told = any(node.name in one.sends for one in others)
-            streamed = node.width and node.stream is not None
-            streamed = streamed and any(not one.width and one.stream == node.stream for one in others)
+            streamed = node.stream is not None and any(one.gives == node.stream for one in others)
             if not gets and not told and not streamed:
                 left.remove(node)
                 found.append(node)

@@ -207,16 +207,13 @@ class Partition:
     def end_inputs(self, level: int = 0) -> None:
         """Say that what comes to this level of the app's operators has ended, for bounded runs.
 
-        At level 0 these are the inputs from outside; later those whose writers have all finished. The slices to come first
-        take all that can be read, then this.
+        At level 0 that is what comes from outside; later what those before have written, who have all finished. The slices
+        to come first take all that can be read, then this.
         """
         slices = self._running("end")
-        plan = self.plan
-        ends = [one.ends_at for one in plan.inputs if not one.is_inbox]
-        channels = dict(enumerate(plan.channel_ends, len(plan.inputs)))
-        for source, at in {**dict(enumerate(ends)), **channels}.items():
-            if at == level:
-                slices.later(partial(slices.task.ended, source))
+        for one in self.plan.operators:
+            if one.level == level:
+                slices.later(partial(slices.task.ended, one.index))
 
     def finish(self, level: int = 0) -> None:
         """Let the actors of a level rise to their latest pending timers, as the last thing that the slices to come do.

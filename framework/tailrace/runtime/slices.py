@@ -131,7 +131,7 @@ class Slices:
         self._published = dict(published)
         # A task that has never committed holds everybody back as it is.
         self._owes = any(task.positions.values()) and self._differs()
-        self._to_open = any(task.watermarks.ended)
+        self._to_open = any(task.watermarks.ended_operators)
         for name, offset in task.positions.items():
             reader.seek(name, task.partition, offset)
 
@@ -247,7 +247,7 @@ class Slices:
     def _open(self) -> None:
         """What had ended was a run, and not its inputs: they go on, before anything else."""
         while self._to_open and not self.task.draining:
-            ended = [source for source, has in enumerate(self.task.watermarks.ended) if has]
+            ended = [one for one, has in enumerate(self.task.watermarks.ended_operators) if has]
             self._to_open = bool(ended)
             if ended:
                 self.task.opened(ended[0])

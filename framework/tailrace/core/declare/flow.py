@@ -58,12 +58,13 @@ class Input:
 class Flow:
     """What was found, by the names of operators, topics and channels.
 
-    ``kinds`` are the kinds of watermark of the inputs, with what the flow has changed; ``feedback`` names, per operator,
+    ``streamed`` are, for each operator, those that reach it by streams, and itself. ``kinds`` are the kinds of watermark of the inputs, with what the flow has changed; ``feedback`` names, per operator,
     the topics that come to it from its own circle; ``writers`` those whose watermarks a published topic or channel follows.
     """
 
     sources: dict[str, frozenset[str]]
     levels: dict[str, int]
+    streamed: dict[str, frozenset[str]]
     kinds: dict[str, WatermarkKind]
     feedback: dict[str, tuple[str, ...]]
     writers: dict[str, tuple[str, ...]]
@@ -120,6 +121,7 @@ class _Finder:
         return Flow(
             sources=sources,
             levels=self._levels(),
+            streamed=self._streamed(),
             kinds=kinds,
             feedback={
                 name: tuple(sorted(one.name for one in operator.takes if self._is_feedback(one, name)))
@@ -193,6 +195,13 @@ class _Finder:
         if operator.gets_messages and self._outer_senders(operator.name):
             topics.add(self._channel(operator.name))
         return frozenset(topics)
+
+    def _streamed(self) -> dict[str, frozenset[str]]:
+        before = {
+            name: {writer for edge in one.takes if edge.is_stream for writer in self._writers.get(edge, ())}
+            for name, one in self._operators.items()
+        }
+        return {name: _reached(name, before) | {name} for name in self._operators}
 
     # --- levels
 

@@ -47,7 +47,8 @@ class OperatorPlan:
     """An actor or a stateless function as a part of the app's flow of event time; see ``flow``.
 
     ``sources`` are the numbers of what its watermark is the least of: those of inputs, and behind them those of channels.
-    ``actor`` is the number of the actor, None for a function. ``feedback`` names the topics that come to it from its own
+    ``actor`` is the number of the actor, None for a function. ``holders`` are the actors whose timers lead to it within a
+    step: its own, and those that reach it by streams. ``feedback`` names the topics that come to it from its own
     circle. ``emits`` and ``sends`` are where it may emit and send to: all else is refused.
     """
 
@@ -56,6 +57,7 @@ class OperatorPlan:
     actor: int | None
     sources: tuple[int, ...]
     level: int
+    holders: tuple[int, ...]
     feedback: tuple[str, ...]
     emits: frozenset[Edge[Any, Any]]
     sends: frozenset[type[Any]]
@@ -128,8 +130,6 @@ class InputPlan:
     """Operators that its records may come to within a step: its takers, and by way of streams."""
     own: bool = False
     """The app writes it itself: all of its tasks publish a watermark for it."""
-    ends_at: int = 0
-    """The level with whose end of input it has ended, as nobody writes it any more; see ``flow``."""
     repartitioned: bool = False
     """Records come with other keys than their route's: the one route forwards them to the topic keyed as declared."""
     declared: str = ""
@@ -237,10 +237,9 @@ class Plan:
     """An app, compiled. ``inputs`` are in order of their topics' names, with the inbox, if there is one, last.
 
     ``inbox_topic`` is None where no actor takes messages, as then nobody can send any. ``operators`` are the actors, by
-    their numbers, then the functions. ``sources`` are the names of the inputs, by number, then those of the channels;
-    ``channel_ends`` gives for each channel what ``InputPlan.ends_at`` gives for an input. ``levels`` is the number of
-    levels. ``order`` gives each actor its place among timers of one instant. ``circles`` are the names of operators that
-    reach each other.
+    their numbers, then the functions. ``sources`` are the names of the inputs, by number, then those of the channels.
+    ``levels`` is the number of levels. ``order`` gives each actor its place among timers of one instant. ``circles`` are
+    the names of operators that reach each other.
     """
 
     app: str
@@ -260,7 +259,6 @@ class Plan:
     by_class: Mapping[type[Any], ActorPlan]
     operators: tuple[OperatorPlan, ...]
     sources: tuple[str, ...]
-    channel_ends: tuple[int, ...]
     levels: int
     order: tuple[int, ...]
     published: tuple[Published, ...]

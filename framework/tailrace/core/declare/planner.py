@@ -96,6 +96,7 @@ def make_plan(app: App) -> Plan:
                 actor=number if number < len(actors) else None,
                 sources=tuple(sorted(map(sources.index, flow.sources[one.name]))),
                 level=flow.levels[one.name],
+                holders=tuple(n for n in range(len(actors)) if names[n] in flow.streamed[one.name]),
                 feedback=flow.feedback[one.name],
                 emits=one.emits,
                 sends=frozenset(app.actors[name] for name in one.sends),
@@ -103,7 +104,6 @@ def make_plan(app: App) -> Plan:
             for number, one in enumerate(operators)
         ),
         sources=sources,
-        channel_ends=tuple(_ends_at(flow, name) for name in flow.channels),
         levels=1 + max(flow.levels.values(), default=0),
         order=_order([flow.levels[actor.name] for actor in actors]),
         published=tuple(
@@ -251,11 +251,6 @@ def _read(
     return read
 
 
-def _ends_at(flow: Flow, name: str) -> int:
-    """The level with whose end of input a topic or channel has ended."""
-    return 1 + max(flow.levels[one] for one in flow.writers[name])
-
-
 def _forwarding(to: Topic[Any, Any]) -> Callable[..., None]:
     def forward(event: Any, ctx: Context[Any]) -> None:
         ctx._pass_on(to, event)
@@ -293,7 +288,6 @@ def _input(app: App, index: int, read: _Read, flow: Flow, operators: list[Operat
         moves=tuple(number for number, one in enumerate(operators) if name in flow.sources[one.name]),
         touches=_touched(operators, routes),
         own=follows,
-        ends_at=_ends_at(flow, name) if follows else 0,
         repartitioned=repartitioned,
     )
 

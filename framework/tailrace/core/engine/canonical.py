@@ -324,20 +324,17 @@ class Canonical:
             task.drain()
 
     def _end(self) -> Iterator[Task]:
-        plan = self.tasks[0].plan
-        ends = [*(one.ends_at for one in plan.inputs if not one.is_inbox)]
-        ends += [FOREVER] * (len(plan.inputs) - len(ends)) + [*plan.channel_ends]
-        for level in range(plan.levels):
+        operators = self.tasks[0].plan.operators
+        for level in range(self.tasks[0].plan.levels):
+            here = [one.index for one in operators if one.level == level]
             for task in self.tasks:
-                for source, at in enumerate(ends):
-                    if at == level:
-                        task.ended(source)
-                        yield from self._after(task)
+                for operator in here:
+                    task.ended(operator)
+                    yield from self._after(task)
             for task in self.tasks:
-                for one in plan.operators:
-                    if one.level == level:
-                        task.finish(one.index)
-                        yield from self._after(task)
+                for operator in here:
+                    task.finish(operator)
+                    yield from self._after(task)
 
     # --- messages
 

@@ -417,7 +417,7 @@ class FirstPass:
     def _is_last_step(self, record: tape.TapeRecord) -> bool:
         """Whether a limit was reached with the very last step of a commit, which may have left its drain unfinished."""
         numbers = {name: number for number, name in enumerate(self.task.plan.sources)}
-        unnamed = (tape.CLOCK, tape.RISEN)
+        unnamed = (tape.CLOCK, tape.ENDED, tape.OPENED, tape.RISEN)
         causes = [
             (code, numbers[self._names[said[0]]], *said[1:])
             if said and code not in unnamed

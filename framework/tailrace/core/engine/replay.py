@@ -134,9 +134,11 @@ class Replay:
             number = self._number(said[0])
             task.upstream(number, task.watermark_of(number) + said[1])
         elif code == tape.ENDED:
-            task.ended(self._number(said[0]))
+            task.ended(self._operator(said[0]))
         elif code == tape.OPENED:
-            task.opened(self._number(said[0]))
+            task.opened(self._operator(said[0]))
+        elif code == tape.INPUT_ENDED:
+            task.input_ended(self._number(said[0]))
         elif code == tape.RISEN:
             task.finish(self._operator(said[0]), said[1])
         elif code == tape.FINISH:

@@ -11,9 +11,10 @@ Causes are a flat list of small integers, so that a commit of 100,000 events tak
     CLOCK d            the clock was read: d ms later than before
     IDLE source b      the source fell idle (b = 1); a record wakes it by itself
     UPSTREAM source d  the watermark that its writers published, d ms above the one before
-    ENDED source       the source has ended
+    ENDED operator     all that comes to the operator has ended
+    OPENED operator    it goes on: the end of a run is not the end of its inputs
     RISEN operator t   the end of input has come to an actor: its watermark rises to t
-    OPENED source      a source that had ended goes on: the end of a run is not the end of its inputs
+    INPUT_ENDED input  up to format 1: the input has ended
     FINISH             up to format 1: the watermark of all rises to the latest timer
 
 A tape that does not begin with nothing begins with a record that names a snapshot, its *base*. Such a record may also come
@@ -29,7 +30,7 @@ import msgspec
 
 from tailrace.core.errors import CorruptStateError, NewerFormatError
 
-RUN, CLOCK, IDLE, UPSTREAM, ENDED, FINISH, RISEN, OPENED = range(8)
+RUN, CLOCK, IDLE, UPSTREAM, INPUT_ENDED, FINISH, ENDED, OPENED, RISEN = range(9)
 
 FORMAT = 2
 """The newest format of cuts and tapes that this code reads; it writes this one.
@@ -74,6 +75,7 @@ class Cut(msgspec.Struct, array_like=True):
     """The snapshot that the task was last started from, by its id."""
     operators: dict[str, int] | None = None
     """The watermark of each; None up to format 1."""
+    ended_operators: list[str] = []
 
 
 class Skip(msgspec.Struct, array_like=True):
@@ -129,7 +131,17 @@ def environment(timezones: str) -> Environment:
     return Environment(python, msgspec.__version__, timezones)
 
 
-_ARGUMENTS = {RUN: 2, CLOCK: 1, IDLE: 2, UPSTREAM: 2, ENDED: 1, FINISH: 0, RISEN: 2, OPENED: 1}
+_ARGUMENTS = {
+    RUN: 2,
+    CLOCK: 1,
+    IDLE: 2,
+    UPSTREAM: 2,
+    INPUT_ENDED: 1,
+    FINISH: 0,
+    ENDED: 1,
+    OPENED: 1,
+    RISEN: 2,
+}
 
 
 def causes_of(codes: Sequence[int]) -> Iterator[Sequence[int]]:

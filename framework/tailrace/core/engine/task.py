@@ -8,8 +8,8 @@ Rules of this file. Nothing here does I/O, reads a clock or draws a random numbe
     clock reading       clock       processing time moves up
     source falls idle   idle        its watermark no longer counts
     upstream watermark  upstream    the source's watermark is what its writers published
-    end of a source     ended       its watermark no longer counts
-    it goes on          opened      it counts again
+    end of all input    ended       an operator goes by the highest of its sources
+    it goes on          opened      and by the least again
     end for an actor    finish      its watermark rises to the latest timer then pending
 
 The common part of every step: the watermarks of the operators advance, each by its own sources (``watermarks``), then the
@@ -243,20 +243,28 @@ class Task(TaskState):
             self._tape.cause(tape.UPSTREAM, source, max(0, watermark_ms - before))
             self._advance()
 
-    def ended(self, source: int) -> None:
-        """A source has ended: it is not waited for any more."""
+    def ended(self, operator: int) -> None:
+        """All that comes to an operator has ended, and nobody who writes any of it is at work: it waits for nothing."""
         self._not_draining()
-        if not self._watermarks.ended[source]:
-            self._watermarks.ended[source] = True
-            self._tape.cause(tape.ENDED, source)
+        if not self._watermarks.ended_operators[operator]:
+            self._watermarks.ended_operators[operator] = True
+            self._tape.cause(tape.ENDED, operator)
             self._advance()
 
-    def opened(self, source: int) -> None:
-        """A source that had ended goes on: what ended was a run, and there may be more to read by now."""
+    def opened(self, operator: int) -> None:
+        """What comes to an operator goes on: what ended was a run, and there may be more to read by now."""
         self._not_draining()
-        if self._watermarks.ended[source]:
-            self._watermarks.ended[source] = False
-            self._tape.cause(tape.OPENED, source)
+        if self._watermarks.ended_operators[operator]:
+            self._watermarks.ended_operators[operator] = False
+            self._tape.cause(tape.OPENED, operator)
+            self._advance()
+
+    def input_ended(self, number: int) -> None:
+        """As the end of input was told up to format 1 of the tape, input by input."""
+        self._not_draining()
+        if not self._watermarks.ended[number]:
+            self._watermarks.ended[number] = True
+            self._tape.cause(tape.INPUT_ENDED, number)
             self._advance()
 
     def finish(self, operator: int, to_ms: int | None = None) -> None:

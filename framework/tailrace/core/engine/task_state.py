@@ -136,11 +136,10 @@ class TaskState:
     def published_ms(self, operator: int) -> int | None:
         """Up to where nothing is to come of an operator any more; None if it holds nobody back, as its sources are idle.
 
-        That is its watermark, but less than any of its timers that is due and has not fired.
+        That is its watermark, but less than any timer that is due and has not fired, of its own or of actors whose timers
+        reach it by streams.
         """
-        plan = self.plan.operators[operator]
-        held_ms = None if plan.actor is None else self._firing.held_ms(plan.actor)
-        return self._watermarks.published_ms(operator, held_ms)
+        return self._watermarks.published_ms(operator, self._firing.held_ms)
 
     @property
     def now(self) -> int:
@@ -242,6 +241,7 @@ class TaskState:
             self._tape.number + 1,
             self._base,
             {one.name: of_operator[one.index] for one in plan.operators},
+            [one.name for one in plan.operators if self._watermarks.ended_operators[one.index]],
         )
         first = not self._noted_start
         record = tape.TapeRecord(

@@ -8,10 +8,10 @@ Theory. A source's watermark says "all up to here has been seen". It comes from 
     upstream      what the writers of the topic or channel have published, applied when the reader has come that far
     none          reference data and feedback: nobody goes by it
 
-An operator's watermark is the least of its sources' (see ``declare.flow``), without those that are idle or have ended. If all
-are, it is the highest of theirs. It never goes back, whatever a source does: a source that wakes up behind it finds its
-records late. What other operators read does not matter to it. None of this reads a clock; that a source is idle is told
-from outside.
+An operator's watermark is the least of its sources' (see ``declare.flow``), without those that are idle. If all are, or if
+all that comes to the operator has ended, it is the highest of theirs. It never goes back, whatever a source does: a source
+that wakes up behind it finds its records late. What other operators read does not matter to it. None of this reads a clock;
+that a source is idle is told from outside.
 
 A record is late for an operator if its input is one of the operator's sources and its time is at or before the operator's
 watermark. So one record may be late for one operator and in time for another.
@@ -19,7 +19,7 @@ watermark. So one record may be late for one operator and in time for another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -57,6 +57,7 @@ class Watermarks:
         "_plan",
         "_sources",
         "ended",
+        "ended_operators",
         "generators",
         "idle",
         "of_operator",
@@ -73,6 +74,8 @@ class Watermarks:
         self.ended = [False] * len(plan.sources)
         self.generators = [None if one.generator is None else copy(one.generator) for one in plan.inputs]
         self.of_operator = [NOTHING] * len(plan.operators)
+        self.ended_operators = [False] * len(plan.operators)
+        """Operators to which nothing more comes; ``ended`` are inputs, of histories up to format 1."""
 
     def resume(self, cut: Cut) -> None:
         """Stand where a cut stands. Sources that it does not know begin with nothing seen, operators with their sources."""
@@ -84,6 +87,7 @@ class Watermarks:
             generator = cut.generators.get(plan.name)
             if generator is not None and plan.generator is not None:
                 self.generators[number] = msgspec.msgpack.decode(generator, type=type(plan.generator))
+        self.ended_operators = [one.name in cut.ended_operators for one in self._plan.operators]
         known = cut.operators
         if known is None:  # of a task whose operators had one watermark
             self.of_operator = [cut.watermark] * len(self.of_operator)
@@ -120,16 +124,21 @@ class Watermarks:
     def holds_nobody_back(self, operator: int) -> bool:
         """Whether all sources of an operator are idle: then it may be long until one says more."""
         sources = self._sources[operator]
-        return bool(sources) and all(self.idle[source] for source in sources)
+        idle = bool(sources) and all(self.idle[source] for source in sources)
+        return idle and not self.ended_operators[operator]
 
     def concerned(self, number: int) -> tuple[int, ...]:
         """The operators that a record of an input comes to, or whose watermark it moves."""
         return self._concerned[number]
 
-    def published_ms(self, operator: int, held_ms: int | None) -> int | None:
-        """Up to where nothing is to come of an operator; None if it holds nobody back. A timer of ``held_ms`` is to fire."""
-        if held_ms is not None:
-            return min(held_ms - 1, self.of_operator[operator])
+    def published_ms(self, operator: int, held_ms: Callable[[int], int | None]) -> int | None:
+        """Up to where nothing is to come of an operator any more; None if it holds nobody back.
+
+        ``held_ms`` gives for an actor the time of its first timer that is due and has not fired, None if there is none.
+        """
+        held = [at for actor in self._plan.operators[operator].holders if (at := held_ms(actor)) is not None]
+        if held:
+            return min(*held, self.of_operator[operator] + 1) - 1
         return None if self.holds_nobody_back(operator) else self.of_operator[operator]
 
     def common(self, number: int) -> int | None:
@@ -166,7 +175,7 @@ class Watermarks:
     def ceiling(self, operator: int, but: int) -> int:
         """The least watermark of an operator's sources that count, without ``but``: it cannot lift it past this."""
         least = 1 << 62
-        for source in self._sources[operator]:
+        for source in () if self.ended_operators[operator] else self._sources[operator]:
             mark = self.of_source[source]
             if mark < least and source != but and not self.idle[source] and not self.ended[source]:
                 least = mark
@@ -184,6 +193,8 @@ class Watermarks:
         for operator in range(len(self.of_operator)) if operators is None else operators:
             sources = self._sources[operator]
             counting = [of_source[one] for one in sources if not idle[one] and not ended[one]]
+            if self.ended_operators[operator]:
+                counting = []
             mark = min(counting) if counting else max((of_source[one] for one in sources), default=NOTHING)
             if mark > self.of_operator[operator]:
                 self.of_operator[operator] = mark

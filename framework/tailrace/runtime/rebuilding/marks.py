@@ -59,8 +59,8 @@ def mark_of(task: Task, record: tape.TapeRecord | None = None, rows: int = 0) ->
     if record is None:
         reached = {one.index: task.published_ms(one.index) for one in operators}
     else:
-        marks, holds = task.watermarks, record.holds
-        reached = {one.index: marks.published_ms(one.index, holds.get(one.name)) for one in operators}
+        holds = {one.index: record.holds.get(one.name) for one in task.plan.actors}
+        reached = {one.index: task.watermarks.published_ms(one.index, holds.get) for one in operators}
     published = {name: mark for name, mark in published_by(task.plan, reached).items() if CHANNEL not in name}
     return Mark(-1 if record is None else record.number, task.now, published, rows)
 
