@@ -13,13 +13,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from inspect import CO_VARARGS
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tailrace.core.declare.actor import Actor, ActorMeta, declaration_of
+from tailrace.core.declare.handlers import MessageRole
 from tailrace.core.declare.reading.bytecode import run
 from tailrace.core.declare.reading.flow import Flow, package_of
 from tailrace.core.declare.reading.frames import Call, Frame, reached
 from tailrace.core.declare.reading.values import CONTEXT, NOTHING, Objects
 from tailrace.core.declare.topic import Edge, Stream, Topic
+from tailrace.core.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from tailrace.core.declare.app import App
+
+Declared = Edge[Any, Any] | type[Actor] | str
+"""What ``emits=`` may list: a topic, a stream, an actor, or the stable name of one that is declared further down."""
 
 
 @dataclass(frozen=True)
@@ -80,3 +89,70 @@ def emissions_of(
         frozenset(actor for actor in actors if actor in sent),
         tuple(f"{place}, line {line}: {text}" for place, line, text in sorted(hidden)),
     )
+
+
+def check_emits(given: Any, where: str) -> tuple[Declared, ...]:
+    """Refuse what cannot be listed in ``emits=``. What names mean is seen when the app is planned."""
+    if not isinstance(given, (list, tuple)):
+        raise DefinitionError(
+            f"{where} has emits={_spelled(given)}, which is no list",
+            mend=f"Write emits=[{_spelled(given)}]."
+            if isinstance(given, Edge | ActorMeta | str)
+            else "Write emits=[...] with topics, streams and actors.",
+        )
+    items: Any = given  # pyright: ignore[reportUnknownVariableType]  # of what it holds nothing is known yet
+    listed = tuple[Any, ...](items)
+    for one in listed:
+        if isinstance(one, ActorMeta):
+            _check_taker(one, where)
+        elif not isinstance(one, Edge | str):
+            raise DefinitionError(
+                f"{where} has {_spelled(one)} in its emits=, which is no topic, no stream and no actor",
+                mend="List topics and streams as app.topic and app.stream returned them, and classes of actors.",
+            )
+        if sum(one is other or one == other for other in listed) > 1:
+            raise DefinitionError(f"{where} has {_spelled(one)} twice in its emits=", mend="List it once.")
+    return listed
+
+
+def declared_emissions(app: App) -> dict[str, Emissions]:
+    """What ``emits=`` says, by the stable name of each actor and function that has it.
+
+    Raises DefinitionError for an actor that the app does not have.
+    """
+    found: dict[str, Emissions] = {}
+    for name, listed in app.emits.items():
+        where = app.actors[name].__name__ if name in app.actors else app.functions[name].where
+        actors = frozenset(_actor_of(app, one, where) for one in listed if not isinstance(one, Edge))
+        found[name] = Emissions(frozenset(one for one in listed if isinstance(one, Edge)), actors)
+    return found
+
+
+def _actor_of(app: App, given: Any, where: str) -> type[Any]:
+    cls = app.actors.get(given) if isinstance(given, str) else given
+    if isinstance(given, str) and (given in app.topics or given in app.streams):
+        raise DefinitionError(
+            f"{where} has {given!r} in its emits=, the name of a topic or stream",
+            mend="List the topic or stream itself, as app.topic or app.stream returned it.",
+        )
+    if cls is None or cls not in app.actors.values():
+        raise DefinitionError(
+            f"{where} has {_spelled(given)} in its emits=, which is no actor of the app {app.name!r}",
+            mend=f"Its actors are {', '.join(sorted(app.actors)) or 'none'}. Decorate the class with @app.actor.",
+        )
+    _check_taker(cls, where)
+    return cls
+
+
+def _check_taker(cls: ActorMeta, where: str) -> None:
+    if not any(isinstance(one.roles[0], MessageRole) for one in declaration_of(cls).handlers):
+        raise DefinitionError(
+            f"{where} has {cls.__name__} in its emits=, which takes no messages",
+            mend=f"Leave it out, or give {cls.__name__} a method with @tr.on_message.",
+        )
+
+
+def _spelled(given: Any) -> str:
+    if isinstance(given, Edge):
+        return given.name
+    return given.__name__ if isinstance(given, type) else repr(given)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tailrace.core.declare.actor import declaration_of, key_type_of_actor, resolve
+from tailrace.core.declare.emissions import declared_emissions
 from tailrace.core.declare.fields import Field
 from tailrace.core.declare.handlers import Handler, MessageRole, QueryRole, TimerRole
 from tailrace.core.declare.plan import (
@@ -47,6 +48,7 @@ def make_plan(app: App) -> Plan:
         for edge in function.edges:
             route = Route(None, function.call, function.method, _salt("function", function.method, edge.name))
             takers.setdefault(edge, []).append((function.method, "", route))
+    declared_emissions(app)  # for the names in it, which mean something only now
     streams = tuple(app.streams[name] for name in sorted(app.streams))
     for index, stream in enumerate(streams):
         stream.index = index

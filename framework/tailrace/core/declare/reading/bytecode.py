@@ -180,7 +180,7 @@ class _Run:
             _place(one),
             f"{callee.text}({', '.join(shown)})",
         )
-        self.push(self.flow.call(callee.value, call, self.frame))
+        self.push(self.flow.call(callee.value, call, self.frame), call.text)
 
 
 def _joined(known: Stack | None, more: Stack | None) -> tuple[bool, Stack]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from tailrace.core.declare.actor import ActorMeta
 from tailrace.core.declare.handlers import place_of
-from tailrace.core.declare.reading.frames import Call, Deeds, Frame, Local, Slot, bound
+from tailrace.core.declare.reading.frames import Call, Deeds, Frame, Local, Slot, bound, fits
 from tailrace.core.declare.reading.values import (
     CONTEXT,
     EMIT,
@@ -267,6 +267,7 @@ class Flow:
             frame = Frame(code, function.__globals__, place_of(function), at_home, closure)
             self._frames[key] = frame
             defaults = function.__defaults__ or ()
+            frame.required = code.co_argcount - len(defaults)
             given = dict(
                 zip(names[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=True)
             )
@@ -297,6 +298,8 @@ class Flow:
         return self._locals[frame]
 
     def _enter(self, frame: Frame, call: Call, by: Frame) -> Value:
+        if not fits(frame, call):
+            return NOTHING
         by.does.callees.add(frame)
         for name, value in bound(frame.code, call):
             self.add(frame.variable(name), value)

@@ -45,6 +45,8 @@ class Frame:
     place: str
     at_home: bool
     closure: dict[str, Slot]
+    required: int = 0
+    """As many positional parameters have no default."""
     locals: dict[str, Slot] = field(default_factory=dict)
     result: Slot = field(default_factory=Slot)
     does: Deeds = field(default_factory=Deeds)
@@ -97,6 +99,20 @@ def reached(frame: Frame) -> Iterator[Frame]:
         yield one
         waiting.extend(one.does.callees - seen)
         seen |= one.does.callees
+
+
+def fits(frame: Frame, call: Call) -> bool:
+    """Whether a function can be called so at all. What is called by a name that is not known may be another."""
+    code = frame.code
+    if call.loose:
+        return True
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    given = len(call.positional)
+    return (
+        (given <= code.co_argcount or bool(code.co_flags & inspect.CO_VARARGS))
+        and (call.named.keys() <= set(names) or bool(code.co_flags & inspect.CO_VARKEYWORDS))
+        and set(names[given : frame.required]) <= call.named.keys()
+    )
 
 
 def bound(code: types.CodeType, call: Call) -> Iterator[tuple[str, Value]]:
