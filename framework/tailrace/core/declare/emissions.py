@@ -83,6 +83,8 @@ def emissions_of(
         if any(frame.does.sends_unseen for frame in frames):
             sent |= names
         sent.update(*(frame.does.sent for frame in frames))
+        if flow.is_cut:
+            hidden.add((root.place, root.code.co_firstlineno, "it calls more code than is read"))
         hidden |= {(frame.place, line, text) for frame in frames for line, text in frame.does.hidden}
     return Emissions(
         frozenset(edge for edge in edges if edge in named),

@@ -16,7 +16,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from enum import EnumMeta
+from enum import Enum, EnumMeta
 from typing import Any
 
 from tailrace.core.declare.actor import ActorMeta
@@ -26,26 +26,46 @@ from tailrace.core.declare.reading.values import (
     CONTEXT,
     EMIT,
     NOTHING,
+    SCALARS,
     SEND,
     Atom,
     Attribute,
     Box,
     Instance,
     Known,
+    Member,
     Method,
     Objects,
     Value,
     contents,
     dict_of,
-    everything,
     is_a,
     type_of,
 )
 from tailrace.core.declare.topic import Edge
 
-MOST_FRAMES = 3000
-"""So many functions are followed: a plan has to be there in a moment, whatever the code imports."""
+MOST_CALLS = 20_000
+"""So many are followed: a plan has to be there in a moment, whatever the code calls. An actor of 50 methods has 1,000."""
 _DEEPEST = 40
+_PLAIN = (
+    abs,
+    all,
+    any,
+    callable,
+    chr,
+    format,
+    hasattr,
+    hash,
+    id,
+    isinstance,
+    issubclass,
+    len,
+    ord,
+    print,
+    repr,
+    round,
+)
+"""Functions that give back nothing of what they are given."""
 
 
 class Flow:
@@ -59,11 +79,18 @@ class Flow:
         self._locals: dict[Frame, Local] = {}
         self._fields: dict[tuple[Atom, str], Slot] = {}
         self._waiting: dict[Frame, None] = {}
+        self._among_now: set[Atom] = set()
         self._depth = 0
+        self._calls = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there is more code than is read."""
+        return self._calls >= MOST_CALLS
 
     def finish(self) -> None:
         """Run every frame until nothing grows."""
-        while self._waiting:
+        while self._waiting and not self.is_cut:
             frame = next(iter(self._waiting))
             del self._waiting[frame]
             frame.does = Deeds()
@@ -91,7 +118,7 @@ class Flow:
 
     def use(self, value: Value, by: Frame) -> None:
         """Note as named what containers hold: where they are used, since an item by a constant names only that."""
-        by.does.named.update(everything(value))
+        by.does.named.update(*map(self.objects.targets, value))
 
     def elements(self, value: Value, by: Frame) -> Value:
         """What containers may give."""
@@ -160,8 +187,9 @@ class Flow:
 
     def _call(self, atom: Atom, call: Call, by: Frame) -> Value | None:
         """What the call of an atom may give back; None if it is not known what is called."""
-        if self._depth > _DEEPEST:
+        if self._depth > _DEEPEST or self.is_cut:
             return NOTHING
+        self._calls += 1
         self._depth += 1
         try:
             return self._call_atom(atom, call, by)
@@ -183,6 +211,9 @@ class Flow:
             return self.call(frozenset(self.objects.attribute(atom, "__call__").values), call, by)
         if isinstance(atom, Attribute):
             return self._call_attribute(atom.name, call, by)
+        if isinstance(atom, Member):
+            functions = self.objects.functions_of(atom.owner)
+            return NOTHING.union(*(self._call(one, call, by) or NOTHING for one in functions))
         if isinstance(atom, Box):
             held = self.field(atom, "*")
             if atom.is_partial:
@@ -205,6 +236,9 @@ class Flow:
             return self._make(one, call, by)
         if one is getattr:
             return self._getattr(call, by)
+        if atom.is_scalar or any(one is each for each in _PLAIN):
+            self._opaque(call, by)
+            return NOTHING
         if is_a(one, types.BuiltinFunctionType | types.MethodWrapperType):
             owner = getattr(one, "__self__", None)
             return self._opaque(call if isinstance(owner, types.ModuleType) else call.after(known(owner)), by)
@@ -225,7 +259,7 @@ class Flow:
         )
         inner += [held["__wrapped__"]] if "__wrapped__" in held else []
         results = [self._call(self.objects.known(each), call, by) or NOTHING for each in inner]
-        if self._follows(function, call, by) and self._has_room(call, by):
+        if self._follows(function, call, by):
             results.append(self._enter(self.frame_of(function, call), call, by))
         else:
             results.append(self._opaque(call, by))
@@ -243,11 +277,6 @@ class Flow:
     def _is_standard(self, one: object) -> bool:
         package = package_of(one)
         return package not in self._homes and package in sys.stdlib_module_names
-
-    def _has_room(self, call: Call, by: Frame) -> bool:
-        if len(self._frames) >= MOST_FRAMES and _carries_context(call.all()):
-            self._hide(call, by)
-        return len(self._frames) < MOST_FRAMES
 
     def begin(self, function: types.FunctionType, call: Call) -> Frame:
         """Read a function, as it is called from outside."""
@@ -307,17 +336,25 @@ class Flow:
 
     def _among(self, values: Value, call: Call, by: Frame) -> Value:
         """Call all functions among some values with all of the others."""
-        functions = frozenset(filter(_is_function, values))
-        rest = values - functions
+        functions = frozenset(filter(_is_function, values)) - self._among_now
+        self._among_now |= functions
+        loose = replace(call, positional=(), named={}, loose=self._spread(values - functions, by))
+        results = [self._call(function, loose, by) or NOTHING for function in functions]
+        self._among_now -= functions
+        return values.union(*results)
+
+    def _spread(self, value: Value, by: Frame) -> Value:
+        """Values with what they hold, as deep as a container in a container in a container."""
         for _ in range(3):
-            rest |= self.elements(rest, by)
-        loose = replace(call, positional=(), named={}, loose=rest)
-        return values.union(*(self._call(function, loose, by) or NOTHING for function in functions))
+            value |= self.elements(value, by)
+        return value
 
     def _opaque(self, call: Call, by: Frame) -> Value:
         given = call.all()
         self.use(given, by)
-        return self._among(given, call, by) if any(map(_is_function, given)) else given
+        # What is called among values is given all of them: nothing comes of beginning again within.
+        again = self._among_now or not any(map(_is_function, given))
+        return given if again else self._among(given, call, by)
 
     def _make(self, cls: type[Any], call: Call, by: Frame) -> Value:
         given = call.all()
@@ -325,6 +362,9 @@ class Flow:
             return self.attribute(call.positional[0], "__class__", by)
         if cls is super:
             return self._super(call, by)
+        if issubclass(cls, SCALARS) and not issubclass(cls, Enum):
+            self._opaque(call, by)
+            return NOTHING
         if is_a(cls, EnumMeta):
             return self.objects.elements(self.objects.known(cls))
         if isinstance(cls, ActorMeta):
@@ -363,27 +403,24 @@ class Flow:
         names = [one.object for one in name if isinstance(one, Known) and isinstance(one.object, str)]
         if len(names) == 1:
             return default | self.attribute(owner, names[0], by)
-        result = set(default)
-        for atom in owner:
-            found = self.objects.members(atom)
-            result |= found.values.union(*(self._call(one, Call(), by) or NOTHING for one in found.getters))
-        self.use(frozenset(result), by)
-        return frozenset(result)
+        result = default.union(*(self.objects.member(atom) for atom in owner))
+        self.use(result, by)
+        return result
 
     # --- what the context is for ---
 
     def _emit(self, call: Call, by: Frame) -> Value:
-        to = call.first("to")
+        to = self._spread(call.first("to"), by)
         by.does.emits = True
-        found = [one for one in everything(to) if is_a(one, Edge)]
+        found = [one for atom in to for one in self.objects.targets(atom) if is_a(one, Edge)]
         by.does.named.update(found)
         if not found and not _is_constant(to):
             self._hide(call, by)
         return NOTHING
 
     def _send(self, call: Call, by: Frame) -> Value:
-        to = call.first("actor")
-        found = [one for one in everything(to) if is_a(one, ActorMeta)]
+        to = self._spread(call.first("actor"), by)
+        found = [one for atom in to for one in self.objects.targets(atom) if is_a(one, ActorMeta)]
         by.does.sent.update(found)
         if not found and not _is_constant(to):
             by.does.sends_unseen = True

@@ -131,6 +131,6 @@ def bound(code: types.CodeType, call: Call) -> Iterator[tuple[str, Value]]:
         if name is not None:
             yield name, value
     if call.loose:
-        for name in (*names[:end], rest, keywords):
-            if name is not None:
+        for name in (*names[len(call.positional) : end], rest, keywords):
+            if name is not None and name not in call.named:
                 yield name, call.loose

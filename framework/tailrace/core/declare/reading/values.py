@@ -26,7 +26,7 @@ _BUILT_IN = (
     types.ClassMethodDescriptorType,
     types.BuiltinFunctionType,
 )
-_SCALARS = (str, bytes, int, float, complex, bool, type(None))
+SCALARS = (str, bytes, int, float, complex, bool, type(None))
 _SEQUENCES = (list, tuple, set, frozenset, deque)
 _MISSING: Any = object()
 
@@ -46,7 +46,7 @@ class Known(Atom):
     @property
     def is_scalar(self) -> bool:
         """Whether it is a constant that can be an index or a name."""
-        return is_a(self.object, _SCALARS)
+        return is_a(self.object, SCALARS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +77,13 @@ class Attribute(Atom):
     """An attribute of something of which nothing is known."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member(Atom):
+    """Some method of ``owner``, or function in it, by a name that is not known."""
+
+    owner: Atom
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +119,8 @@ class Objects:
     def __init__(self, topics: Iterable[Edge[Any, Any]]) -> None:
         self._atoms: dict[tuple[object, ...], Atom] = {}
         self._elements: dict[Atom, Value] = {}
+        self._targets: dict[Atom, frozenset[Any]] = {}
+        self._member_cache: dict[Atom, tuple[Value, Value]] = {}
         self._of_app: dict[str, dict[str, Edge[Any, Any]]] = {"topics": {}, "streams": {}}
         for edge in topics:
             self._of_app["streams" if edge.is_stream else "topics"][edge.name] = edge
@@ -174,6 +183,9 @@ class Objects:
         return found
 
     def _of_known(self, atom: Known, name: str, found: Found) -> None:
+        if atom.is_scalar and type(atom.object) in SCALARS:
+            found.values.add(atom)  # what comes of it is another
+            return
         one, kind = atom.object, type_of(atom.object)
         if is_a(one, types.ModuleType):
             value = dict_of(one).get(name, sys.modules.get(f"{one.__name__}.{name}", _MISSING))
@@ -192,7 +204,7 @@ class Objects:
         else:
             value = inspect.getattr_static(one, name, _MISSING)
             if value is _MISSING and inspect.getattr_static(kind, "__getattr__", None) is not None:
-                found.values |= self.elements(atom)
+                found.values |= self._held(atom)
             elif is_a(value, _BUILT_IN):
                 found.values.add(atom)  # its result is made of what it holds
             elif name in dict_of(one) and not inspect.isdatadescriptor(value):
@@ -243,20 +255,36 @@ class Objects:
         if is_a(get, types.FunctionType) and not str(get.__module__).startswith("tailrace."):
             into.getters.add(self.method(self.known(get), self.known(found)))
 
-    def members(self, atom: Atom) -> Found:
-        """All attributes of something: what ``getattr`` may give with a name that is not known."""
-        found = Found()
-        one: Any = atom.object if isinstance(atom, Known) else None
-        cls = one if is_a(one, type) else _class_of(atom)
-        names = set(dict_of(one))
-        for scope in () if cls is None else cls.__mro__:
-            names |= vars(scope).keys()
-        for name in names:
-            if not name.startswith("__"):
-                more = self.attribute(atom, name)
-                found.values |= set(filter(_is_of_use, more.values))
-                found.getters |= more.getters
-        return found
+    def member(self, owner: Atom) -> Value:
+        """What ``getattr(owner, name)`` may be with a name that is not known."""
+        if not isinstance(owner, Known | Instance):
+            return NOTHING
+        held, _ = self._members(owner)
+        return held | {self._atom(("member", owner), lambda: Member(owner))}
+
+    def functions_of(self, owner: Atom) -> Value:
+        """What a ``Member`` of an object may be."""
+        return self._members(owner)[1]
+
+    def _members(self, owner: Atom) -> tuple[Value, Value]:
+        known = self._member_cache.get(owner)
+        if known is None:
+            one: Any = owner.object if isinstance(owner, Known) else None
+            names = set(dict_of(one))
+            cls = one if is_a(one, type) else _class_of(owner)
+            for scope in () if cls is None or is_a(one, types.ModuleType) else cls.__mro__:
+                names |= vars(scope).keys()
+            values: set[Atom] = set()
+            getters: set[Atom] = set()
+            for name in names:
+                if not name.startswith("__"):
+                    found = self.attribute(owner, name)
+                    values |= found.values
+                    getters |= found.getters
+            functions = {atom for atom in values if _is_function(atom)}
+            held = {atom for atom in values if isinstance(atom, Known) and _is_held(atom.object)}
+            known = self._member_cache[owner] = frozenset(held), frozenset(functions | getters)
+        return known
 
     # --- containers ---
 
@@ -274,12 +302,25 @@ class Objects:
         inner = contents(one)
         if inner is not None:
             for each in inner:
-                if not is_a(each, _SCALARS):
+                if not is_a(each, SCALARS):
                     yield self.known(each)
         elif not atom.is_scalar:
             yield atom
             if not is_a(one, type | types.FunctionType | Edge):
-                yield from (self.known(held) for held in dict_of(one).values() if _is_held(held))
+                yield from (self.known(held) for held in dict_of(one).values() if is_a(held, Edge))
+
+    def _held(self, atom: Known) -> Value:
+        """What an object has that looks its attributes up itself."""
+        return frozenset(self.known(one) for one in dict_of(atom.object).values() if _is_held(one))
+
+    def targets(self, atom: Atom) -> frozenset[Any]:
+        """The topics, streams and actor classes that something is, or holds as containers do."""
+        if not isinstance(atom, Known):
+            return frozenset()
+        known = self._targets.get(atom)
+        if known is None:
+            known = self._targets[atom] = frozenset(_targets_in(atom.object))
+        return known
 
     def item(self, atom: Atom, key: Any) -> Value:
         """What ``atom[key]`` may be, with a constant key."""
@@ -334,18 +375,15 @@ def _items(one: Any) -> list[Any]:
     return list(base.__iter__(one))
 
 
-def everything(atoms: Iterable[Atom]) -> Iterator[object]:
-    """All topics, streams and actor classes that values are, or hold as containers do."""
-    waiting: list[object] = [atom.object for atom in atoms if isinstance(atom, Known)]
-    seen: set[int] = set()
+def _targets_in(one: object) -> Iterator[object]:
+    waiting, seen = [one], set[int]()
     while waiting:
         one = waiting.pop()
-        if is_a(one, _SCALARS) or id(one) in seen:
-            continue
-        seen.add(id(one))
-        if is_a(one, Edge | ActorMeta):
-            yield one
-        waiting.extend(contents(one) or ())
+        if not is_a(one, SCALARS) and id(one) not in seen:
+            seen.add(id(one))
+            if is_a(one, Edge | ActorMeta):
+                yield one
+            waiting.extend(contents(one) or ())
 
 
 def _is_held(one: object) -> bool:
@@ -353,10 +391,8 @@ def _is_held(one: object) -> bool:
     return is_a(one, Edge | ActorMeta) or contents(one) is not None
 
 
-def _is_of_use(atom: Atom) -> bool:
-    if isinstance(atom, Known):
-        return _is_held(atom.object) or isinstance(atom.object, types.FunctionType)
-    return isinstance(atom, Method)
+def _is_function(atom: Atom) -> bool:
+    return isinstance(atom, Method) or (isinstance(atom, Known) and is_a(atom.object, types.FunctionType))
 
 
 def dict_of(one: object) -> Mapping[str, Any]:
