@@ -28,6 +28,7 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import MemoryStore
 from tailrace.testing.every_point import every_point, unharmed
+from tests.core import test_merge
 from tests.core import test_split as alarms
 from tests.proof import test_canonical, test_event_time, test_independent, test_replay, test_split
 from tests.proof.apps import Variant, build
@@ -314,6 +315,7 @@ def what_is_split_and_what_has_no_tape_comes_to_the_same() -> None:
     for seed in range(30):
         test_canonical.check_partition(seed, [])
         test_canonical.check_messages(seed, [])
+        test_canonical.check_order(seed, [])
 
 
 def what_was_skipped_is_skipped_whole() -> None:
@@ -441,6 +443,7 @@ def right_and_not_only_repeatable() -> None:
             budget, every
         )
     test_event_time.test_a_circle_waits_for_what_comes_from_outside_and_not_for_itself()
+    test_merge.test_the_order_of_two_inputs_does_not_depend_on_a_third()
 
 
 LAWS: dict[int, Callable[[], None]] = {

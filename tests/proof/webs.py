@@ -196,7 +196,7 @@ def build(web: Web) -> tr.App:
             out = streams.get(node.gives) if node.gives is not None else None
             _function(app, node, takes, targets, results, out)
     for node in web.nodes:
-        told = [topics[name] for name in node.targets] + [results] + [classes[name] for name in node.sends]
+        told = [topics[name] for name in node.targets] + [results] + [*node.sends]
         if node.gives is not None:
             told.append(streams[node.gives])
         app.emits[node.name] = tuple(told)

@@ -132,12 +132,12 @@ class Shapes(tr.Actor):
         ctx.emit(shapes, Circle(event.colour))
 
 
-@app.process(departures)
+@app.process(departures, emits=[overdue, cleaned, Aircraft, "shapes"])
 def late_ones(event: Departure, ctx: tr.Context[str]) -> None:
     ctx.emit(cleaned, event)
 
 
-@app.process(departures, arrivals, keyed, cleaned, name="all")
+@app.process(departures, arrivals, keyed, cleaned, name="all", emits=(overdue,))
 def everything(event: Departure | Arrival, ctx: tr.Context[str]) -> None:
     ctx.metrics.count("seen")
 
@@ -150,3 +150,13 @@ def unkeyed(event: Overdue, ctx: tr.Context[bytes | None]) -> None:
 def direct(aircraft: Aircraft, event: Departure, ctx: tr.Context[str]) -> str:
     aircraft.departed(event, ctx)
     return aircraft.status(verbose=True)
+
+
+@app.actor(emits=[overdue, Shapes])
+class Ship(tr.Actor):
+    @tr.process(departures)
+    def left(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+
+@app.actor(name="boat", emits=[])
+class Boat(Ship): ...

@@ -124,6 +124,13 @@ class NoActor:
 
 
 app.actor(NoActor)  # error
+app.actor(emits=[NoActor])  # error
+app.actor(emits=[Departure])  # error
+app.actor(emits=departures)  # error
+app.actor(Aircraft, emits=[departures])  # error
+app.process(departures, emits=[Departure])  # error
+app.process(departures, arrivals, emits=departures)  # error
+app.process(departures, emit=[departures])  # error
 
 
 def direct(aircraft: Aircraft, event: Arrival, ctx: tr.Context[str]) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from tailrace.core.declare import planner
 from tailrace.core.declare.actor import A, ActorMeta, declaration_of, resolve
 from tailrace.core.declare.annotations import Scope
+from tailrace.core.declare.emissions import Declared, check_emits
 from tailrace.core.declare.handlers import Handler, ProcessRole, QueryRole, check_edges, check_shape, place_of
 from tailrace.core.declare.plan import OnError, Plan
 from tailrace.core.declare.topic import Edge, Stream, Topic, TopicOptions
@@ -27,6 +28,8 @@ K = TypeVar("K")
 
 Function = Callable[[E, Context[K]], None]
 """A stateless handler of events of type E."""
+Emits = Sequence[Declared]
+"""Where code emits to and sends to without showing it: topics, streams, and actors, or their stable names."""
 
 
 class App:
@@ -68,8 +71,9 @@ class App:
         self.streams: dict[str, Stream[Any]] = {}
         self.actors: dict[str, ActorMeta] = {}
         self.functions: dict[str, Handler] = {}
-        self.emits: dict[str, tuple[object, ...]] = {}
-        """What was declared with ``emits=``, by the stable name of the actor or function."""
+        self.emits: dict[
+            str, tuple[Declared, ...]
+        ] = {}  # of those that were given emits=, if only an empty one
         self._options: dict[str, object] = {}
         self._plan: Plan | None = None
 
@@ -213,18 +217,26 @@ class App:
     @overload
     def actor(self, cls: type[A], /) -> type[A]: ...
     @overload
-    def actor(self, /, *, name: str) -> Callable[[type[A]], type[A]]: ...
-    def actor(self, cls: Any = None, /, *, name: str | None = None) -> Any:
+    def actor(
+        self, /, *, name: str | None = None, emits: Emits | None = None
+    ) -> Callable[[type[A]], type[A]]: ...
+    def actor(self, cls: Any = None, /, *, name: str | None = None, emits: Emits | None = None) -> Any:
         """Make a class one of the app's actors.
 
         ``name`` is what its state and timers are kept under, by default the class's name. Give it when the class is
-        renamed, and the state stays. Raises DefinitionError or DurableTypeError with the mend.
+        renamed, and the state stays.
+
+        ``emits`` are all the topics, streams and actors that its handlers emit and send to. Without it they are found in
+        the code; give it where the code hides them (a topic that comes out of an event, for example), or names some that
+        it does not emit to. An actor that is declared further down is given by its stable name.
+
+        Raises DefinitionError or DurableTypeError with the mend.
         """
         if cls is not None:
-            return self._add_actor(cls, name)
-        return functools.partial(self._add_actor, name=name)
+            return self._add_actor(cls, name, emits)
+        return functools.partial(self._add_actor, name=name, emits=emits)
 
-    def _add_actor(self, cls: Any, name: str | None) -> Any:
+    def _add_actor(self, cls: Any, name: str | None, emits: Emits | None) -> Any:
         if not isinstance(cls, ActorMeta):
             raise DefinitionError(
                 f"@app.actor was given {place_of(cls)}, which is no actor",
@@ -245,22 +257,32 @@ class App:
             )
         for handler in handlers:
             self._check_own(handler.edges, handler.where)
+        given = self._check_emits(emits, cls.__name__)
         resolve(cls, last_call=False)
         self.actors[stable] = cls
+        if given is not None:
+            self.emits[stable] = given
         self._plan = None
         return cls
 
     @overload
     def process(
-        self, a: Edge[E, K], /, *, name: str | None = None
+        self, a: Edge[E, K], /, *, name: str | None = None, emits: Emits | None = None
     ) -> Callable[[Function[E, K]], Function[E, K]]: ...
     @overload
     def process(
-        self, a: Edge[E, K], b: Edge[E2, K], /, *, name: str | None = None
+        self, a: Edge[E, K], b: Edge[E2, K], /, *, name: str | None = None, emits: Emits | None = None
     ) -> Callable[[Function[E | E2, K]], Function[E | E2, K]]: ...
     @overload
     def process(
-        self, a: Edge[E, K], b: Edge[E2, K], c: Edge[E3, K], /, *, name: str | None = None
+        self,
+        a: Edge[E, K],
+        b: Edge[E2, K],
+        c: Edge[E3, K],
+        /,
+        *,
+        name: str | None = None,
+        emits: Emits | None = None,
     ) -> Callable[[Function[E | E2 | E3, K]], Function[E | E2 | E3, K]]: ...
     @overload
     def process(
@@ -272,11 +294,13 @@ class App:
         /,
         *more: Edge[E4, K],
         name: str | None = None,
+        emits: Emits | None = None,
     ) -> Callable[[Function[E | E2 | E3 | E4, K]], Function[E | E2 | E3 | E4, K]]: ...
-    def process(self, *edges: Any, name: str | None = None) -> Any:
+    def process(self, *edges: Any, name: str | None = None, emits: Emits | None = None) -> Any:
         """Make a function ``(event, ctx)`` a stateless handler of topics or streams: it maps, filters, routes, re-keys.
 
         It emits what it makes; it has no state and no timers. ``name`` is its stable name, by default the function's.
+        ``emits`` says, as for an actor, where it emits to, if the code does not show it.
         """
         check_edges(edges, "@app.process")
         scope = Scope.of_caller(1)
@@ -287,6 +311,7 @@ class App:
             stable = legal_name(function.__name__ if name is None else name, "a function", limit=120)
             self._free_handler(stable, where)
             self._check_own(edges, where)
+            given = self._check_emits(emits, where)
             handler = Handler(
                 where,
                 stable,
@@ -297,6 +322,8 @@ class App:
             )
             handler.resolve(last_call=False)
             self.functions[stable] = handler
+            if given is not None:
+                self.emits[stable] = given
             self._plan = None
             return function
 
@@ -308,6 +335,13 @@ class App:
                 f"{where} has the name {name!r}, as another actor or function of the app {self.name!r} does",
                 mend="Give one of them another name=.",
             )
+
+    def _check_emits(self, emits: Emits | None, where: str) -> tuple[Declared, ...] | None:
+        if emits is None:
+            return None
+        given = check_emits(emits, where)
+        self._check_own(tuple(one for one in given if isinstance(one, Edge)), where)
+        return given
 
     def _check_own(self, edges: tuple[Edge[Any, Any], ...], where: str) -> None:
         for edge in edges:

@@ -1,109 +1,43 @@
-"""What a handler's code refers to: topics, streams, actors. Read from its bytecode, without running it.
+"""Which topics and streams handlers may emit to, and which actors they may send to, as far as their code shows.
 
-Followed are global names, names of enclosing functions, attributes of those (``schemas.topics.alerts``), methods of the
-handler's own class by their name, and plain functions of the same package. Not followed is what is only known when
-it runs: a topic out of a dict, or one passed as an argument.
+The code is read and not run (``reading``), so it may be more than what they ever do, and it may be hidden from us: where
+a topic comes out of an event, for example. A handler that calls nothing that emits may name topics without emitting to
+them. One that does emit may emit to all that it names, however that comes about. An actor is sent to where the code that
+gives it to ``ctx.send`` is seen; where one such place is hidden, any actor that is named may be meant.
 """
 
 from __future__ import annotations
 
-import dis
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from inspect import CO_VARARGS
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
-from tailrace.core.declare.topic import Edge
+from tailrace.core.declare.actor import Actor, ActorMeta, declaration_of
+from tailrace.core.declare.handlers import MessageRole
+from tailrace.core.declare.reading.bytecode import run
+from tailrace.core.declare.reading.flow import Flow, package_of
+from tailrace.core.declare.reading.frames import Call, Frame, reached
+from tailrace.core.declare.reading.values import CONTEXT, NOTHING, Objects
+from tailrace.core.declare.topic import Edge, Stream, Topic
+from tailrace.core.errors import DefinitionError
 
-_LOADS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE"}
-_ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
-_NOTHING = object()
+if TYPE_CHECKING:
+    from tailrace.core.declare.app import App
 
-
-def reached(
-    call: Callable[..., Any], cls: type[Any] | None, wanted: Callable[[object], bool]
-) -> Iterator[object]:
-    """The objects that ``wanted`` picks out of all that a handler, and what it calls, refers to; each once."""
-    seen: set[CodeType] = set()
-    found: list[object] = []
-    waiting: list[FunctionType] = []
-    package = str(getattr(call, "__module__", "")).partition(".")[0]
-
-    def follow(one: object) -> None:
-        function = getattr(one, "__wrapped__", one)
-        function = getattr(function, "__func__", getattr(function, "fget", function))
-        if isinstance(function, FunctionType) and function.__code__ not in seen:
-            seen.add(function.__code__)
-            waiting.append(function)
-
-    follow(call)
-    while waiting:
-        function = waiting.pop()
-        names = _names(function)
-        for code in _codes(function.__code__):
-            for one in _referred(code, names, cls):
-                if wanted(one):
-                    if not any(one is known for known in found):
-                        found.append(one)
-                        yield one
-                elif _belongs(one, package, cls):
-                    follow(one)
+Declared = Edge[Any, Any] | type[Actor] | str
+"""What ``emits=`` may list: a topic, a stream, an actor, or the stable name of one that is declared further down."""
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A function's code, and that of what is defined within it: lambdas, comprehensions."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
-def _names(function: FunctionType) -> dict[str, object]:
-    names: dict[str, object] = dict(function.__globals__)
-    # What super() refers to is the class itself, and nothing that is said with it.
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            names[name] = _NOTHING if name == "__class__" else cell.cell_contents
-        except ValueError:
-            pass  # not bound yet
-    return names
-
-
-def _referred(code: CodeType, names: dict[str, object], cls: type[Any] | None) -> Iterator[object]:
-    current: object = _NOTHING
-    for one in dis.get_instructions(code):
-        name = one.argval if isinstance(one.argval, str) else ""
-        if one.opname in _LOADS:
-            current = names.get(name, _NOTHING)
-        elif one.opname in _ATTRIBUTES:
-            # An attribute of what is not known here may be the instance's own method.
-            owner = (
-                cls if current is _NOTHING else current if isinstance(current, ModuleType | type) else None
-            )
-            current = _NOTHING if owner is None else _attribute(owner, name)
-        else:
-            current = _NOTHING
-            continue
-        if current is not _NOTHING:
-            yield current
-
-
-def _attribute(owner: object, name: str) -> object:
-    for scope in owner.__mro__ if isinstance(owner, type) else (owner,):
-        if name in vars(scope):
-            return vars(scope)[name]
-    return _NOTHING
-
-
-def _belongs(one: object, package: str, cls: type[Any] | None) -> bool:
-    if cls is not None and any(one is value for scope in cls.__mro__ for value in vars(scope).values()):
-        return not str(getattr(one, "__module__", "")).startswith("tailrace.")
-    return isinstance(one, FunctionType) and one.__module__.partition(".")[0] == package != "tailrace"
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Emissions:
-    """Where the handlers of one operator may emit and send to, as far as their code shows."""
+    """Where events and messages may go.
+
+    ``hidden`` are the places where the code does not show it, for people:
+    ``"Order.paid, line 12: ctx.emit(TOPICS[kind], ...)"``.
+    """
 
     edges: frozenset[Edge[Any, Any]]
     actors: frozenset[type[Any]]
@@ -113,19 +47,114 @@ class Emissions:
 def emissions_of(
     calls: Iterable[Callable[..., Any]],
     cls: type[Any] | None,
-    topics: Iterable[Edge[Any, Any]],
-    streams: Iterable[Edge[Any, Any]],
+    topics: Iterable[Topic[Any, Any]],
+    streams: Iterable[Stream[Any]],
     actors: Iterable[type[Any]],
 ) -> Emissions:
-    """What the code of some handlers refers to."""
-    edges = {id(one): one for one in (*topics, *streams)}
-    classes = {id(one): one for one in actors}
+    """What some handlers may emit to, of these topics and streams, and send to, of these actors.
 
-    def wanted(one: object) -> bool:
-        return id(one) in edges or id(one) in classes
-
-    found = {id(one) for call in calls for one in reached(call, cls, wanted)}
+    ``cls`` is the class whose methods they are, or None for functions.
+    """
+    functions = [call for call in calls if isinstance(call, FunctionType)]
+    edges = frozenset[Edge[Any, Any]]((*topics, *streams))
+    objects = Objects(edges)
+    owners = () if cls is None else cls.__mro__
+    homes = {package_of(one) for one in (*functions, *owners)} - {
+        "tailrace",
+        "msgspec",
+        *sys.stdlib_module_names,
+    }
+    flow = Flow(objects, homes, run)
+    first = () if cls is None else (frozenset((objects.instance(cls),)),)
+    roots: list[Frame] = []
+    for function in functions:
+        code = function.__code__
+        between = 1 if code.co_flags & CO_VARARGS else max(0, code.co_argcount - len(first) - 1)
+        roots.append(flow.begin(function, Call((*first, *[NOTHING] * between, frozenset((CONTEXT,))))))
+    flow.finish()
+    named: set[object] = set()
+    sent: set[object] = set()
+    hidden: set[tuple[str, int, str]] = set()
+    for root in roots:
+        frames = list(reached(root))
+        names = {one for frame in frames for one in frame.does.named}
+        if any(frame.does.emits for frame in frames):
+            named |= names
+        if any(frame.does.sends_unseen for frame in frames):
+            sent |= names
+        sent.update(*(frame.does.sent for frame in frames))
+        if flow.is_cut:
+            hidden.add((root.place, root.code.co_firstlineno, "it calls more code than is read"))
+        hidden |= {(frame.place, line, text) for frame in frames for line, text in frame.does.hidden}
     return Emissions(
-        frozenset(edges[one] for one in found if one in edges),
-        frozenset(classes[one] for one in found if one in classes),
+        frozenset(edge for edge in edges if edge in named),
+        frozenset(actor for actor in actors if actor in sent),
+        tuple(f"{place}, line {line}: {text}" for place, line, text in sorted(hidden)),
     )
+
+
+def check_emits(given: Any, where: str) -> tuple[Declared, ...]:
+    """Refuse what cannot be listed in ``emits=``. What names mean is seen when the app is planned."""
+    if not isinstance(given, (list, tuple)):
+        raise DefinitionError(
+            f"{where} has emits={_spelled(given)}, which is no list",
+            mend=f"Write emits=[{_spelled(given)}]."
+            if isinstance(given, Edge | ActorMeta | str)
+            else "Write emits=[...] with topics, streams and actors.",
+        )
+    items: Any = given  # pyright: ignore[reportUnknownVariableType]  # of what it holds nothing is known yet
+    listed = tuple[Any, ...](items)
+    for one in listed:
+        if isinstance(one, ActorMeta):
+            _check_taker(one, where)
+        elif not isinstance(one, Edge | str):
+            raise DefinitionError(
+                f"{where} has {_spelled(one)} in its emits=, which is no topic, no stream and no actor",
+                mend="List topics and streams as app.topic and app.stream returned them, and classes of actors.",
+            )
+        if sum(one is other or one == other for other in listed) > 1:
+            raise DefinitionError(f"{where} has {_spelled(one)} twice in its emits=", mend="List it once.")
+    return listed
+
+
+def declared_emissions(app: App) -> dict[str, Emissions]:
+    """What ``emits=`` says, by the stable name of each actor and function that has it.
+
+    Raises DefinitionError for an actor that the app does not have.
+    """
+    found: dict[str, Emissions] = {}
+    for name, listed in app.emits.items():
+        where = app.actors[name].__name__ if name in app.actors else app.functions[name].where
+        actors = frozenset(_actor_of(app, one, where) for one in listed if not isinstance(one, Edge))
+        found[name] = Emissions(frozenset(one for one in listed if isinstance(one, Edge)), actors)
+    return found
+
+
+def _actor_of(app: App, given: Any, where: str) -> type[Any]:
+    cls = app.actors.get(given) if isinstance(given, str) else given
+    if isinstance(given, str) and (given in app.topics or given in app.streams):
+        raise DefinitionError(
+            f"{where} has {given!r} in its emits=, the name of a topic or stream",
+            mend="List the topic or stream itself, as app.topic or app.stream returned it.",
+        )
+    if cls is None or cls not in app.actors.values():
+        raise DefinitionError(
+            f"{where} has {_spelled(given)} in its emits=, which is no actor of the app {app.name!r}",
+            mend=f"Its actors are {', '.join(sorted(app.actors)) or 'none'}. Decorate the class with @app.actor.",
+        )
+    _check_taker(cls, where)
+    return cls
+
+
+def _check_taker(cls: ActorMeta, where: str) -> None:
+    if not any(isinstance(one.roles[0], MessageRole) for one in declaration_of(cls).handlers):
+        raise DefinitionError(
+            f"{where} has {cls.__name__} in its emits=, which takes no messages",
+            mend=f"Leave it out, or give {cls.__name__} a method with @tr.on_message.",
+        )
+
+
+def _spelled(given: Any) -> str:
+    if isinstance(given, Edge):
+        return given.name
+    return given.__name__ if isinstance(given, type) else repr(given)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.core.declare.actor import declaration_of, key_type_of_actor, resolve
-from tailrace.core.declare.emissions import emissions_of
+from tailrace.core.declare.emissions import declared_emissions, emissions_of
 from tailrace.core.declare.fields import Field
 from tailrace.core.declare.flow import Flow, Input, Operator, find_flow
 from tailrace.core.declare.handlers import Handler, MessageRole, QueryRole, TimerRole
@@ -154,6 +154,7 @@ def _operators(
     sources = {inner.name: (app.topics[name], inner) for name, inner in forwarded.items()}
     by_class: dict[type[Any], str] = {cls: name for name, cls in app.actors.items()}
     receivers = [actor.cls for actor in actors if actor.messages]
+    declared = declared_emissions(app)
     found: list[Operator] = []
     for name in names:
         if name in sources:
@@ -162,18 +163,18 @@ def _operators(
             continue
         cls: Any = app.actors.get(name)
         handlers = [app.functions[name]] if cls is None else list(declaration_of(cls).handlers)
-        shown = emissions_of(
+        # What is declared is exact: code may name what it does not emit to, and make a circle that is none.
+        shown = declared.get(name) or emissions_of(
             [one.call for one in handlers], cls, app.topics.values(), app.streams.values(), receivers
         )
-        told = app.emits.get(name, ())
         # What is repartitioned comes to its handlers by the topic that it is forwarded to.
         takes = tuple(forwarded.get(edge.name, edge) for one in handlers for edge in one.edges)
         found.append(
             Operator(
                 name,
                 tuple(dict.fromkeys(takes)),
-                shown.edges | {one for one in told if isinstance(one, Edge)},
-                frozenset(by_class[one] for one in {*shown.actors, *told} if isinstance(one, type)),
+                shown.edges,
+                frozenset(by_class[one] for one in shown.actors),
                 any(isinstance(one.roles[0], MessageRole) for one in handlers),
             )
         )

@@ -1,6 +1,6 @@
 """An app, or several that share topics, as a graph of what flows where: as data, as text, and as a picture.
 
-What handlers take is declared. What they emit is not: it is read from their code (``reach``), and may be more than what
+What handlers take is declared. What they emit is not: it is read from their code (``core.declare.emissions``), and may be more than what
 they ever do.
 """
 

@@ -15,14 +15,13 @@ dead-letters    a topic to the dead letters of its app, where what cannot be han
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
 
-from tailrace.core.declare.emissions import reached
+from tailrace.core.declare.emissions import emissions_of
 from tailrace.core.declare.plan import ActorPlan, InputPlan, Plan, Route
-from tailrace.core.declare.topic import Edge as Declared
 from tailrace.core.declare.topic import Stream, Topic
 from tailrace.core.values.types import spell
 
@@ -175,12 +174,13 @@ class _Drawn:
     def _emitted(self, route: Route) -> None:
         plan, owner = self._plan, self._owner(route)
         cls = None if route.target is None else route.target.cls
-        for one in reached(route.call, cls, _edges_of(plan)):
-            if isinstance(one, Declared):
-                target = _id("stream", plan.app, one.name) if one.is_stream else _id("topic", one.name)
-                self._edge(owner, target, "emits", route.name)
-            elif plan.inbox_topic is not None:
-                self._edge(owner, _id("inbox", plan.inbox_topic), "sends", route.name)
+        takers = [actor.cls for actor in plan.actors if actor.messages]
+        found = emissions_of([route.call], cls, plan.topics.values(), plan.streams, takers)
+        for one in found.edges:
+            target = _id("stream", plan.app, one.name) if one.is_stream else _id("topic", one.name)
+            self._edge(owner, target, "emits", route.name)
+        if found.actors and plan.inbox_topic is not None:
+            self._edge(owner, _id("inbox", plan.inbox_topic), "sends", route.name)
 
     def _owner(self, route: Route) -> str:
         plan = self._plan
@@ -197,17 +197,6 @@ class _Drawn:
         handlers = self._edges.setdefault((source, target, kind), {})
         if handler is not None:
             handlers[handler] = None
-
-
-def _edges_of(plan: Plan) -> Callable[[object], bool]:
-    """Whether an object is something that a handler of this app emits or sends to."""
-    topics = {id(topic) for topic in plan.topics.values()} | {id(stream) for stream in plan.streams}
-    takers = {id(actor.cls) for actor in plan.actors if actor.messages}
-
-    def wanted(one: object) -> bool:
-        return id(one) in topics or id(one) in takers
-
-    return wanted
 
 
 def _id(*parts: str) -> str:

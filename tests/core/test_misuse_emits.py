@@ -1,0 +1,151 @@
+# mypy: ignore-errors
+# pyright: basic, reportArgumentType=false, reportCallIssue=false, reportUntypedFunctionDecorator=false
+# Misuse is the subject here, and the checkers would refuse most of it.
+"""Wrong ``emits=`` fails when it is declared, or when the app is planned, and says what to do instead."""
+
+from __future__ import annotations
+
+import pytest
+
+import tailrace as tr
+from tailrace.core.declare.emissions import declared_emissions
+from tests.core.misuse import Deck, Departure, Misuse, Table, check
+
+TABLE = Table()
+said = TABLE.said
+
+
+def actor(d: Deck, emits: object) -> type[tr.Actor]:
+    @d.app.actor(emits=emits)
+    class Aircraft(tr.Actor):
+        @tr.process(d.departures)
+        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+    return Aircraft
+
+
+def function(d: Deck, emits: object) -> None:
+    @d.app.process(d.departures, emits=emits)
+    def forward(event: Departure, ctx: tr.Context[str]) -> None: ...
+
+
+@said("forward uses 'elsewhere' of type Departure, which was declared in another app. Declare it in the app "
+      "'flights' as well, and use that.")  # fmt: skip
+def topic_of_another_app(d: Deck) -> None:
+    function(d, [tr.App("other").topic("elsewhere", Departure, key="tail")])
+
+
+@said("Aircraft has emits=arrivals, which is no list. Write emits=[arrivals].")
+def topic_without_a_list(d: Deck) -> None:
+    actor(d, d.arrivals)
+
+
+@said("Aircraft has emits='Gate', which is no list. Write emits=['Gate'].")
+def name_without_a_list(d: Deck) -> None:
+    actor(d, "Gate")
+
+
+@said("forward has emits=7, which is no list. Write emits=[...] with topics, streams and actors.")
+def no_list(d: Deck) -> None:
+    function(d, 7)
+
+
+@said(
+    "forward has Departure in its emits=, which is no topic, no stream and no actor. List topics and streams "
+    "as app.topic and app.stream returned them, and classes of actors."
+)
+def type_of_an_event(d: Deck) -> None:
+    function(d, [d.arrivals, Departure])
+
+
+@said("forward has arrivals twice in its emits=. List it once.")
+def twice(d: Deck) -> None:
+    function(d, [d.arrivals, d.arrivals])
+
+
+@said(
+    "forward has 'arrivals' in its emits=, the name of a topic or stream. List the topic or stream itself, as "
+    "app.topic or app.stream returned it."
+)
+def topic_by_its_name(d: Deck) -> None:
+    function(d, ["arrivals"])
+    d.app.plan()
+
+
+@said(
+    "forward has 'Plane' in its emits=, which is no actor of the app 'flights'. Its actors are Aircraft. "
+    "Decorate the class with @app.actor."
+)
+def actor_by_a_wrong_name(d: Deck) -> None:
+    actor(d, [])
+    function(d, ["Plane"])
+    d.app.plan()
+
+
+@said(
+    "Aircraft has Gate in its emits=, which is no actor of the app 'flights'. Its actors are Aircraft. "
+    "Decorate the class with @app.actor."
+)
+def actor_of_no_app(d: Deck) -> None:
+    class Gate(tr.Actor):
+        @tr.on_message
+        def opened(self, message: Departure, ctx: tr.Context[str]) -> None: ...
+
+    actor(d, [Gate])
+    d.app.plan()
+
+
+@said(
+    "forward has Aircraft in its emits=, which takes no messages. Leave it out, or give Aircraft a method with "
+    "@tr.on_message."
+)
+def actor_without_messages(d: Deck) -> None:
+    function(d, [actor(d, [])])
+
+
+@said(
+    "Aircraft has Aircraft in its emits=, which takes no messages. Leave it out, or give Aircraft a method with "
+    "@tr.on_message."
+)
+def actor_without_messages_by_its_name(d: Deck) -> None:
+    actor(d, ["Aircraft"])
+    d.app.plan()
+
+
+@pytest.mark.parametrize(("misuse", "message"), TABLE.rows)
+def test_a_misuse_says_what_was_done_and_what_to_do(misuse: Misuse, message: str) -> None:
+    check(misuse, message)
+
+
+def test_what_is_listed_is_kept_by_the_stable_name() -> None:
+    d = Deck()
+
+    @d.app.process(d.departures, name="to-gates", emits=(d.arrivals, d.stream, "gate"))
+    def forward(event: Departure, ctx: tr.Context[str]) -> None: ...
+
+    @d.app.actor(name="gate", emits=[])
+    class Gate(tr.Actor):
+        @tr.on_message
+        def opened(self, message: Departure, ctx: tr.Context[str]) -> None: ...
+
+    @d.app.process(d.departures)
+    def silent(event: Departure, ctx: tr.Context[str]) -> None: ...
+
+    d.app.plan()
+    assert d.app.emits == {"to-gates": (d.arrivals, d.stream, "gate"), "gate": ()}
+    found = declared_emissions(d.app)
+    assert found["to-gates"].edges == {d.arrivals, d.stream}
+    assert found["to-gates"].actors == {Gate}
+    assert found["gate"].edges == frozenset()
+    assert declared_emissions(d.app.renamed("other")).keys() == found.keys()
+
+
+def test_a_failed_declaration_leaves_nothing_behind() -> None:
+    d = Deck()
+    with pytest.raises(tr.DefinitionError):
+
+        @d.app.process(d.departures, emits=[d.arrivals])
+        def forward(event: int, ctx: tr.Context[str]) -> None: ...
+
+    assert d.app.emits == {}
+    d.app.plan()
