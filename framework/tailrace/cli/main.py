@@ -23,6 +23,7 @@ from tailrace.cli.graph import graph
 from tailrace.cli.log import log
 from tailrace.cli.rebuild import rebuild
 from tailrace.cli.replay import replay
+from tailrace.cli.retire import retire
 from tailrace.cli.run import run
 from tailrace.cli.snapshot import snapshot
 from tailrace.core.errors import TailraceError, UnknownAppError
@@ -63,6 +64,7 @@ tailrace.add_command(archive)
 tailrace.add_command(snapshot)
 tailrace.add_command(log)
 tailrace.add_command(dead_letters)
+tailrace.add_command(retire)
 tailrace.add_command(graph)
 
 

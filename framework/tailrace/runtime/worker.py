@@ -140,6 +140,10 @@ class Worker:
         while not self.stopping and not self._all_begun():
             self._steer()
             time.sleep(_NAP_S)
+        for slot in self._slots:
+            # What they owe to those who follow them, each other included, before one of them takes a record.
+            if slot.running is not None and slot.running.dirty and not self.stopping:
+                slot.running.commit()
 
     def run(self, steer: Callable[[], None] | None = None) -> None:
         """Work until ``stop``; ``steer`` is called after every turn.
