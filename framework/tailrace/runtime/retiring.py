@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import NamedTuple
 
+from tailrace.core.durations import is_instant
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import TaskOwnedError, UnknownAppError
 from tailrace.core.records import CHANNEL
@@ -101,7 +102,7 @@ def retire(log: EmbeddedLog, app: str) -> Retirement:
 
 def _topic(topic: str, numbers: list[int], said: Mapping[int, Mapping[str, int | None]]) -> RetiredTopic:
     last = [said.get(number, {}).get(topic) for number in numbers]
-    marks = [mark for mark in last if mark is not None and mark > NOTHING]
+    marks = [mark for mark in last if mark is not None and is_instant(mark)]
     return RetiredTopic(topic, len(numbers), min(marks, default=None), max(marks, default=None))
 
 
