@@ -26,6 +26,7 @@ from tailrace.cli.replay import replay
 from tailrace.cli.retire import retire
 from tailrace.cli.run import run
 from tailrace.cli.snapshot import snapshot
+from tailrace.cli.status import status
 from tailrace.core.errors import TailraceError, UnknownAppError
 
 WRONG_ARGUMENTS = 2
@@ -57,6 +58,7 @@ def tailrace() -> None:
 
 
 tailrace.add_command(run)
+tailrace.add_command(status)
 tailrace.add_command(replay)
 tailrace.add_command(compare)
 tailrace.add_command(rebuild)

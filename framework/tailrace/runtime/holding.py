@@ -30,7 +30,7 @@ from tailrace.core.engine.picture import instant
 from tailrace.core.engine.watermarks import NOTHING, Watermarks
 from tailrace.core.errors import OffsetGoneError
 from tailrace.log.interface import Log, TopicPartition
-from tailrace.runtime.scanning import scan
+from tailrace.runtime.scanning import last
 from tailrace.runtime.upstream import Said, tasks_beside, transactional_id
 
 Reason: TypeAlias = Literal["unpublished", "publisher", "behind", "unapplied", "empty", "read"]
@@ -176,12 +176,5 @@ def last_commit_ms(log: Log, app: str, number: int) -> int | None:
     place = TopicPartition(f"{app}.tape", number)
     if place.topic not in log.topics() or number >= log.partitions(place.topic):
         return None
-    start, end = log.start_offset(*place), log.end_offset(*place)
-    back = 2
-    while start < end:
-        first = max(start, end - back)
-        found = [one.timestamp_ms for one in scan(log, *place, first, end)]
-        if found or first == start:
-            return found[-1] if found else None
-        back *= 8
-    return None
+    found = last(log, *place)
+    return None if found is None else found.timestamp_ms
