@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.core.durations import LONGEST_MS, duration, to_datetime, to_ms
+from tailrace.core.durations import LONGEST_MS, duration, spelled, to_datetime, to_ms
 from tailrace.core.errors import UsageError
 from tests.core.durable import naive
 
@@ -35,6 +35,18 @@ from tests.core.durable import naive
 )
 def test_a_duration_is_whole_milliseconds(written: Any, milliseconds: int) -> None:
     assert duration(written) == milliseconds
+
+
+@given(st.integers(0, LONGEST_MS))
+def test_a_duration_that_is_spelled_is_read_back(milliseconds: int) -> None:
+    assert duration(spelled(milliseconds)) == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "said"), [(0, "0ms"), (90_000, "90s"), (3_600_000, "1h"), (5, "5ms")]
+)
+def test_a_duration_is_spelled_in_its_largest_unit(milliseconds: int, said: str) -> None:
+    assert spelled(milliseconds) == said
 
 
 @pytest.mark.parametrize(

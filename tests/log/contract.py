@@ -283,6 +283,25 @@ class LogContract:
         self.settled(reader)
         assert reader.published("a", 0) == [Publication("two", 8)]
 
+    def test_a_publisher_that_lets_go_leaves_its_readers_at_its_last_watermark_whenever_they_look(
+        self, topics
+    ) -> None:
+        early, late = topics.reader({A: 0}), topics.reader({A: 0})
+        writer = topics.writer("w")
+        writer.commit(None, "", {"a": 5})
+        self.settled(early)
+        assert early.published("a", 0) == [Publication("w", 5)]
+        for mark in (7, 8, None, None):
+            writer.commit(None, "", {"a": mark})
+        for reader in (early, late):
+            self.settled(reader)
+            assert reader.published("a", 0) == [Publication("w", 8), Publication("w", None)]
+            assert reader.published("a", 0) == []
+        writer.commit(None, "", {"a": 9})
+        writer.commit(None, "", {"a": None})
+        self.settled(late)
+        assert late.published("a", 0) == [Publication("w", 9), Publication("w", None)]
+
     def test_a_watermark_of_a_topic_that_is_not_there_is_refused_with_the_commit(self, topics) -> None:
         writer = topics.writer("w")
         writer.append(said("a", b"1"))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import msgspec
 import pytest
 
 import tailrace as tr
+from tailrace.core.errors import LogUnavailableError
 from tailrace.core.handling.promises import Behind
 from tailrace.core.records import Output
 from tailrace.runtime.service import prepare_log
@@ -22,9 +24,9 @@ class Step(msgspec.Struct, frozen=True):
     at: int
 
 
-def stepping() -> tr.App:
+def stepping(partitions: int = 1) -> tr.App:
     """``starts`` gets an event of the time at which a window began, when it ends; ``ends`` one of its end."""
-    app = tr.App("stepping", partitions=1)
+    app = tr.App("stepping", partitions=partitions)
     steps = app.topic("steps", Step, key="key", event_time="at", late="handle")
     starts = app.topic("starts", Step, key="key", event_time="at", out_of_order=50)
     ends = app.topic("ends", Step, key="key", event_time="at")
@@ -53,26 +55,51 @@ def stepping() -> tr.App:
 class Run:
     """A worker that commits after every slice, fed step by step."""
 
-    def __init__(self) -> None:
-        self.plan = stepping().plan()
-        self.log = MemoryLog()
+    def __init__(self, partitions: int = 1) -> None:
+        self.plan = stepping(partitions).plan()
+        self.strike: Callable[[str], None] = lambda operation: None
+        self.log = MemoryLog(on_operation=self.operation)
+        self.stores = [MemoryStore() for _ in range(partitions)]
         prepare_log(self.log, self.plan, create_declared=True)
         self.worker = Worker(
             self.plan,
             self.log,
-            [0],
-            lambda _: MemoryStore(),
-            settings=WorkerSettings(partition=PartitionSettings(commit_interval_ms=0)),
+            range(partitions),
+            self.stores.__getitem__,
+            settings=WorkerSettings(retry_ms=0, partition=PartitionSettings(commit_interval_ms=0)),
         )
         self.worker.start()
 
-    def step(self, *times: int) -> dict[Behind, int]:
+    def step(self, *times: int, partition: int = 0) -> dict[Behind, int]:
         for at in times:
-            self.log.append_all([Output("steps", b"a", msgspec.json.encode(Step("a", at)), at)])
+            self.feed(at, partition)
             self.worker.turn()
-        partition = self.worker._slots[0].partition
-        assert partition is not None
-        return dict(partition.behind)
+        found = self.worker._slots[partition].partition
+        assert found is not None
+        return dict(found.behind)
+
+    def operation(self, name: str) -> None:
+        self.strike(name)
+
+    def feed(self, at: int, partition: int) -> None:
+        key = "ad"[partition]  # murmur2 puts them there, of two
+        self.log.append_all([Output("steps", key.encode(), msgspec.json.encode(Step(key, at)), at)])
+
+    def restart(self, partition: int) -> None:
+        """It fails, and is restored as another."""
+        before = self.worker._slots[partition].partition
+
+        def strike(name: str) -> None:
+            if name == "commit":
+                self.strike = lambda operation: None
+                raise LogUnavailableError("gone for a moment")
+
+        self.feed(1_095, partition)
+        self.strike = strike
+        self.worker.turn()
+        while self.worker.turn():
+            pass
+        assert self.worker._slots[partition].partition is not before
 
 
 def test_who_emits_behind_what_was_published_is_named_and_who_does_not_is_not() -> None:
@@ -97,14 +124,37 @@ def test_an_event_without_a_time_of_its_own_has_that_of_its_cause() -> None:
     run.worker.leave()
 
 
-def test_the_log_says_so_the_first_time_and_then_ever_less_often(caplog: pytest.LogCaptureFixture) -> None:
+def told(caplog: pytest.LogCaptureFixture) -> list[int]:
+    said = [record for record in caplog.records if "behind the watermark" in record.message]
+    assert {(vars(record)["topic"], vars(record)["handler"]) for record in said} == {("plain", "Window.step")}
+    return [vars(record)["events"] for record in said]
+
+
+def test_the_log_says_so_the_first_time_and_then_at_ten_times_as_many(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     run = Run()
     run.step(1_000, 1_090)
     with caplog.at_level(logging.WARNING, "tailrace.worker"):
-        run.step(*([500] * 9))
-    said = [record for record in caplog.records if "behind the watermark" in record.message]
-    assert [vars(record)["events"] for record in said] == [1, 2, 4, 8]
-    assert {(vars(record)["topic"], vars(record)["handler"]) for record in said} == {("plain", "Window.step")}
+        run.step(*([500] * 105))
+    assert told(caplog) == [1, 10, 100]
+    run.worker.leave()
+
+
+def test_the_log_does_not_say_so_again_for_another_partition_or_after_a_restart(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = Run(partitions=2)
+    run.step(1_000, 1_090)
+    run.step(1_000, 1_090, partition=1)
+    with caplog.at_level(logging.WARNING, "tailrace.worker"):
+        run.step(500, 500)
+        run.step(500, 500, partition=1)
+        run.restart(0)
+        run.step(1_096, 500, 500)
+        assert told(caplog) == [1]
+        run.step(*([500] * 4))
+    assert told(caplog) == [1, 10]
     run.worker.leave()
 
 

@@ -190,6 +190,17 @@ def test_a_producer_all_of_whose_inputs_are_idle_holds_nobody_back() -> None:
     assert chain.second.task.watermark == 1_000 - 111
 
 
+def test_a_reader_that_comes_when_its_producers_are_idle_stands_at_their_last_watermark() -> None:
+    chain = Chain()
+    chain.steps(1_000)
+    chain.settle(chain.first)
+    chain.now += 60_000
+    chain.settle(chain.first)
+    assert set(chain.log.publications().values()) == {None}
+    chain.settle(chain.second)
+    assert chain.second.task.watermark == 1_000 - 111
+
+
 def test_a_replay_applies_the_same_watermarks_in_the_same_places() -> None:
     chain = Chain()
     for at in (1_000, 1_200, 900, 3_000, 2_950, 7_000):

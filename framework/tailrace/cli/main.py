@@ -23,8 +23,10 @@ from tailrace.cli.graph import graph
 from tailrace.cli.log import log
 from tailrace.cli.rebuild import rebuild
 from tailrace.cli.replay import replay
+from tailrace.cli.retire import retire
 from tailrace.cli.run import run
 from tailrace.cli.snapshot import snapshot
+from tailrace.cli.status import status
 from tailrace.core.errors import TailraceError, UnknownAppError
 
 WRONG_ARGUMENTS = 2
@@ -56,6 +58,7 @@ def tailrace() -> None:
 
 
 tailrace.add_command(run)
+tailrace.add_command(status)
 tailrace.add_command(replay)
 tailrace.add_command(compare)
 tailrace.add_command(rebuild)
@@ -63,6 +66,7 @@ tailrace.add_command(archive)
 tailrace.add_command(snapshot)
 tailrace.add_command(log)
 tailrace.add_command(dead_letters)
+tailrace.add_command(retire)
 tailrace.add_command(graph)
 
 

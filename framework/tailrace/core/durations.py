@@ -65,6 +65,14 @@ def duration(value: str | int | timedelta) -> int:
     return milliseconds
 
 
+def spelled(milliseconds: int) -> str:
+    """A duration as it may be written, in the largest unit that it is a whole number of: ``90s``, ``2h``."""
+    for unit in ("d", "h", "m", "s"):
+        if milliseconds and milliseconds % _UNIT_MS[unit] == 0:
+            return f"{milliseconds // _UNIT_MS[unit]}{unit}"
+    return f"{milliseconds}ms"
+
+
 def _parsed(text: str) -> int:
     trimmed = text.strip()
     if not _WHOLE.fullmatch(trimmed):

@@ -134,7 +134,8 @@ class Reader(Protocol):
         """The watermarks published for a topic that hold at this reader's position and were not given yet.
 
         One holds from the position on at which everything is read that was in the partition when it was committed.
-        The last of each publisher, and only if it differs from the one given before; after ``seek`` all are new.
+        The last of each publisher, and only if it differs from the one given before; after ``seek`` all are new. Where
+        the last is None, the watermark that was published before it comes first: readers are let go there.
         """
         ...
 

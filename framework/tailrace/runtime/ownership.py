@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from tailrace.core.errors import FencedError, TaskOwnedError
-from tailrace.log.embedded import Claim, claim
+from tailrace.log.embedded import Claim, claim, owner_of
 
 LEASE_S = 10.0
 _BEATS = 5
@@ -94,6 +94,11 @@ class Ownership:
                 if not is_ours:
                     self._lost = number
                     return
+
+
+def is_owned(log_folder: Path, transactional_id: str) -> bool:
+    """Whether a live process owns the task that commits under an id; one that was stopped counts, as it may go on."""
+    return owner_of(log_folder, transactional_id) is not None
 
 
 def _claimed(log_folder: Path, app: str, number: int, steal_after_s: float, lease_s: float) -> Claim:

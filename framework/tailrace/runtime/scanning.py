@@ -1,8 +1,8 @@
-"""Reading what a partition holds now, from one offset to another: no position is kept, and nothing is waited for."""
+"""Reading what a partition holds now: no position is kept, and nothing is waited for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import Log, TopicPartition
@@ -39,3 +39,21 @@ def scan(
             position = fetch.next_offset
     finally:
         reader.close()
+
+
+def last(
+    log: Log, topic: str, partition: int, wanted: Callable[[InputRecord], bool] = lambda _: True
+) -> InputRecord | None:
+    """The last committed record that is wanted; None if there is none. Reads backwards from the end, ever more at once."""
+    start, end = log.start_offset(topic, partition), log.end_offset(topic, partition)
+    back, below = 2, end
+    while start < below:
+        first = max(start, end - back)
+        found: InputRecord | None = None
+        for record in scan(log, topic, partition, first, below):
+            if wanted(record):
+                found = record
+        if found is not None:
+            return found
+        back, below = back * 8, first
+    return None

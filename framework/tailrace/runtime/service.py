@@ -34,7 +34,7 @@ from tailrace.runtime.automatic_snapshots import AutomaticSnapshots, SnapshotSch
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.housekeeping import LOOK_S, Housekeeping
 from tailrace.runtime.logs import LogFormat
-from tailrace.runtime.ownership import LEASE_S, Ownership
+from tailrace.runtime.ownership import LEASE_S, Ownership, is_owned
 from tailrace.runtime.progress import Progress, last_phase
 from tailrace.runtime.signals import stop_signals
 from tailrace.runtime.slices import PartitionSettings
@@ -182,6 +182,7 @@ def open_worker(options: ServiceOptions, plan: Plan, numbers: Collection[int], c
         check_owned=ownership.check,
         begin=None if start is None else start.begin,
         all_begun=None if start is None else start.all_begun,
+        is_owned=partial(is_owned, options.log),
     )
     if 0 not in numbers:
         return Opened(worker, ownership, None)

@@ -129,8 +129,8 @@ class Slices:
         self._clocked = self._followed = False
         self._upstream = Upstream(task.plan, task.partition, log, reader)
         self._published = dict(published)
-        # A task that has never committed holds everybody back as it is.
-        self._owes = any(task.positions.values()) and self._differs()
+        # A task that has never committed holds everybody back as it is, unless it was retired.
+        self._owes = bool(published or any(task.positions.values())) and self._differs()
         self._to_open = any(task.watermarks.ended_operators)
         for name, offset in task.positions.items():
             reader.seek(name, task.partition, offset)

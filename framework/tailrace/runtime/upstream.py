@@ -84,7 +84,7 @@ class Upstream:
     def _hear(self, source: int, writer: str, watermark_ms: int | None) -> None:
         said = self._said[source]
         if writer not in said:
-            said.update(dict.fromkeys(_tasks_beside(writer, self._log), NOTHING))
+            said.update(dict.fromkeys(tasks_beside(writer, self._log), NOTHING))
         said[writer] = watermark_ms
         if watermark_ms is not None:
             self._last[source] = max(watermark_ms, self._last.get(source, NOTHING))
@@ -106,7 +106,7 @@ def transactional_id(app: str, partition: int) -> str:
     return f"{app}-{partition}"
 
 
-def _tasks_beside(publisher: str, log: Log) -> Iterable[str]:
+def tasks_beside(publisher: str, log: Log) -> Iterable[str]:
     """The transactional ids of all tasks of a task's app; a publisher that is no task is alone."""
     app, _, number = publisher.rpartition("-")
     tape = log.topics().get(f"{app}.tape")

@@ -42,6 +42,8 @@ from tailrace.core.errors import (
 )
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, TopicPartition
+from tailrace.runtime.alerts import Alerts, PartitionAlerts
+from tailrace.runtime.holding import IsOwned
 from tailrace.runtime.inputs import WatchedReader, check_inputs
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
@@ -85,7 +87,8 @@ class Worker:
     another owner by now; without it nobody else is expected to take one over. With ``bounded`` it commits as soon as there
     is nothing to read. With ``change_inputs`` an app may begin or cease to read a topic. ``begin`` is called with each task
     that is owned, and its store, before it is restored: it may bring both to where the task is to start. Until ``all_begun``
-    says that all tasks of the app were brought there, those of other workers too, none takes a record.
+    says that all tasks of the app were brought there, those of other workers too, none takes a record. ``is_owned`` says whether
+    a task, of any app, is owned by a live process: for what the worker warns of.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Worker:
         check_owned: Callable[[], None] | None = None,
         begin: Callable[[int, Store], None] | None = None,
         all_begun: Callable[[], bool] | None = None,
+        is_owned: IsOwned = lambda _publisher: None,
     ) -> None:
         self.plan = plan
         self.log = log
@@ -118,6 +122,7 @@ class Worker:
         self._begin = begin
         self._all_begun = all_begun or (lambda: True)
         self._steer: Callable[[], None] = lambda: None
+        self._alerts = Alerts(plan, log, is_owned)
         self._reader = WatchedReader(log.reader({}))
         self._slots = [_Slot(number, _FEWEST) for number in sorted(numbers)]
         self._records = self._turns = self._vain = 0
@@ -140,6 +145,10 @@ class Worker:
         while not self.stopping and not self._all_begun():
             self._steer()
             time.sleep(_NAP_S)
+        for slot in self._slots:
+            # What they owe to those who follow them, each other included, before one of them takes a record.
+            if slot.running is not None and slot.running.dirty and not self.stopping:
+                slot.running.commit()
 
     def run(self, steer: Callable[[], None] | None = None) -> None:
         """Work until ``stop``; ``steer`` is called after every turn.
@@ -206,18 +215,6 @@ class Worker:
             if slot.running is not None:
                 _enter(slot.running, self.phase)
 
-    def _tell_of_behind(self, slot: _Slot, partition: Partition) -> None:
-        """Name who emits behind what was published: the first time, and then as often as there are twice as many."""
-        for (topic, handler), count in partition.behind.items():
-            if count >= 2 * slot.told_behind.get((topic, handler), 0.5):
-                slot.told_behind[topic, handler] = count
-                _log.warning(
-                    "%s emits to %r behind the watermark published for it: readers find these events late",
-                    handler,
-                    topic,
-                    extra={**self._of(slot), "topic": topic, "handler": handler, "events": count},
-                )
-
     def status(self) -> Status:
         """How far it has come; asks the log for the ends of the inputs."""
         running = [slot for slot in self._slots if slot.running is not None]
@@ -256,9 +253,12 @@ class Worker:
         if in_doubt and partition.state is State.RUNNING:
             _tell(partition, self.phase)
         elif partition.state is State.RUNNING:
-            if slot.committed and partition.behind:
-                self._tell_of_behind(slot, partition)
             taken = _taken(partition) - before
+            if slot.alerts is not None:
+                if slot.committed:
+                    slot.alerts.behind(partition.behind)
+                if taken:
+                    slot.alerts.look(partition.task, self._clock())
             self._records += taken
             if taken and not slot.committed:
                 self._measure(slot, taken, (time.monotonic() - begun) * 1_000)
@@ -299,6 +299,7 @@ class Worker:
             raise
         _tell(partition, self.phase)
         slot.partition = partition
+        slot.alerts = self._alerts.of_partition(slot.number, self._clock())
         task, about = partition.task, self._of(slot)
         _log.info("a partition runs", extra={**about, "watermark_ms": _known(task.watermark)})
         dropped = self.settings.partition.drop
@@ -396,7 +397,7 @@ class Worker:
 class _Slot:
     """The place of one partition in a worker."""
 
-    __slots__ = ("committed", "number", "partition", "records", "retry_at_s", "retry_ms", "told_behind")
+    __slots__ = ("alerts", "committed", "number", "partition", "records", "retry_at_s", "retry_ms")
 
     def __init__(self, number: int, records: int) -> None:
         self.number = number
@@ -408,8 +409,7 @@ class _Slot:
         """After which it is tried again, when the last time has failed."""
         self.committed = False
         """During the present slice, whose time then says nothing of its records."""
-        self.told_behind: dict[tuple[str, str], float] = {}
-        """By topic and handler, how many events behind the watermark the log has told of."""
+        self.alerts: PartitionAlerts | None = None
 
     @property
     def running(self) -> Partition | None:

@@ -37,6 +37,7 @@ from tailrace.core.errors import (
 from tailrace.core.records import CHANNEL, Headers, InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.interface import Fetch, Publication, TopicPartition, TopicSettings
+from tailrace.log.publications import Heard
 from tailrace.testing.memory_partition import Partition, Transaction
 
 Operation = Literal[
@@ -399,7 +400,7 @@ class MemoryReader:
         self._positions: dict[TopicPartition, int] = {}
         self._passed: dict[TopicPartition, int] = {}
         """How many publications were looked at."""
-        self._seen: dict[TopicPartition, dict[tuple[str, str], Publication]] = {}
+        self._seen: dict[TopicPartition, dict[str, int | None]] = {}
 
     def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
         """See ``Reader.fetch``."""
@@ -436,16 +437,13 @@ class MemoryReader:
         """See ``Reader.published``."""
         place = TopicPartition(topic, partition)
         everything, position, passed = self._log.published(topic), self._positions[place], self._passed[place]
-        found: dict[tuple[str, str], Publication] = {}
+        found = Heard()
         while passed < len(everything) and everything[passed][1][partition] <= position:
             one = everything[passed][0]
-            found.pop((one.publisher, one.channel), None)
-            found[one.publisher, one.channel] = one
+            found.add(one.name, one.watermark_ms)
             passed += 1
-        self._passed[place], seen = passed, self._seen[place]
-        new = [one for name, one in found.items() if seen.get(name) != one]
-        seen.update(found)
-        return new
+        self._passed[place] = passed
+        return found.news(self._seen[place])
 
     def wait(self, timeout_s: float, /) -> bool:
         """See ``Reader.wait``; looks again every few milliseconds, for a log fed by another thread."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.log.embedded import EmbeddedLog, claim, end_stopped
+from tailrace.log.embedded import EmbeddedLog, Owner, claim, end_stopped, owner_of
 from tailrace.log.embedded.claims import _STAMP
 from tests.runtime.processes import ROOT, is_alive, is_stopped, wait_until
 
@@ -85,3 +86,24 @@ def test_a_claim_that_says_nothing_of_its_owner_is_left_alone(folder, owner) -> 
     file.write_bytes(file.read_bytes()[:8])
     assert not end_stopped(folder, "a task", lease_s=0)
     assert is_stopped(owner.pid)
+
+
+def test_who_owns_a_task_can_be_seen_without_touching_it(folder) -> None:
+    assert owner_of(folder, "a-0") is None
+    mine = claim(folder, "a-0")
+    assert mine is not None
+    assert owner_of(folder, "a-0") == Owner(os.getpid(), is_stopped=False)
+    assert owner_of(folder, "a-1") is None
+    assert mine.holds()
+    assert claim(folder, "a-0", lease_s=1_000) is None
+    mine.release()
+    assert owner_of(folder, "a-0") is None
+
+
+def test_an_owner_that_was_stopped_is_seen_as_that(folder, owner) -> None:
+    assert owner_of(folder, "a task") == Owner(owner.pid, is_stopped=False)
+    stop(owner)
+    assert owner_of(folder, "a task") == Owner(owner.pid, is_stopped=True)
+    owner.kill()
+    owner.wait()
+    assert owner_of(folder, "a task") is None

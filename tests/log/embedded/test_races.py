@@ -202,6 +202,9 @@ class TestRetention:
         assert reader.fetch("t", 0, 10).idle
         assert reader.published("t", 0) == [Publication("w", None)]
         assert reader.published("t", 0) == []
+        late = log.reader({T0: 2})
+        assert late.fetch("t", 0, 10).idle
+        assert late.published("t", 0) == [Publication("w", 5), Publication("w", None)]
 
 
 class TestCleaned:

@@ -126,10 +126,11 @@ def published(folder: Path, topic: str) -> list[list[tuple[int, int, int | None]
             after = 0
             while after > at:
                 at = after
-                some += sorted(
+                new = [
                     (at, int(one.publisher.rpartition("-")[2]), one.watermark_ms)
                     for one in reader.published(topic, number)
-                )
+                ]
+                some += sorted(new, key=lambda one: one[1])
                 after = reader.fetch(topic, number, 1).next_offset
             found.append(some)
         return found

@@ -34,6 +34,7 @@ from tailrace.log.interface import (
     TopicSettings,
     Writer,
 )
+from tailrace.log.publications import Heard
 
 
 class JoinedLog(Log, Protocol):
@@ -289,20 +290,14 @@ class ArchivedReader:
         """See ``Reader.published``. Of the archive, as finely as it was archived: some thousand records."""
         place = TopicPartition(topic, partition)
         cursor = self._cursors[place]
-        found: dict[str, int | None] = {}
+        found = Heard()
         while cursor.published and cursor.published[0].position <= cursor.position:
-            one = cursor.published.pop(0)
-            found.pop(one.publisher, None)
-            found[one.publisher] = one.watermark_ms
+            archived = cursor.published.pop(0)
+            found.add(archived.publisher, archived.watermark_ms)
         if cursor.in_log and self._log is not None:
-            found.update((one.name, one.watermark_ms) for one in self._log.published(topic, partition))
-        new = [
-            Publication.named(name, watermark_ms)
-            for name, watermark_ms in found.items()
-            if name not in cursor.seen or cursor.seen[name] != watermark_ms
-        ]
-        cursor.seen.update(found)
-        return new
+            for one in self._log.published(topic, partition):
+                found.add(one.name, one.watermark_ms)
+        return found.news(cursor.seen)
 
     def forget(self, topic: str, partition: int, /) -> None:
         """See ``Reader.forget``."""

@@ -4,8 +4,17 @@
 write and when in ``lock``, how processes follow one another's writes in ``view``.
 """
 
-from tailrace.log.embedded.claims import Claim, claim, end_stopped
+from tailrace.log.embedded.claims import Claim, Owner, claim, end_stopped, owner_of
 from tailrace.log.embedded.cleaning import Cleaned
 from tailrace.log.embedded.log import EmbeddedLog, LogOptions
 
-__all__ = ["Claim", "Cleaned", "EmbeddedLog", "LogOptions", "claim", "end_stopped"]
+__all__ = [
+    "Claim",
+    "Cleaned",
+    "EmbeddedLog",
+    "LogOptions",
+    "Owner",
+    "claim",
+    "end_stopped",
+    "owner_of",
+]

@@ -20,10 +20,12 @@ class Catalog:
             group: {TopicPartition(topic, partition): at for topic, partition, at in offsets}
             for group, offsets in state.offsets.items()
         }
-        self.published: dict[tuple[str, str], Published] = {
-            (one.topic, one.publisher): one for one in state.published
-        }
+        self.published: dict[tuple[str, str], Published] = {}
         """The last publication by topic and publisher."""
+        self._left: dict[tuple[str, str], Published] = {}
+        """Of publishers that hold nobody back: the watermark before that, which their readers are left at."""
+        for one in state.published:
+            self._publish(one)
         self.segments: dict[int, int] = dict(state.segments)
         """Generation of each sealed segment that is kept, in ascending order."""
 
@@ -38,7 +40,7 @@ class Catalog:
                 group: [(topic, partition, at) for (topic, partition), at in offsets.items()]
                 for group, offsets in self.offsets.items()
             },
-            published=list(self.published.values()),
+            published=[*self._left.values(), *self.published.values()],
             segments=self.segments,
         )
 
@@ -58,7 +60,7 @@ class Catalog:
             for topic, partition, at in meta.offsets:
                 offsets[TopicPartition(topic, partition)] = at
         for one in meta.published:
-            self.published[one.topic, one.publisher] = one
+            self._publish(one)
         for topic, partition, at in meta.starts:
             self.starts[topic][partition] = at
         for group in meta.forgotten:
@@ -69,6 +71,15 @@ class Catalog:
                 self.segments.pop(number, None)
             else:
                 self.segments[number] = generation
+
+    def _publish(self, one: Published) -> None:
+        name = one.topic, one.publisher
+        before = self.published.get(name)
+        self.published[name] = one
+        if one.watermark_ms is not None:
+            self._left.pop(name, None)
+        elif before is not None and before.watermark_ms is not None:
+            self._left[name] = before
 
     def settings(self, topic: str) -> TopicSettings:
         """The settings of a topic that exists."""

@@ -17,6 +17,7 @@ import threading
 import time
 from pathlib import Path
 from struct import Struct
+from typing import NamedTuple
 from urllib.parse import quote
 
 from tailrace.log.embedded.failures import failing
@@ -82,6 +83,41 @@ def end_stopped(log_folder: Path, name: str, *, lease_s: float = 10.0) -> bool:
         return end(owner)
     except PermissionError:
         return False
+
+
+class Owner(NamedTuple):
+    """The process that owns a task now, as far as this one can tell."""
+
+    pid: int
+    """Its number, in the namespace of process numbers that it runs in."""
+    is_stopped: bool
+    """It was stopped by a signal or a debugger, and does nothing until it is let go on."""
+
+
+def owner_of(log_folder: Path, name: str) -> Owner | None:
+    """Who owns what ``name`` stands for; None if nobody does. Changes nothing, and needs no right to write.
+
+    Raises:
+        LogUnavailableError: The folder cannot be read.
+    """
+    with failing(log_folder, f"looking who owns {name!r}"):
+        try:
+            descriptor = os.open(_path(log_folder, name), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            # Held for a moment. Who wants to own it meanwhile asks again, as owners do when they start together.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None
+        except BlockingIOError:
+            stamp = os.pread(descriptor, _STAMP.size, 0)
+        finally:
+            os.close(descriptor)
+    if len(stamp) != _STAMP.size:
+        return Owner(0, is_stopped=False)
+    holder = Holder(*_STAMP.unpack(stamp)[1:])
+    life = life_of(holder)
+    return Owner(holder.pid, is_stopped=life is not None and life.is_stopped)
 
 
 def claim(log_folder: Path, name: str, *, lease_s: float = 10.0) -> Claim | None:

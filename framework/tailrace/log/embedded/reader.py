@@ -11,6 +11,7 @@ from tailrace.core.records import InputRecord
 from tailrace.log.embedded.index import HOLDS_NOBODY_BACK
 from tailrace.log.embedded.view import View
 from tailrace.log.interface import Fetch, Publication, TopicPartition
+from tailrace.log.publications import Heard
 
 _offset = attrgetter("offset")
 _FIRST_NAP_S, _LONGEST_NAP_S = 0.0005, 0.005
@@ -80,7 +81,7 @@ class EmbeddedReader:
     def published(self, topic: str, partition: int, /) -> list[Publication]:
         """See ``Reader.published``."""
         cursor = self._cursors[TopicPartition(topic, partition)]
-        found: dict[str, int | None] = {}
+        found = Heard()
         with self._view.mutex:
             number, at = cursor.passed or (0, 0)
             # Of a segment that is gone the one after it says what was last.
@@ -91,11 +92,9 @@ class EmbeddedReader:
                     continue
                 if first:
                     first = False
-                    found.update(
-                        (one.publisher, one.watermark_ms)
-                        for one in index.first
-                        if one.topic == topic and one.ends[partition] <= cursor.position
-                    )
+                    for one in index.first:
+                        if one.topic == topic and one.ends[partition] <= cursor.position:
+                            found.add(one.publisher, one.watermark_ms)
                 publications = index.publications.get(topic)
                 begin = at if segment == number else 0
                 passed = (segment, begin)
@@ -104,20 +103,13 @@ class EmbeddedReader:
                 while begin < len(publications) and publications.end(begin, partition) <= cursor.position:
                     watermark_ms = publications.watermarks_ms[begin]
                     publisher = publications.publishers[begin]
-                    found.pop(publisher, None)  # so that it stands in the order of its last one
-                    found[publisher] = None if watermark_ms == HOLDS_NOBODY_BACK else watermark_ms
+                    found.add(publisher, None if watermark_ms == HOLDS_NOBODY_BACK else watermark_ms)
                     begin += 1
                 passed = (segment, begin)
                 if begin < len(publications):
                     break
             cursor.passed = passed
-        new = [
-            Publication.named(name, watermark_ms)
-            for name, watermark_ms in found.items()
-            if name not in cursor.seen or cursor.seen[name] != watermark_ms
-        ]
-        cursor.seen.update(found)
-        return new
+        return found.news(cursor.seen)
 
     def wait(self, timeout_s: float, /) -> bool:
         """See ``Reader.wait``; looks at the log's end every few milliseconds."""

@@ -23,6 +23,7 @@ import msgspec
 from tailrace.core.declare.emissions import emissions_of
 from tailrace.core.declare.plan import ActorPlan, InputPlan, Plan, Route
 from tailrace.core.declare.topic import Stream, Topic
+from tailrace.core.durations import spelled
 from tailrace.core.values.types import spell
 
 NodeKind = Literal["topic", "stream", "actor", "function", "inbox", "dead-letters"]
@@ -222,7 +223,7 @@ def _times(one: InputPlan) -> tuple[str, ...]:
     known = {"record": "time of the record", "arrival": "time of arrival"}
     facts = [known.get(one.time_kind) or f"time {time if isinstance(time, str) else 'by a function'}"]
     if one.out_of_order_ms:
-        facts.append(f"out of order by {_spelled(one.out_of_order_ms)}")
+        facts.append(f"out of order by {spelled(one.out_of_order_ms)}")
     facts += {"none": ["no watermark"], "upstream": ["upstream's watermark"]}.get(one.watermark, [])
     if one.late != "handle":
         facts.append("late ones dropped" if one.late == "drop" else "late ones routed")
@@ -241,10 +242,3 @@ def _facts(actor: ActorPlan) -> Iterator[str]:
             yield f"{kind} {family}" if family else f"unnamed {kind}"
     for query in actor.queries:
         yield f"query {query}"
-
-
-def _spelled(milliseconds: int) -> str:
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
-        if milliseconds % size == 0:
-            return f"{milliseconds // size}{unit}"
-    return f"{milliseconds}ms"

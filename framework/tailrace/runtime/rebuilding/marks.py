@@ -46,6 +46,8 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
     """By topic; see ``upstream``."""
     rows: int = 0
     """How many outputs of this rebuild there were by then."""
+    left: dict[str, int] = {}
+    """By topic that nobody was held back of: the watermark that had been reached. A service publishes it before it lets go."""
 
 
 def marks_wanted(job: Job) -> bool:
@@ -62,7 +64,9 @@ def mark_of(task: Task, record: tape.TapeRecord | None = None, rows: int = 0) ->
         holds = {one.index: record.holds.get(one.name) for one in task.plan.actors}
         reached = {one.index: task.watermarks.published_ms(one.index, holds.get) for one in operators}
     published = {name: mark for name, mark in published_by(task.plan, reached).items() if CHANNEL not in name}
-    return Mark(-1 if record is None else record.number, task.now, published, rows)
+    stand = published_by(task.plan, dict(enumerate(task.watermarks.of_operator)))
+    left = {name: at for name, mark in published.items() if mark is None and (at := stand[name]) is not None}
+    return Mark(-1 if record is None else record.number, task.now, published, rows, left)
 
 
 def encode_marks(marks: Sequence[Mark]) -> bytes:

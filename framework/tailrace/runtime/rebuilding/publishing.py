@@ -4,6 +4,9 @@ Into topics they go mark by mark (see ``marks``), in transactions of the tasks' 
 notes with itself how far its task has come. So a driver that is killed on the way goes on behind what is there, and who
 follows the topics finds what a live service would have said of them. A topic is that of the service with a suffix: what
 others read of the service's own topics is not touched.
+
+A rebuild that is done will not come again. So its publishers retire when all marks are published (see ``retiring``): who follows
+the topics stands at the last watermark, and is held no longer.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from tailrace.runtime.rebuilding.job import Job, OutputFile, Request, UnitResult
 from tailrace.runtime.rebuilding.marks import TOPIC, decode_marks, marks_wanted, turns
 from tailrace.runtime.rebuilding.outputs import PARQUET, outputs_folder
 from tailrace.runtime.rebuilding.past import Past
-from tailrace.runtime.upstream import published_by
+from tailrace.runtime.upstream import published_by, transactional_id
 from tailrace.state.snapshots import Place
 from tailrace.state.snapshots.arrow import parquet
 
@@ -108,6 +111,8 @@ def _append(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
             task.begin()
         for turn in turns(plan, log, {task.partition: task.marks for task in tasks}):
             tasks[turn.partition].publish(turn.place)
+        for task in tasks:
+            task.retire()
 
 
 class _Task:
@@ -126,7 +131,9 @@ class _Task:
         marks = [] if result is None else decode_marks(result.marks)
         self.marks = [replace(one, rows=min(one.rows, of)) for one in marks[:-1]]
         self.marks += [replace(one, rows=of) for one in marks[-1:]]
-        self._writer = log.writer(f"{self._group}-{number}")
+        name = transactional_id(self._group, number)
+        self._writer = log.writer(name)
+        self._said = {topic: mark for (topic, by), mark in log.publications().items() if by == name}
         self.done = log.committed_offsets(self._group, [self._place]).get(self._place)
         self._rows = self.marks[self.done - 1].rows if self.done else 0
         self._outputs = chain.from_iterable(_read(outputs_folder(job), one.name, self._rows) for one in files)
@@ -151,11 +158,24 @@ class _Task:
         letters = f"{self._plan.dead_letters_topic}{self._suffix}"
         for topic, some in groupby(made, key=attrgetter("topic")):
             self._writer.append(some, self.partition if topic == letters else None)
-        self._commit(place + 1, mark.published)
+        published = dict(mark.published)
+        for name, left_ms in mark.left.items():
+            said = self._said.get(f"{name}{self._suffix}")
+            if said is not None and said < left_ms:
+                published[name] = left_ms  # as a service: its readers take it before they are let go
+        self._commit(place + 1, published)
+
+    def retire(self) -> None:
+        """Hold nobody back any more; once all has been published."""
+        assert self.done is not None
+        holding = [topic for topic, mark in self._said.items() if mark is not None]
+        if holding:
+            self._commit(self.done, {topic.removesuffix(self._suffix): None for topic in holding})
 
     def _commit(self, done: int, watermarks: Mapping[str, int | None]) -> None:
         named = {f"{name}{self._suffix}": watermark for name, watermark in watermarks.items()}
         self._writer.commit({self._place: done}, self._group, named)
+        self._said |= named
         self.done = done
 
     def close(self) -> None:

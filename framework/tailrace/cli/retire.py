@@ -1,0 +1,53 @@
+"""``tailrace retire``: an app that will not come again holds its readers back no longer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from tailrace.cli.arguments import json_option, log_option, opened, piped, table
+from tailrace.cli.showing import instant
+from tailrace.core.counting import counted
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.retiring import Retirement
+from tailrace.runtime.retiring import retire as retire_app
+
+
+@click.command(short_help="Say that an app will not come again.")
+@click.argument("app")
+@json_option
+@log_option
+def retire(*, app: str, as_json: bool, folder: Path) -> None:
+    """Say that APP will not come again, so that services that follow its topics wait for it no longer.
+
+    APP is its name, as its code may be gone, or package.module:app. It must not run. Its state and its history stay: if it
+    is started again after all, it goes on where it was, and publishes again.
+    """
+    name = find_app(app).name if ":" in app else app
+    with opened(folder) as log:
+        done = retire_app(log, name)
+    with piped():
+        if as_json:
+            said = {**done._asdict(), "topics": [one._asdict() for one in done.topics]}
+            click.echo(msgspec.json.encode(said))
+            return
+        _show(done)
+
+
+def _show(done: Retirement) -> None:
+    if not done.publishers:
+        click.echo(
+            f"{done.app!r} holds nobody back: it was retired before, or its inputs were idle when it left."
+        )
+        return
+    click.echo(f"retired {done.app!r}: {counted(len(done.publishers), 'task')}")
+    rows: list[tuple[object, ...]] = [
+        (one.topic, one.publishers, _when(one.lowest_ms), _when(one.highest_ms)) for one in done.topics
+    ]
+    click.echo(table(rows, ("topic", "publishers", "lowest watermark", "highest watermark")))
+
+
+def _when(watermark_ms: int | None) -> str:
+    return "-" if watermark_ms is None else instant(watermark_ms)

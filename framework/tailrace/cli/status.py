@@ -1,0 +1,193 @@
+"""``tailrace status``: how an app stands, and what holds its actors back."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+from tailrace.cli.arguments import json_option, log_option, opened, piped, table
+from tailrace.cli.showing import instant
+from tailrace.core.counting import counted
+from tailrace.core.declare.plan import Plan
+from tailrace.log.embedded import EmbeddedLog, owner_of
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.inspecting import (
+    AppReport,
+    OperatorReport,
+    Owner,
+    SourceReport,
+    TaskReport,
+    Timers,
+    inspect_app,
+)
+
+_EVERY_S = 1.0
+_WIDTH = 100
+_UNKNOWN = "?"
+
+
+@click.command(short_help="How an app stands, and what holds its actors back.")
+@click.argument("app")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="data/state",
+    show_default=True,
+    help="Folder for state, where pending timers are counted; may be absent.",
+)
+@click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
+@json_option
+@log_option
+def status(*, app: str, state: Path, watch: bool, as_json: bool, folder: Path) -> None:
+    """Show how APP stands, given as package.module:app: by its log, whether it runs or not.
+
+    For each task: who owns it, its last commit, what there is to read. For each actor and function: its watermark, the source
+    that holds it back and why, its pending timers.
+    """
+    plan = find_app(app).plan()
+    with opened(folder) as log, piped():
+        while True:
+            report = _report(plan, log, state)
+            if watch and not as_json:
+                click.clear()
+            if as_json:
+                click.echo(msgspec.json.encode(report))
+            else:
+                for line in _lines(report):
+                    click.echo(line)
+            if not watch:
+                return
+            time.sleep(_EVERY_S)
+
+
+def _report(plan: Plan, log: EmbeddedLog, state: Path) -> AppReport:
+    def owner(name: str) -> Owner | None:
+        found = owner_of(log.path, name)
+        return None if found is None else Owner(found.pid, found.is_stopped)
+
+    return inspect_app(plan, log, time.time_ns() // 1_000_000, owner, state)
+
+
+# --- for people
+
+
+def _lines(report: AppReport) -> Iterator[str]:
+    tasks = report.tasks
+    running = sum(one.owner is not None for one in tasks)
+    runs = "does not run" if not running else "runs"
+    if 0 < running < len(tasks):
+        runs = f"{running} of them run"
+    lag = sum(one.lag for one in tasks)
+    yield f"{report.app}, version {report.version}: {counted(len(tasks), 'task')}, {runs}, {counted(lag, 'record')} to read"
+    yield ""
+    yield from _tasks(report)
+    for one in tasks:
+        if one.state_problem is not None:
+            yield from _wrapped(f"state of task {one.partition}: {one.state_problem}")
+    yield ""
+    yield from _sources(tasks)
+    for place in range(len(tasks[0].operators)):
+        yield ""
+        yield from _operator([(one.partition, one.operators[place]) for one in tasks])
+
+
+def _tasks(report: AppReport) -> Iterator[str]:
+    rows: list[tuple[object, ...]] = [
+        (
+            one.partition,
+            _owner(one.owner),
+            "never" if one.committed_ms is None else instant(one.committed_ms),
+            "" if one.committed_ms is None else _ago(report.at_ms - one.committed_ms),
+            one.lag,
+            one.dead_letters,
+            "-" if one.state_bytes is None else f"{one.state_bytes / 1e6:,.1f} MB",
+        )
+        for one in report.tasks
+    ]
+    header = ("task", "process", "last commit", "", "to read", "dead letters", "state")
+    yield from table(rows, header).splitlines()
+
+
+def _owner(owner: Owner | None) -> str:
+    if owner is None:
+        return "-"
+    return f"{owner.pid or _UNKNOWN}{', stopped' if owner.stopped else ''}"
+
+
+def _sources(tasks: tuple[TaskReport, ...]) -> Iterator[str]:
+    rows: list[tuple[object, ...]] = [
+        (source.topic, one.partition, source.lag, _when(source.watermark_ms), _about(source))
+        for place in range(len(tasks[0].sources))
+        for one in tasks
+        for source in [one.sources[place]]
+    ]
+    if rows:
+        yield from table(rows, ("input", "task", "to read", "watermark", "")).splitlines()
+
+
+def _about(source: SourceReport) -> str:
+    if source.follows == "nothing":
+        return "not waited for"
+    said = ["follows its writers"] if source.follows == "writers" else []
+    said += ["idle"] if source.idle else []
+    said += ["ended"] if source.ended else []
+    return ", ".join(said)
+
+
+def _operator(some: list[tuple[int, OperatorReport]]) -> Iterator[str]:
+    first = some[0][1]
+    clocks = [one.processing_timers for _, one in some]
+    header = ["task", "watermark"]
+    cells: list[list[int | str]] = [[number, _when(one.watermark_ms)] for number, one in some]
+    for name, timers in (("timers", [one.timers for _, one in some]), ("of the clock", clocks)):
+        if first.kind == "actor" and (timers is not clocks or any(one and one.count for one in clocks)):
+            header += [name, "next"]
+            for row, one in zip(cells, timers, strict=True):
+                row += _timers(one)
+    yield f"{first.kind} {first.name}"
+    if first.feedback:
+        yield from _wrapped(f"feedback, not waited for: {', '.join(first.feedback)}")
+    first_line, *lines = table([tuple(row) for row in cells], tuple(header)).splitlines()
+    yield first_line
+    reasons = [_reason(one) for _, one in some]
+    alike = len(reasons) > 1 and len(set(reasons)) == 1
+    for line, reason in zip(lines, reasons, strict=True):
+        yield line
+        if not alike:
+            yield from _wrapped(reason)
+    if alike:
+        yield from _wrapped(f"all tasks: {reasons[0]}")
+
+
+def _reason(one: OperatorReport) -> str:
+    if one.held_by is None:
+        return "all of its inputs are idle or have ended"
+    return f"held by {one.held_by.source}: {one.held_by.said}"
+
+
+def _timers(timers: Timers | None) -> list[int | str]:
+    if timers is None:
+        return [_UNKNOWN, "-"]
+    return [f"{timers.count:,}+" if timers.more else timers.count, _when(timers.earliest_ms)]
+
+
+def _when(time_ms: int | None) -> str:
+    return "-" if time_ms is None else instant(time_ms)
+
+
+def _ago(milliseconds: int) -> str:
+    """``0.4 s ago``, ``3 min ago``: in two digits or so."""
+    seconds = max(0, milliseconds) / 1_000
+    for name, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {name} ago"
+    return f"{seconds:.1f} s ago"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 8)

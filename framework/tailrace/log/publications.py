@@ -1,0 +1,41 @@
+"""What a reader has found published since it was last asked.
+
+Of each publisher that is the last thing said. Where this is None, the watermark that the publisher said before it comes first:
+who is let go stands there, however much was published between two looks.
+"""
+
+from __future__ import annotations
+
+from tailrace.log.interface import Publication
+
+
+class Heard:
+    """By the stored name of each publication (see ``Publication.name``); filled by ``add`` in the order of publishing."""
+
+    __slots__ = ("_before", "_last")
+
+    def __init__(self) -> None:
+        self._last: dict[str, int | None] = {}
+        self._before: dict[str, int] = {}
+
+    def add(self, name: str, watermark_ms: int | None) -> None:
+        """A publisher said this next."""
+        before = self._last.pop(name, None)  # so that it stands in the order of its last one
+        self._last[name] = watermark_ms
+        if watermark_ms is not None:
+            self._before.pop(name, None)
+        elif before is not None:
+            self._before[name] = before
+
+    def news(self, seen: dict[str, int | None]) -> list[Publication]:
+        """What differs from what was given before, which ``seen`` keeps by name."""
+        found: list[Publication] = []
+        for name, watermark_ms in self._last.items():
+            before = self._before.get(name)
+            if before is not None and before != seen.get(name):
+                found.append(Publication.named(name, before))
+                seen[name] = before
+            if name not in seen or seen[name] != watermark_ms:
+                found.append(Publication.named(name, watermark_ms))
+                seen[name] = watermark_ms
+        return found

@@ -1,0 +1,90 @@
+"""``tailrace status``: how an app stands, for people and as JSON, once or again and again."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tailrace.runtime.inspecting import AppReport
+from tailrace.runtime.ownership import Ownership
+from tests.cli.commands import SHOP, done, run
+
+
+@pytest.fixture
+def folder(tmp_path: Path, quiet_logs: None) -> Path:
+    """Where the shop has run to the end of three purchases; one of them could not be handled, and one has come since."""
+    where = ("--log", tmp_path / "log")
+    done("log", "create", "--app", SHOP, *where)
+
+    def append(*cents: int) -> None:
+        lines = [f'{{"customer": "ann", "at_ms": {1357017420000 + one}, "cents": {one}}}\n' for one in cents]
+        done("log", "append", "purchases", "--app", SHOP, *where, stdin="".join(lines).encode())
+
+    append(5, 13, 20)
+    done("run", SHOP, *where, "--state", tmp_path / "state", "--until-end")
+    append(30)
+    return tmp_path
+
+
+def places(folder: Path) -> tuple[object, ...]:
+    return ("--log", folder / "log", "--state", folder / "state")
+
+
+def test_it_shows_tasks_inputs_and_actors_within_a_hundred_columns(folder: Path) -> None:
+    lines = done("status", SHOP, *places(folder)).out.splitlines()
+    assert lines[0] == "shop, version 1: 3 tasks, does not run, 1 record to read"
+    assert max(map(len, lines)) <= 100
+    assert lines[2].split("  ")[:2] == ["task", "process"]
+    tasks = [line.split() for line in lines[3:6]]
+    assert sorted(one[-4] for one in tasks) == ["0", "0", "1"], "to read"
+    assert sorted(one[-3] for one in tasks) == ["0", "0", "1"], "dead letters"
+    assert any(line.startswith("purchases") and "2013-01-01T04:17:00.019Z" in line for line in lines)
+    actor = lines.index("actor Customer")
+    assert lines[actor + 1].split() == ["task", "watermark", "timers", "next"]
+    assert "      all tasks: all of its inputs are idle or have ended" in lines
+
+
+def test_json_has_all_of_it(folder: Path) -> None:
+    owner = Ownership(folder / "log", "shop", [1])
+    said = done("status", SHOP, *places(folder), "--json").out
+    owner.release()
+    report = msgspec.json.decode(said, type=AppReport)
+    assert (report.app, len(report.tasks)) == ("shop", 3)
+    assert [one.owner is not None for one in report.tasks] == [False, True, False]
+    assert sum(one.lag for one in report.tasks) == 1
+    assert sum(one.dead_letters for one in report.tasks) == 1
+    assert all(one.operators[0].timers is not None for one in report.tasks)
+    without = done("status", SHOP, "--log", folder / "log", "--state", folder / "nowhere", "--json").out
+    bare = msgspec.json.decode(without, type=AppReport)
+    assert all(one.state_bytes is None for one in bare.tasks)
+    assert all(one.operators[0].timers is None for one in bare.tasks)
+    assert "?" in done("status", SHOP, "--log", folder / "log", "--state", folder / "nowhere").out
+
+
+def test_watch_shows_it_again_until_ctrl_c(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    naps: list[float] = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", nap)
+    ended = run("status", SHOP, *places(folder), "--watch")
+    assert ended.code == 130
+    assert naps == [1.0] * 3
+    assert ended.out.count("shop, version 1") == 3
+    naps.clear()
+    assert len(run("status", SHOP, *places(folder), "--watch", "--json").lines) == 3
+
+
+def test_what_has_never_run_is_told_in_one_line(tmp_path: Path) -> None:
+    done("log", "create", "purchases", "--log", tmp_path / "log")
+    ended = run("status", SHOP, "--log", tmp_path / "log")
+    assert ended.code == 1
+    (line,) = ended.err.splitlines()
+    assert "the app 'shop' has never run on it" in line
+    assert run("status", "shop", "--log", tmp_path / "log").code == 2

@@ -1,0 +1,192 @@
+"""Topics that a rebuild has written: who follows them stands where the service would have left it, and is held no longer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.core.engine.task import TaskSettings
+from tailrace.core.engine.watermarks import NOTHING
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded.writer import EmbeddedWriter
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.partition import Partition
+from tailrace.runtime.rebuilding.driver import rebuild
+from tailrace.runtime.rebuilding.engines import LocalEngine
+from tailrace.runtime.retiring import publishers_of, retire
+from tailrace.runtime.service import prepare_log
+from tailrace.runtime.slices import PartitionSettings
+from tailrace.runtime.topics import prepare_topics
+from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.state import MemoryStore
+from tests.runtime.rebuilding import lived, shops
+from tests.runtime.rebuilding.lived import done, request
+
+SHOPS = "tests.runtime.rebuilding.shops:app"
+IDLE_MS = 60_000
+
+
+def follower(topic: str) -> tr.App:
+    app = tr.App("follower", partitions=2)
+    totals = app.topic(topic, shops.Total, key="shop", watermark="upstream")
+
+    @app.actor
+    class Follower(tr.Actor):
+        seen: int = 0
+
+        @tr.process(totals)
+        def total(self, event: shops.Total, ctx: tr.Context[str]) -> None:
+            self.seen += 1
+
+    return app
+
+
+def followed(folder: Path, topic: str, number: int = 0) -> tuple[int, list[bool]]:
+    """Where somebody stands who follows a topic to its end, and whether the topic is idle for it."""
+    log = EmbeddedLog(folder / "log")
+    try:
+        plan = follower(topic).plan()
+        prepare_topics(log, plan)
+        partition = Partition(plan, number, log, MemoryStore(), lambda: 1_000, lineage=b"")
+        partition.restore()
+        while partition.poll():
+            pass
+        found = partition.task.watermark, list(partition.task.watermarks.idle)
+        partition.close()
+        return found
+    finally:
+        log.close()
+
+
+def said(folder: Path, topic: str) -> list[list[tuple[int, int, int | None]]]:
+    """What was published for a topic, without what says only that there is a publisher."""
+    return [[one for one in some if one[2] != NOTHING] for some in lived.published(folder, topic)]
+
+
+def live_until_idle(folder: Path, rounds: int = 3, commit_interval_ms: int = 0) -> None:
+    """A service that takes some sales, falls idle and is woken again, and is idle in the end."""
+    plan = find_app(SHOPS).plan()
+    log, now_ms = EmbeddedLog(folder / "log"), 1_000_000
+    prepare_log(log, plan, create_declared=True)
+    stores = [MemoryStore(), MemoryStore()]
+    task = TaskSettings(timezones=timezones_version())
+    settings = WorkerSettings(partition=PartitionSettings(commit_interval_ms=commit_interval_ms, task=task))
+    worker = Worker(
+        plan, log, range(2), lambda number: stores[number], settings=settings, clock=lambda: now_ms
+    )
+    worker.start()
+    for number in range(rounds):
+        log.append_all(shops.sales(50, first=50 * number))
+        for _ in range(3):
+            while worker.turn():
+                pass
+            now_ms += IDLE_MS
+    worker.leave()
+    log.close()
+
+
+@pytest.mark.parametrize("order", ["tape", "canonical"])
+def test_who_follows_a_rebuilt_topic_is_left_at_its_last_watermark(tmp_path: Path, order: Any) -> None:
+    lived.append(tmp_path, shops.sales(300), {"sales": 2})
+    lived.live_on(tmp_path, SHOPS)
+    done(tmp_path, SHOPS, outputs="topic:-again", order=order)
+    marks = {mark for some in said(tmp_path, "totals-again") for _, _, mark in some if mark is not None}
+    assert followed(tmp_path, "totals-again") == (max(marks), [True])
+    assert max(marks) > 3_900
+    log = EmbeddedLog(tmp_path / "log", create=False)
+    names = [name for name in publishers_of(log) if name.startswith("rebuild-")]
+    assert [publishers_of(log)[name][task]["totals-again"] for name in names for task in (0, 1)] == [None] * 2
+    assert [retire(log, name).publishers for name in names] == [[]]
+    log.close()
+
+
+@pytest.mark.parametrize("commit_interval_ms", [0, IDLE_MS])
+def test_along_the_tape_topics_say_of_idle_tasks_what_the_service_said(
+    tmp_path: Path, commit_interval_ms: int
+) -> None:
+    """With the longer interval records and idleness are of one commit: the watermark comes first, then None."""
+    live_until_idle(tmp_path, commit_interval_ms=commit_interval_ms)
+    done(tmp_path, SHOPS, outputs="topic:-again")
+    live = said(tmp_path, "totals")
+    assert said(tmp_path, "totals-again") == live
+    assert sum(mark is None for some in live for _, _, mark in some) >= 6
+    assert followed(tmp_path, "totals-again") == followed(tmp_path, "totals")
+
+
+def test_a_task_without_a_history_holds_nobody_in_the_end(tmp_path: Path) -> None:
+    sales = [one for one in shops.sales(300) if one.key == b"shop-1"]
+    lived.append(tmp_path, sales, {"sales": 2})
+    lived.live_on(tmp_path, SHOPS)
+    done(tmp_path, SHOPS, outputs="topic:-again")
+    assert followed(tmp_path, "totals-again")[0] > 3_000
+
+
+@pytest.mark.parametrize("commits", [-1, -2])
+def test_a_driver_that_dies_while_it_retires_goes_on_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killing(most: int) -> int:
+        """Let so many commits through; how many there were."""
+        count = 0
+
+        def counted(self: EmbeddedWriter, *arguments: Any) -> Any:
+            nonlocal count
+            if count == most:
+                raise Killed
+            count += 1
+            return commit(self, *arguments)
+
+        monkeypatch.setattr(EmbeddedWriter, "commit", counted)
+        try:
+            rebuild(request(tmp_path, SHOPS, outputs=f"topic:-{most}"), LocalEngine(1))
+        except Killed:
+            pass
+        finally:
+            monkeypatch.setattr(EmbeddedWriter, "commit", commit)
+        return count
+
+    commit = EmbeddedWriter.commit
+    lived.append(tmp_path, shops.sales(100), {"sales": 2})
+    lived.live_on(tmp_path, SHOPS)
+    whole = killing(10**6)
+    most = whole + commits
+    assert killing(most) == most
+    assert followed(tmp_path, f"totals-{most}")[1] == [False]
+    report = rebuild(request(tmp_path, SHOPS, outputs=f"topic:-{most}"), LocalEngine(1))
+    assert report.resumed
+    assert followed(tmp_path, f"totals-{most}") == followed(tmp_path, f"totals-{10**6}")
+    assert said(tmp_path, f"totals-{most}") == said(tmp_path, f"totals-{10**6}")
+
+
+def test_a_rebuild_that_was_given_up_is_retired_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(self: EmbeddedWriter, *arguments: Any) -> Any:
+        if arguments[1].startswith("rebuild-") and arguments[0] and max(arguments[0].values()) > 1:
+            raise Killed
+        return commit(self, *arguments)
+
+    commit = EmbeddedWriter.commit
+    live_until_idle(tmp_path)
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(EmbeddedWriter, "commit", killed)
+        rebuild(request(tmp_path, SHOPS, outputs="topic:-again"), LocalEngine(1))
+    assert followed(tmp_path, "totals-again")[1] == [False]
+    log = EmbeddedLog(tmp_path / "log", create=False)
+    (name,) = [name for name in publishers_of(log) if name.startswith("rebuild-")]
+    assert retire(log, name).topics[0].topic == "totals-again"
+    log.close()
+    assert followed(tmp_path, "totals-again")[1] == [True]
+    report = rebuild(request(tmp_path, SHOPS, outputs="topic:-again"), LocalEngine(1))
+    assert report.resumed
+    assert followed(tmp_path, "totals-again") == followed(tmp_path, "totals")
