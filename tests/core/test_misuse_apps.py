@@ -31,7 +31,9 @@ def no_partitions(d: Deck) -> None:
     tr.App("flights", partitions=0)
 
 
-@said("the app 'flights' has on_error='ignore'. Write on_error=\"stop\" or \"dead-letter\".")
+@said(
+    'the app \'flights\' has on_error=\'ignore\'. Write on_error="stop", "dead-letter" or "dead-letter-all".'
+)
 def app_on_error(d: Deck) -> None:
     tr.App("flights", on_error="ignore")
 
@@ -306,7 +308,7 @@ def watermark_with_fields_that_cannot_be_stored(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", watermark=Slow())
 
 
-@said("the topic 'more' has on_error='ignore'. Write one of None, 'stop', 'dead-letter'.")
+@said("the topic 'more' has on_error='ignore'. Write one of None, 'stop', 'dead-letter', 'dead-letter-all'.")
 def topic_on_error(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", on_error="ignore")
 

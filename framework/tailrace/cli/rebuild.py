@@ -15,6 +15,7 @@ import msgspec
 from tailrace.cli.arguments import json_option, outside_of_log, piped
 from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.replay import TimeType
+from tailrace.core.declare.plan import ON_ERROR
 from tailrace.core.errors import MissingExtraError
 from tailrace.runtime.rebuilding.driver import rebuild as run_rebuild
 from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
@@ -125,7 +126,7 @@ class _RenamedType(click.ParamType):
 )
 @click.option(
     "--on-error",
-    type=click.Choice(["stop", "dead-letter"]),
+    type=click.Choice(ON_ERROR),
     default="stop",
     show_default=True,
     help="What to do where a handler fails, or a record does not decode, and did not when it ran first.",

@@ -12,7 +12,7 @@ from tailrace.core.declare import planner
 from tailrace.core.declare.actor import A, ActorMeta, declaration_of, resolve
 from tailrace.core.declare.annotations import Scope
 from tailrace.core.declare.handlers import Handler, ProcessRole, QueryRole, check_edges, check_shape, place_of
-from tailrace.core.declare.plan import OnError, Plan
+from tailrace.core.declare.plan import ON_ERROR, OnError, Plan
 from tailrace.core.declare.topic import Edge, Stream, Topic, TopicOptions
 from tailrace.core.declare.topic_declaration import declare_topic, legal_name
 from tailrace.core.errors import DefinitionError
@@ -33,9 +33,10 @@ class App:
     """A service: topics, streams, actors and stateless functions under one name.
 
     ``name`` is what its internal topics and its state are called after. ``partitions`` is the number of its tasks; every
-    input has as many. ``on_error`` says what a failing handler does: stop its task, or send the event to the dead
-    letters; a topic may say otherwise for itself. ``version`` is recorded on the tape: change it when a change of
-    the code changes results.
+    input has as many. ``on_error`` says what a failing handler does: stop its task (``"stop"``), or send the event to the
+    dead letters (``"dead-letter"``); a topic may say otherwise for itself. A mistake in the code (NameError,
+    AttributeError, ``tr.UsageError``, a TypeError of the handler's own) stops the task even then, unless it is
+    ``"dead-letter-all"``. ``version`` is recorded on the tape: change it when a change of the code changes results.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class App:
         name: str,
         *,
         partitions: int = 4,
-        on_error: Literal["stop", "dead-letter"] = "stop",
+        on_error: Literal["stop", "dead-letter", "dead-letter-all"] = "stop",
         version: str = "1",
     ) -> None:
         legal_name(name, "an app", limit=120)
@@ -51,9 +52,10 @@ class App:
             raise DefinitionError(
                 f"the app {name!r} has partitions={partitions!r}", mend="Give a number from 1 to 10000."
             )
-        if on_error not in ("stop", "dead-letter"):
+        if on_error not in ON_ERROR:
             raise DefinitionError(
-                f"the app {name!r} has on_error={on_error!r}", mend='Write on_error="stop" or "dead-letter".'
+                f"the app {name!r} has on_error={on_error!r}",
+                mend='Write on_error="stop", "dead-letter" or "dead-letter-all".',
             )
         if type(version) is not str or not version:
             raise DefinitionError(

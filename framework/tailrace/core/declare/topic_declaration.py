@@ -10,7 +10,7 @@ import msgspec
 
 from tailrace.core.declare.annotations import Scope, members_of
 from tailrace.core.declare.event_time import RECORD_TIME, TimeSource, WatermarkGenerator
-from tailrace.core.declare.plan import TimeKind, WatermarkKind
+from tailrace.core.declare.plan import ON_ERROR, TimeKind, WatermarkKind
 from tailrace.core.declare.topic import Topic, TopicOptions, TopicSettings
 from tailrace.core.durations import duration, to_ms
 from tailrace.core.errors import DefinitionError, UsageError
@@ -147,7 +147,7 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
         late="route" if late_topic is not None else "drop" if late == "drop" else "handle",
         late_topic=late_topic,
         idle_after_ms=_duration(where, "idle_after", options.get("idle_after", "60s")),
-        on_error=_one_of(where, "on_error", options.get("on_error"), (None, "stop", "dead-letter")),
+        on_error=_one_of(where, "on_error", options.get("on_error"), (None, *ON_ERROR)),
         repartition=repartition,
         time_min_ms=_instant(where, low),
         time_max_ms=_instant(where, high),
