@@ -20,11 +20,12 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log
 from tailrace.runtime.apps import find_app
 
+DEFAULT_LOG = "data/log"
 log_option = click.option(
     "--log",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    default="data/log",
+    default=DEFAULT_LOG,
     show_default=True,
     help="Folder of the event log.",
 )

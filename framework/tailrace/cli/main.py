@@ -4,6 +4,7 @@
 exit 0    done
 exit 1    it failed: a ``TailraceError``, told in a sentence or two
 exit 2    the command was not understood: a wrong argument, an unknown app
+exit 3    done, but something was set aside that could not be handled: events in the dead letters, rows of a file
 exit 130  ended by Ctrl-C
 ========  =================================================================
 """
@@ -25,10 +26,11 @@ from tailrace.cli.rebuild import rebuild
 from tailrace.cli.replay import replay
 from tailrace.cli.run import run
 from tailrace.cli.snapshot import snapshot
-from tailrace.core.errors import TailraceError, UnknownAppError
+from tailrace.core.errors import SetAsideError, TailraceError, UnknownAppError
 
-WRONG_ARGUMENTS = 2
 FAILED = 1
+WRONG_ARGUMENTS = 2
+SET_ASIDE = 3
 INTERRUPTED = 130
 
 
@@ -86,6 +88,8 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except UnknownAppError as error:
         return _complain(str(error), WRONG_ARGUMENTS)
+    except SetAsideError as error:
+        return _complain(str(error), SET_ASIDE)
     except TailraceError as error:
         return _complain(str(error), FAILED)
     return code if isinstance(code, int) else 0

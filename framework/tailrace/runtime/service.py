@@ -9,6 +9,7 @@ import gc
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,7 @@ from tailrace.log.embedded import EmbeddedLog, LogOptions, end_stopped
 from tailrace.log.interface import Log
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.automatic_snapshots import AutomaticSnapshots, SnapshotSchedule
+from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor, Kind
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.housekeeping import LOOK_S, Housekeeping
 from tailrace.runtime.logs import LogFormat
@@ -82,8 +84,8 @@ class ServiceOptions:
     """When and where it takes snapshots of itself, if it does."""
 
 
-def serve(options: ServiceOptions, plan: Plan) -> None:
-    """Run an app in this process, until its end, SIGTERM or Ctrl-C.
+def serve(options: ServiceOptions, plan: Plan) -> Counter[Kind]:
+    """Run an app in this process, until its end, SIGTERM or Ctrl-C; which dead letters it has made.
 
     Raises:
         TailraceError: It could not begin, or could not go on.
@@ -102,6 +104,7 @@ def serve(options: ServiceOptions, plan: Plan) -> None:
         worker, ownership, housekeeping = open_worker(options, plan, range(plan.partitions), closing)
         assert housekeeping is not None
         progress = Progress(plan.app, terminal)
+        monitor = DeadLetterMonitor(worker.log, plan.app)
         begun_s = told_s = time.monotonic()
 
         def steer() -> None:
@@ -117,13 +120,18 @@ def serve(options: ServiceOptions, plan: Plan) -> None:
             if now_s - told_s >= 1.0:
                 told_s = now_s
                 progress.tell(worker.status(), now_s - begun_s, system_clock())
+                monitor.look()
 
         with stop_signals(stop):
-            run_worker(worker, steer)
-            progress.clear()
+            try:
+                run_worker(worker, steer)
+            finally:
+                progress.clear()
+                letters = monitor.finish()
             if options.until_end:
                 housekeeping.finish(lambda: told)
     _log.info("left", extra={"app": plan.app})
+    return letters
 
 
 def tune_collector() -> None:

@@ -23,6 +23,7 @@ from typing import Any
 
 from tailrace.core.declare.plan import ActorPlan, OnError, Plan, Route
 from tailrace.core.errors import (
+    HANDLER_FAILED,
     BadRecordError,
     DefinitionError,
     FencedError,
@@ -139,7 +140,7 @@ def handler_error(
 def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | None) -> Headers:
     """Headers that tell why a record is a dead letter, what to do about it, and where it comes from."""
     said: dict[str, object] = {
-        "reason": failure.reason if isinstance(failure, BadRecordError) else "handler-failed",
+        "reason": failure.reason if isinstance(failure, BadRecordError) else HANDLER_FAILED,
         "error": _with_notes(cause) if cause is not None else _and_then(failure.what, failure.mend),
         "topic": failure.topic,
         "partition": failure.partition,
