@@ -13,6 +13,7 @@ import msgspec
 
 from tailrace.cli import showing
 from tailrace.cli.arguments import json_option, log_option, opened, piped, refuse_own_topic, topic_of_app
+from tailrace.cli.misspelt import Choice
 from tailrace.cli.producing import Producer, SideFile, produced, raw, typed
 from tailrace.cli.sources import FORMATS, Rows, format_of
 from tailrace.core.errors import BadRecordError, SetAsideError
@@ -39,7 +40,7 @@ _STDIN = "-"
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["auto", *FORMATS]),
+    type=Choice(["auto", *FORMATS]),
     default="auto",
     show_default=True,
     help="What the input is; auto: by the file's suffix, else JSON lines.",

@@ -22,6 +22,7 @@ from tailrace.cli.compare import compare
 from tailrace.cli.dead_letters import dead_letters
 from tailrace.cli.graph import graph
 from tailrace.cli.log import log
+from tailrace.cli.misspelt import Commands, no_such_option
 from tailrace.cli.rebuild import rebuild
 from tailrace.cli.replay import replay
 from tailrace.cli.run import run
@@ -44,7 +45,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,
@@ -80,6 +81,8 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return WRONG_ARGUMENTS
+    except click.NoSuchOption as error:
+        return _complain(f"{_sentence(no_such_option(error))} See {_help_of(error)}.", error.exit_code)
     except click.UsageError as error:
         return _complain(f"{_sentence(error.format_message())} See {_help_of(error)}.", error.exit_code)
     except click.ClickException as error:

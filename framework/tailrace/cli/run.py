@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from tailrace.cli.arguments import DEFAULT_LOG, DurationType, outside_of_log
+from tailrace.cli.misspelt import Choice
 from tailrace.core.counting import counted
 from tailrace.core.errors import MissingExtraError, SetAsideError
 from tailrace.log.embedded import LogOptions
@@ -123,14 +124,14 @@ _LEAST_SNAPSHOT_MS = 1_000
 )
 @click.option(
     "--fsync",
-    type=click.Choice(["never", "commit", "interval"]),
+    type=Choice(["never", "commit", "interval"]),
     default="never",
     show_default=True,
     help="What survives a power loss: what the system has written, every commit, all but the last second.",
 )
 @click.option(
     "--log-format",
-    type=click.Choice(["auto", "json", "text"]),
+    type=Choice(["auto", "json", "text"]),
     default="auto",
     show_default=True,
     help="How this process logs to standard error; auto: text on a terminal, else JSON.",

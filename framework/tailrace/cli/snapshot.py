@@ -19,6 +19,7 @@ from tailrace.cli.arguments import (
     piped,
     table,
 )
+from tailrace.cli.misspelt import Commands
 from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
@@ -40,7 +41,7 @@ _which = click.argument("which", default="latest", metavar="[ID|NAME|latest]")
 _app = click.argument("app")
 
 
-@click.group(short_help="Take, list, look at, verify, delete snapshots.")
+@click.group(cls=Commands, short_help="Take, list, look at, verify, delete snapshots.")
 def snapshot() -> None:
     """Take, list, look at, verify and delete snapshots of an app's state."""
 

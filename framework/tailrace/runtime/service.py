@@ -28,6 +28,7 @@ from tailrace.core.errors import (
     UnknownTopicError,
 )
 from tailrace.core.storage import Store
+from tailrace.core.suggestions import did_you_mean
 from tailrace.log.embedded import EmbeddedLog, LogOptions, end_stopped
 from tailrace.log.interface import Log
 from tailrace.runtime.apps import find_app
@@ -285,9 +286,16 @@ def prepare_log(log: Log, plan: Plan, *, create_declared: bool) -> None:
         {*(one.name for one in plan.inputs), *plan.outputs} - known.keys() - internal_topics(plan).keys()
     )
     if missing and not create_declared:
+        others = known.keys() - {*(one.name for one in plan.inputs), *plan.outputs, *internal_topics(plan)}
+        meant = [did_you_mean(name, others) for name in missing]
         raise UnknownTopicError(
             f"the log has no topic {' and no '.join(map(repr, missing))}, which {plan.app!r} declares",
-            mend="Correct the names, start what writes them first, or let them be created with --create-topics.",
+            mend=" ".join(
+                [
+                    *filter(None, meant),
+                    "Correct the names, start what writes them first, or let them be created with --create-topics.",
+                ]
+            ),
         )
     prepare_topics(log, plan, create_declared=create_declared)
 

@@ -14,6 +14,7 @@ from tailrace.core.declare.plan import ON_ERROR, TimeKind, WatermarkKind
 from tailrace.core.declare.topic import Topic, TopicOptions, TopicSettings
 from tailrace.core.durations import duration, to_ms
 from tailrace.core.errors import DefinitionError, UsageError
+from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.key_paths import Path
 from tailrace.core.values.keys import key_codec_for, key_getter, key_type_of
 from tailrace.core.values.types import check_durable, spell
@@ -124,7 +125,11 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
     if late_topic is None and late not in ("handle", "drop"):
         raise DefinitionError(
             f"{where} has late={late!r}",
-            mend='Write late="handle", late="drop", or another topic of the same type.',
+            mend=did_you_mean(
+                late,
+                ("handle", "drop"),
+                'Write late="handle", late="drop", or another topic of the same type.',
+            ),
         )
     if late_topic is not None and late_topic.type != type:
         raise DefinitionError(
@@ -166,8 +171,12 @@ def _watermark(where: str, given: Any) -> tuple[WatermarkKind, Any, WatermarkGen
     if isinstance(given, type) or not callable(given):
         raise DefinitionError(
             f"{where} has watermark={given!r}",
-            mend='Write True, False, "upstream", a function (event, event_time_ms) -> int | None, '
-            "or an instance of a tr.WatermarkGenerator.",
+            mend=did_you_mean(
+                given,
+                ("upstream",),
+                'Write True, False, "upstream", a function (event, event_time_ms) -> int | None, '
+                "or an instance of a tr.WatermarkGenerator.",
+            ),
         )
     return "punctuated", given, None
 
@@ -175,7 +184,12 @@ def _watermark(where: str, given: Any) -> tuple[WatermarkKind, Any, WatermarkGen
 def _one_of(where: str, option: str, given: Any, allowed: tuple[Any, ...]) -> Any:
     if given not in allowed:
         raise DefinitionError(
-            f"{where} has {option}={given!r}", mend=f"Write one of {', '.join(repr(a) for a in allowed)}."
+            f"{where} has {option}={given!r}",
+            mend=did_you_mean(
+                given,
+                [one for one in allowed if isinstance(one, str)],
+                f"Write one of {', '.join(repr(one) for one in allowed)}.",
+            ),
         )
     return given
 

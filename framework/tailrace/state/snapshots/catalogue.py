@@ -37,6 +37,7 @@ from tailrace.core.errors import (
     UnknownSnapshotError,
     UsageError,
 )
+from tailrace.core.suggestions import did_you_mean
 from tailrace.state.snapshots import manifest as manifests
 from tailrace.state.snapshots.manifest import HELD_BY, MANIFEST, Manifest
 from tailrace.state.snapshots.places import Place
@@ -274,7 +275,8 @@ class Snapshots:
             raise self._unknown(
                 f"{which!r} may mean any of {len(found)} snapshots", [_told(each) for each in found]
             )
-        raise self._unknown(f"there is no snapshot {which!r}", ids)
+        names = [each.name for each in everything if each.name is not None]
+        raise self._unknown(f"there is no snapshot {which!r}", ids, did_you_mean(which, names))
 
     def _parents(self, manifest: Manifest) -> _Chain:
         """What an incremental snapshot builds upon, the full one first."""
@@ -335,14 +337,14 @@ class Snapshots:
                 f"a snapshot of {manifest.partitions} partitions has a task for each, in order; not {partitions}"
             )
 
-    def _unknown(self, what: str, ids: Iterable[str]) -> UnknownSnapshotError:
+    def _unknown(self, what: str, ids: Iterable[str], meant: str = "") -> UnknownSnapshotError:
         near = ", ".join(list(ids)[-5:])
         mend = (
             f"Name one of those there: {near}."
             if near
             else "Correct the place, or take one (tailrace snapshot create)."
         )
-        return UnknownSnapshotError(what, path=self._place.shown, mend=mend)
+        return UnknownSnapshotError(what, path=self._place.shown, mend=f"{meant} {mend}".lstrip())
 
     def _needed(self, id: str, child: str) -> SnapshotInUseError:
         return SnapshotInUseError(
