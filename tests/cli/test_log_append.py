@@ -186,6 +186,8 @@ def test_raw_lines_stay_as_they_are_and_are_keyed_by_fields(folder, tmp_path) ->
     ("line", "why"),
     [
         (b"{}", "the key 'k' is missing"),
+        (b'{"K": 1}', "the key 'k' is missing. Did you mean 'K'?"),
+        (b'{"k": null}', "the key 'k' is missing\n"),
         (b'{"k": 1.5}', "neither text nor an integer"),
         (b'{"k": true}', "neither text nor an integer"),
         (b'{"k": 99999999999999999999}', "does not fit 64 bits"),

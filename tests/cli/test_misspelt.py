@@ -90,6 +90,16 @@ LOG = ("--log", "LOG")
         # snapshots
         (["snapshot", "show", "shop", "befor", "--at", "AT"], 1, "no snapshot 'befor'"),
         (["snapshot", "show", "shop", "befor", "--at", "AT"], 1, "Did you mean 'before'?"),
+        (["snapshot", "show", "shpo", "before", "--at", "AT"], 1, "no snapshot 'before'"),
+        (["snapshot", "show", "shpo", "latest", "--at", "AT"], 1, "Did you mean 'shop'?"),
+        (["snapshot", "list", "shpo", "--at", "AT"], 0, "there is no snapshot of 'shpo' in"),
+        (["snapshot", "list", "shpo", "--at", "AT"], 0, "Did you mean 'shop'?"),
+        # fields
+        (
+            ["log", "append", "purchases", "--app", SHOP, "--timestamp", "at_sm", *LOG],
+            2,
+            "have no field 'at_sm', but at_ms, cents, customer, note. Did you mean 'at_ms'?",
+        ),
         # reasons
         (["dead-letters", "list", "shop", "--reason", "undecodeable", *LOG], 2, "Did you mean 'undecodable'?"),
         (["dead-letters", "redrive", "shop", "--reason", "handler_failed", *LOG], 2, "Did you mean 'handler-failed'?"),

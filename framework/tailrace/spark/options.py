@@ -76,7 +76,8 @@ class Options:
         """One of some words; the first where nothing is said."""
         found = self._given.get(name, values[0])
         if found not in values:
-            raise UsageError(f"{name} is {found!r}", mend=f"Write {' or '.join(values)}.")
+            mend = did_you_mean(found, values, f"Write {' or '.join(values)}.")
+            raise UsageError(f"{name} is {found!r}", mend=mend)
         return found
 
     def refuse(self, *names: str, because: str) -> None:

@@ -83,7 +83,13 @@ class Snapshots:
         if not _NAME.fullmatch(app):
             raise UsageError(f"an app called {app!r} cannot have a folder of snapshots")
         self.app = app
-        self._place = Place.at(uri) / app
+        self._root = Place.at(uri)
+        self._place = self._root / app
+
+    @property
+    def other_apps(self) -> list[str]:
+        """The apps that have snapshots under the same URI."""
+        return [one.name for one in self._root.entries() if one.is_folder and one.name != self.app]
 
     # --- making one ---
 
@@ -265,7 +271,7 @@ class Snapshots:
         ids = [_told(each) for each in everything]
         if which == LATEST:
             if not everything:
-                raise self._unknown("there is no snapshot yet", ids)
+                raise self._unknown("there is no snapshot yet", ids, did_you_mean(self.app, self.other_apps))
             return everything[-1]
         found = [each for each in everything if each.name == which]
         found = found or [each for each in everything if which and each.id.startswith(which)]
