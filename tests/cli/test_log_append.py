@@ -95,14 +95,58 @@ def test_a_broken_line_is_counted_kept_aside_and_reported_and_the_rest_goes_on(
     source = tmp_path / "in.jsonl"
     source.write_bytes(b"\n".join([good, b"", line, good]))
     ended = append(folder, "purchases", source, "--app", SHOP)
-    assert ended.code == 0
+    assert ended.code == 3
     assert ended.err.startswith("2 records appended to purchases.\n1 broken line is kept aside in ")
+    last = ended.err.splitlines()[-1]
+    assert last.startswith(f"tailrace: 1 line was kept aside of 3, the first: {source}, line 3: ")
+    assert last.endswith("--allow-rejects makes this no failure.")
     assert why in ended.err
     (one,) = kept(tmp_path / "in.jsonl.rejected.jsonl")
     assert one["line"] == 3
     assert why in one["error"]
     assert "base64" in one or one["text"].encode() == line
     assert len(records(folder, "purchases")) == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments", "code", "said"),
+    [
+        (
+            b"1\nx\n2\ny\n",
+            [],
+            3,
+            "2 lines were kept aside of 4, the first: standard input, line 2: JSON is malformed",
+        ),
+        (b"1\nx\n2\n", ["--allow-rejects"], 0, ""),
+        (b"1\n2\n", ["--allow-rejects"], 0, ""),
+        (
+            b"x\ny\n",
+            [],
+            1,
+            "nothing was appended: all 2 lines are broken, the first: standard input, line 1: ",
+        ),
+        (b"x\ny\n", ["--allow-rejects"], 1, "nothing was appended: all 2 lines are broken"),
+        (b"x\n", [], 1, "nothing was appended: the only line is broken: standard input, line 1: "),
+        (b"", [], 0, ""),
+        (b"x\n1\n", ["--strict"], 1, "Stopped at the first broken line"),
+    ],
+)
+def test_the_exit_code_says_whether_no_line_some_or_all_are_broken(
+    folder, tmp_path, lines, arguments, code, said
+) -> None:
+    for how in ([], ["--json"]):
+        ended = append(folder, "raw", "--rejects", tmp_path / "r", *arguments, *how, stdin=lines)
+        assert ended.code == code
+        complaints = [line for line in ended.err.splitlines() if line.startswith("tailrace: ")]
+        assert complaints == [] if not said else said in complaints[0]
+
+
+def test_a_file_of_broken_lines_beside_a_good_one_is_some_broken_lines(folder, tmp_path) -> None:
+    (tmp_path / "bad.jsonl").write_bytes(b"x\ny\n")
+    (tmp_path / "good.jsonl").write_bytes(b"1\n")
+    ended = append(folder, "raw", tmp_path / "good.jsonl", tmp_path / "bad.jsonl")
+    assert ended.code == 3
+    assert f"2 lines were kept aside of 3, the first: {tmp_path / 'bad.jsonl'}, line 1" in ended.err
 
 
 def test_csv_rows_that_do_not_fit_lose_nothing_of_their_text(folder, tmp_path) -> None:
@@ -142,6 +186,8 @@ def test_raw_lines_stay_as_they_are_and_are_keyed_by_fields(folder, tmp_path) ->
     ("line", "why"),
     [
         (b"{}", "the key 'k' is missing"),
+        (b'{"K": 1}', "the key 'k' is missing. Did you mean 'K'?"),
+        (b'{"k": null}', "the key 'k' is missing\n"),
         (b'{"k": 1.5}', "neither text nor an integer"),
         (b'{"k": true}', "neither text nor an integer"),
         (b'{"k": 99999999999999999999}', "does not fit 64 bits"),
@@ -208,7 +254,7 @@ def test_parquet_rows_are_events_and_their_nulls_are_missing_fields(folder, tmp_
     rows = [good, {**good, "customer": None}, {**good, "note": "x"}]
     source = parquet(tmp_path / "in.parquet", rows)
     ended = append(folder, "purchases", source, "--app", SHOP)
-    assert ended.code == 0
+    assert ended.code == 3
     assert "2 records appended" in ended.err
     assert "1 broken line is kept aside" in ended.err
     (one,) = kept(tmp_path / "in.parquet.rejected.jsonl")

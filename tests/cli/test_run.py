@@ -53,7 +53,7 @@ def test_the_version_is_told_installed_or_not(capsys, monkeypatch) -> None:
         (["tests.runtime.served.py:app"], "Write 'tests.runtime.served', without the suffix of its file."),
         (["tests.runtime.served"], "names no app. Write the module and the app in it: package.module:app"),
         (["a file.py:app"], "names no app"),
-        (["tests.runtime.served:ap"], "has no 'ap'. There is tests.runtime.served:app"),
+        (["tests.runtime.served:ap"], "has no 'ap'. Did you mean 'app'? There is tests.runtime.served:app"),
         (["tests.runtime.served:AUDITORS"], "is of type int, and no app"),
         ([APP, "--workers", "0"], "'--workers'"),
         ([APP, "--workers", "many"], "'many' is not a valid integer"),

@@ -207,7 +207,7 @@ def test_state_and_tape_may_be_larger_than_an_event(blown: House, monkeypatch: p
     assert blown.run().code == 0
     monkeypatch.setattr(served, "app", blob_app("dead-letter"))
     blown.feed(blobs(*(Blob("a", number, -1) for number in range(2, 1_002))))
-    assert blown.run("--commit-interval", "1h").code == 0
+    assert blown.run("--commit-interval", "1h", "--allow-dead-letters").code == 0
     shutil.rmtree(blown.state)
     assert blown.run().code == 0
     log = EmbeddedLog(blown.log, create=False)

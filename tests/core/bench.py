@@ -51,7 +51,7 @@ KEPT: list[Any] = []
 """What handlers that break the rules keep for later."""
 
 
-def shapes_app(on_error: Any = "dead-letter", key: Any = "key") -> tr.App:
+def shapes_app(on_error: Any = "dead-letter-all", key: Any = "key") -> tr.App:
     app = tr.App("shapes", partitions=1, on_error=on_error)
     shapes: tr.Topic[Shape, str] = app.topic("shapes", Shape, key=key, key_type=str, event_time="at")
     notes = app.topic("notes", Note, key=lambda note: note.text, key_type=str)

@@ -14,13 +14,15 @@ from tailrace.core.records import InputRecord
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness
 
+OnError = Literal["stop", "dead-letter", "dead-letter-all"]
+
 
 class Order(msgspec.Struct, frozen=True):
     customer: str
     do: str = ""
 
 
-def shop(on_error: Literal["stop", "dead-letter"]) -> tuple[tr.App, tr.Topic[Order, str]]:
+def shop(on_error: OnError) -> tuple[tr.App, tr.Topic[Order, str]]:
     app = tr.App("shop", partitions=1, on_error=on_error)
     orders = app.topic("orders", Order, key="customer", key_type=str)
 
@@ -50,7 +52,7 @@ HINTS = {
 
 @pytest.mark.parametrize("do", HINTS)
 def test_a_dead_letter_says_the_error_with_its_hint(do: str) -> None:
-    app, orders = shop("dead-letter")
+    app, orders = shop("dead-letter-all")
     with Harness(app) as h:
         h.send(orders, Order("a", do))
         (letter,) = h.dead_letters()
@@ -74,7 +76,7 @@ class Bill(msgspec.Struct, frozen=True):
     buyer: Buyer | None
 
 
-def billing(on_error: Literal["stop", "dead-letter"]) -> tuple[tr.App, tr.Topic[Bill, str]]:
+def billing(on_error: OnError) -> tuple[tr.App, tr.Topic[Bill, str]]:
     app = tr.App("billing", partitions=1, on_error=on_error)
     bills = app.topic("bills", Bill, key="buyer.name", key_type=str)
 

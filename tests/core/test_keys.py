@@ -347,7 +347,7 @@ def test_the_type_of_a_key_may_come_from_a_generic_event() -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("airlin", "did you mean 'airline'"),
+        ("airlin", "Did you mean 'airline'"),
         ("gate", "no single type: str, int"),
         ("number.digits", "is no msgspec.Struct"),
         ("plane.wing", "Plane has no field 'wing'"),

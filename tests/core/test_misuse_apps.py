@@ -31,7 +31,9 @@ def no_partitions(d: Deck) -> None:
     tr.App("flights", partitions=0)
 
 
-@said("the app 'flights' has on_error='ignore'. Write on_error=\"stop\" or \"dead-letter\".")
+@said(
+    'the app \'flights\' has on_error=\'ignore\'. Write on_error="stop", "dead-letter" or "dead-letter-all".'
+)
 def app_on_error(d: Deck) -> None:
     tr.App("flights", on_error="ignore")
 
@@ -203,8 +205,8 @@ def union_without_tags(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more': the key 'tial' of Departure: Departure has no field 'tial' (did you mean 'tail'?)."
-    " Its fields are: tail, at, gate, delay."
+    "the topic 'more': the key 'tial' of Departure: Departure has no field 'tial'. "
+    "Did you mean 'tail'? Its fields are: tail, at, gate, delay."
 )
 def key_that_is_no_field(d: Deck) -> None:
     d.app.topic("more", Departure, key="tial")
@@ -339,7 +341,67 @@ def watermark_with_fields_that_cannot_be_stored(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", watermark=Slow())
 
 
-@said("the topic 'more' has on_error='ignore'. Write one of None, 'stop', 'dead-letter'.")
+@said(
+    "the topic 'more' has no option 'out_of_ordr'. Did you mean 'out_of_order'? There are key, key_type, ..."
+)
+def topic_option_misspelt(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", out_of_ordr="30m")
+
+
+@said("the topic 'more' has no option 'kye'. Did you mean 'key'? There are key, key_type, ...")
+def topic_key_misspelt(d: Deck) -> None:
+    d.app.topic("more", Departure, kye="tail")
+
+
+@said("the topic 'more' has on_error='dead_letters'. Did you mean 'dead-letter'? Write one of ...")
+def topic_on_error_misspelt(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", on_error="dead_letters")
+
+
+@said("the topic 'more' has late='dorp'. Did you mean 'drop'? Write late=\"handle\", ...")
+def topic_late_misspelt(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", late="dorp")
+
+
+@said("the topic 'more' has watermark='upstraem'. Did you mean 'upstream'? Write True, ...")
+def topic_watermark_misspelt(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", watermark="upstraem")
+
+
+@said(
+    "the topic 'more' takes its event time from 'dealy', but Departure has no field 'dealy'. Did you mean 'delay'? ..."
+)
+def topic_event_time_misspelt(d: Deck) -> None:
+    d.app.topic("more", Departure, key="tail", event_time="dealy")
+
+
+@said(
+    "the app 'flights' has no option 'partitons'. Did you mean 'partitions'? There are partitions, on_error, "
+    "version."
+)
+def app_option_misspelt(d: Deck) -> None:
+    tr.App("flights", partitons=3)
+
+
+@said("the app 'flights' has on_error='deadletter'. Did you mean 'dead-letter'? Write ...")
+def app_on_error_misspelt(d: Deck) -> None:
+    tr.App("flights", on_error="deadletter")
+
+
+@said("@app.actor has no option 'nmae'. Did you mean 'name'? There is name.")
+def actor_option_misspelt(d: Deck) -> None:
+    @d.app.actor(nmae="plane")
+    class Aircraft(tr.Actor):
+        legs: int = 0
+
+
+@said("@app.process has no option 'nane'. Did you mean 'name'? There is name.")
+def function_option_misspelt(d: Deck) -> None:
+    @d.app.process(d.departures, nane="other")
+    def departed(event: Departure, ctx: tr.Context[str]) -> None: ...
+
+
+@said("the topic 'more' has on_error='ignore'. Write one of None, 'stop', 'dead-letter', 'dead-letter-all'.")
 def topic_on_error(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", on_error="ignore")
 
@@ -350,8 +412,8 @@ def topic_format(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more' has no option 'lateness'. There are event_time, out_of_order, late, watermark, "
-    "idle_after, on_error, repartition, format, time_range."
+    "the topic 'more' has no option 'lateness'. Did you mean 'late'? There are key, key_type, event_time, out_of_order, late, "
+    "watermark, idle_after, on_error, repartition, format, time_range."
 )
 def topic_option(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", lateness="30m")

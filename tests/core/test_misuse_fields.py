@@ -24,6 +24,22 @@ class Seen(msgspec.Struct):
     places: list[str]
 
 
+@said(
+    "tr.field has no option 'defualt'. Did you mean 'default'? There are default, default_factory, name, ttl, "
+    "ttl_time."
+)
+def field_option_misspelt(d: Deck) -> None:
+    tr.field(defualt=0)
+
+
+@said(
+    "Aircraft.legs has ttl_time='procesing'. Did you mean 'processing'? Write ttl_time=\"event\" or \"processing\"."
+)
+def field_ttl_time_misspelt(d: Deck) -> None:
+    class Aircraft(tr.Actor):
+        legs: int = tr.field(default=0, ttl="1h", ttl_time="procesing")
+
+
 @said("set[str] cannot be stored (owner 'Aircraft', field 'places'). ...")
 def field_of_a_type_that_cannot_be_stored(d: Deck) -> None:
     class Aircraft(tr.Actor):

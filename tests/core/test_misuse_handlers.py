@@ -27,6 +27,27 @@ def process_without_topic(d: Deck) -> None:
         def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
 
 
+@said("@tr.process has no option 'name'. It takes topics and streams, and nothing else.")
+def process_with_an_option(d: Deck) -> None:
+    class Aircraft(tr.Actor):
+        @tr.process(d.departures, name="departed")
+        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+
+@said("@tr.on_timer has no option 'name'. The family of the timers stands alone: @tr.on_timer(\"overdue\").")
+def timer_with_an_option(d: Deck) -> None:
+    class Aircraft(tr.Actor):
+        @tr.on_timer(name="overdue")
+        def overdue(self, ctx: tr.Context[str]) -> None: ...
+
+
+@said("@tr.on_message has no option 'nmae'. Did you mean 'name'? There is name.")
+def message_option_misspelt(d: Deck) -> None:
+    class Aircraft(tr.Actor):
+        @tr.on_message(nmae="told")
+        def told(self, message: Departure, ctx: tr.Context[str]) -> None: ...
+
+
 @said("@tr.process names no topic. Write @tr.process(topic) with what it takes.")
 def process_with_empty_brackets(d: Deck) -> None:
     class Aircraft(tr.Actor):

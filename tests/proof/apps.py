@@ -54,7 +54,7 @@ class Variant(NamedTuple):
     late: str
     out_of_order: int
     watermark: str
-    on_error: Literal["stop", "dead-letter"]
+    on_error: Literal["stop", "dead-letter", "dead-letter-all"]
     messages: bool
     lean: bool
     """Whether "events" goes to ``Plain`` alone: one route, which the core takes on its shortest path."""

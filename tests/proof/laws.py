@@ -38,7 +38,7 @@ from tests.proof.runs import LINEAGE, Committed, First, Run, assert_equal, follo
 from tests.proof.seeds import START_MS, Feed, Records, settings_of, variant_of
 from tests.proof.test_simulation import TINY, simulated, small_inputs
 
-QUIET = Variant(1, 1, "handle", 0, "events", "dead-letter", messages=False, lean=False)
+QUIET = Variant(1, 1, "handle", 0, "events", "dead-letter-all", messages=False, lean=False)
 
 
 class Note(msgspec.Struct, frozen=True):

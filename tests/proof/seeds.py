@@ -40,7 +40,7 @@ def variant_of(random: Random, *, inputs: int | None = None, messages: bool | No
         late=random.choice(("handle", "handle", "drop", "route")),
         out_of_order=random.choice((0, 500, 4_000)),
         watermark=random.choice(("events", "events", "punctuated", "generator", "upstream")),
-        on_error=random.choice(("dead-letter", "dead-letter", "dead-letter", "stop")),
+        on_error=random.choice(("dead-letter-all", "dead-letter-all", "dead-letter-all", "stop")),
         messages=random.random() < 0.6 if messages is None else messages,
         lean=random.random() < 0.4,
     )

@@ -43,7 +43,7 @@ def independent(run: Run, records: Records, random: Random, trace: list[str]) ->
 
 def check_seed(seed: int, trace: list[str]) -> None:
     random = Random(seed)
-    variant = variant_of(random, inputs=1, messages=False)._replace(on_error="dead-letter")
+    variant = variant_of(random, inputs=1, messages=False)._replace(on_error="dead-letter-all")
     trace.append(str(variant))
     model = build(variant)
     records: Records = {}

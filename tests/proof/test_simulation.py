@@ -91,7 +91,7 @@ def small_inputs(variant: Variant) -> tuple[Plan, list[Output]]:
 def test_struck_at_every_operation_of_log_and_store_a_run_with_one_input_comes_out_as_if_it_had_not_been(
     settings: str,
 ) -> None:
-    variant = Variant(1, 1, "handle", 500, "events", "dead-letter", messages=False, lean=False)
+    variant = Variant(1, 1, "handle", 500, "events", "dead-letter-all", messages=False, lean=False)
     plan, inputs = small_inputs(variant)
     clean = unharmed(plan, inputs, SETTINGS[settings], 3)
     assert len(clean.outputs[0]) > 3
@@ -104,7 +104,7 @@ def test_struck_at_every_operation_of_log_and_store_a_run_with_one_input_comes_o
 
 
 def test_struck_at_every_operation_two_tasks_that_send_one_another_messages_lose_and_repeat_nothing() -> None:
-    variant = Variant(1, 2, "handle", 0, "events", "dead-letter", messages=True, lean=True)
+    variant = Variant(1, 2, "handle", 0, "events", "dead-letter-all", messages=True, lean=True)
     plan, inputs = small_inputs(variant)
     points = sum(1 for _ in every_point(plan, inputs, TINY, 4))
     assert points > 100

@@ -25,7 +25,7 @@ from tests.proof.runs import ALL, LINEAGE
 from tests.proof.seeds import START_MS
 from tests.proof.test_replay import replayed
 
-MODEL = build(Variant(1, 1, "handle", 500, "events", "dead-letter", messages=False, lean=False))
+MODEL = build(Variant(1, 1, "handle", 500, "events", "dead-letter-all", messages=False, lean=False))
 PLAN = MODEL.app.plan()
 SETTINGS = PartitionSettings(commit_interval_ms=0)
 

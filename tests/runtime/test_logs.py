@@ -76,6 +76,22 @@ def test_at_a_terminal_a_line_is_for_a_person_and_takes_the_progress_line_away(c
     assert line.endswith(" WARNING it waits  partition=3\n")
 
 
+def test_a_trace_that_is_known_by_its_words_is_a_field_for_a_machine_and_below_the_line_for_a_person(
+    configured,
+) -> None:
+    words = {"partition": 3, "traceback": "Traceback:\n  a line\nValueError: no\n"}
+    stream = io.StringIO()
+    configured("text", stream=stream)
+    logging.getLogger("tailrace.x").warning("it failed", extra=words)
+    line, *below = stream.getvalue().splitlines()
+    assert line.endswith("WARNING it failed  partition=3")
+    assert below == ["Traceback:", "  a line", "ValueError: no"]
+    stream = io.StringIO()
+    configured(stream=stream)
+    logging.getLogger("tailrace.x").warning("it failed", extra=words)
+    assert msgspec.json.decode(stream.getvalue())["traceback"] == words["traceback"]
+
+
 def test_text_that_goes_to_a_file_has_no_control_characters(configured) -> None:
     stream = io.StringIO()
     configured("text", stream=stream)

@@ -108,7 +108,7 @@ class Service:
             f"{self.name}-{soak.report.starts}",
             "tailrace", "run", f"tests.soak.apps:{self.name}", *arguments,
             "--commit-interval", interval, "--lease", f"{LEASE_S:g}s",
-            *(["--until-end"] if until_end else []),
+            *(["--until-end", "--allow-dead-letters"] if until_end else []),
             environment=environment,
         )  # fmt: skip
         self.was_full = False

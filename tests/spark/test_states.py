@@ -175,7 +175,7 @@ def test_columns_that_nobody_wants_are_not_read(options, read):
     ("more", "error", "said"),
     [
         ({}, UsageError, "'actor' is missing"),
-        ({"actor": "Plain"}, UsageError, "Is 'Plane' meant"),
+        ({"actor": "Plain"}, UsageError, "Did you mean 'Plane'"),
         ({"actor": "Plane", "field": "miles"}, UsageError, "cabins, notes"),
         ({"actor": "Plane", "columns": "mile"}, UsageError, "There are key, last, miles"),
         ({"actor": "Plane", "topic": "trips"}, UsageError, "belong to a log"),

@@ -251,7 +251,11 @@ def test_a_log_that_a_service_writes_to_is_read_up_to_where_it_stood(tmp_path):
     [
         ({}, UsageError, "Give log and topic"),
         ({"log": "LOG"}, UsageError, "'topic' is missing"),
-        ({"log": "LOG", "topic": "trips", "startingOfsets": "3"}, UsageError, "Is 'startingOffsets' meant"),
+        (
+            {"log": "LOG", "topic": "trips", "startingOfsets": "3"},
+            UsageError,
+            "Did you mean 'startingOffsets'",
+        ),
         (
             {"log": "LOG", "topic": "trips", "startingOffsets": "latest"},
             UsageError,
@@ -283,7 +287,7 @@ def test_an_option_that_makes_no_sense_is_refused_with_the_mend(folder, options,
 
 
 def test_what_spark_says_of_a_wrong_option_has_our_sentence_in_it(spark, folder):
-    with pytest.raises(Exception, match="Is 'topic' meant"):
+    with pytest.raises(Exception, match="Did you mean 'topic'"):
         read(spark, log=folder, topick="trips")
 
 

@@ -40,7 +40,7 @@ class Box(msgspec.Struct):
     things: list[int] = msgspec.field(default_factory=list)
 
 
-app = tr.App("everything", on_error="dead-letter")
+app = tr.App("everything", on_error="dead-letter-all")
 main = app.topic("main", Do, key="key", key_type=str, event_time="at_ms", out_of_order=20)
 side = app.topic("side", Do, key="key", key_type=str, event_time="at_ms", out_of_order=5, idle_after="2s")
 slow = app.topic("slow", Do, key="key", key_type=str, event_time="at_ms", watermark=False)

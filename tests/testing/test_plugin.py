@@ -96,6 +96,12 @@ def test_a_replay_can_be_left_out(outcome, test):
     outcome(test).assert_outcomes(passed=1)
 
 
+def test_an_option_of_the_mark_that_is_misspelt_is_not_passed_over(outcome):
+    result = outcome("\n@pytest.mark.tailrace(reply=False)" + DEPENDS)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*the mark tailrace has no option 'reply'. Did you mean 'replay'?*"])
+
+
 def test_a_failed_test_fails_for_its_own_reason(outcome):
     result = outcome(
         """

@@ -13,9 +13,10 @@ import msgspec
 
 from tailrace.cli import showing
 from tailrace.cli.arguments import json_option, log_option, opened, piped, refuse_own_topic, topic_of_app
+from tailrace.cli.misspelt import Choice
 from tailrace.cli.producing import Producer, SideFile, produced, raw, typed
 from tailrace.cli.sources import FORMATS, Rows, format_of
-from tailrace.core.errors import BadRecordError
+from tailrace.core.errors import BadRecordError, SetAsideError
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
 
@@ -39,7 +40,7 @@ _STDIN = "-"
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["auto", *FORMATS]),
+    type=Choice(["auto", *FORMATS]),
     default="auto",
     show_default=True,
     help="What the input is; auto: by the file's suffix, else JSON lines.",
@@ -50,6 +51,11 @@ _STDIN = "-"
     help="Where broken lines are kept. Default: beside the input, as <name>.rejected.jsonl.",
 )
 @click.option("--strict", is_flag=True, help="Stop at the first broken line.")
+@click.option(
+    "--allow-rejects",
+    is_flag=True,
+    help="Exit 0 where some lines are broken, not 3; where all are it is still 1.",
+)
 @json_option
 @log_option
 def append(
@@ -62,22 +68,23 @@ def append(
     format_: str,
     rejects: Path | None,
     strict: bool,
+    allow_rejects: bool,
     as_json: bool,
     folder: Path,
 ) -> None:
     """Append the rows of FILES, or of standard input, to TOPIC.
 
-    JSON lines, CSV with a header, or Parquet. Broken lines are counted, kept aside and reported; the rest is appended.
+    JSON lines, CSV with a header, or Parquet. Broken lines are counted, kept aside and reported; the rest is appended. The
+    exit code is 3 if some lines are broken, 1 if all are.
     """
     if app is not None and keys:
         raise click.UsageError("With --app the topic says what the key is; leave --key out.")
     producer = raw(topic, keys, timestamp) if app is None else typed(topic_of_app(app, topic), timestamp)
-    broken = 0
+    kept: dict[Path, SideFile] = {}
     with opened(folder) as log, ExitStack() as closing:
         log.partitions(topic)
         refuse_own_topic(log, topic, "keeps its own history in it and could not read what others write")
         appending = _Appending(log, producer, strict=strict)
-        kept: dict[Path, SideFile] = {}
         try:
             for name in files or (_STDIN,):
                 path = rejects or _rejects_of(name, topic)
@@ -89,13 +96,14 @@ def append(
                     rows = FORMATS[format_of(name) if format_ == "auto" else format_]
                     appending.append(rows, file, "standard input" if name == _STDIN else name, side)
         finally:
-            broken = sum(side.count for side in kept.values())
+            sides = [side for side in kept.values() if side.count]
             with piped():
-                _report(
-                    topic, appending.count, [side for side in kept.values() if side.count], as_json=as_json
-                )
-    if strict and broken:
+                _report(topic, appending.count, sides, as_json=as_json)
+    if not sides:
+        return
+    if strict:
         raise click.ClickException("Stopped at the first broken line, as --strict says.")
+    _judge(appending.count, sides, allow_rejects=allow_rejects)
 
 
 class _Appending:
@@ -153,6 +161,27 @@ def _report(topic: str, appended: int, kept: list[SideFile], *, as_json: bool) -
             click.echo(f"  {showing.printable(one)}", err=True)
         if side.count > len(side.first):
             click.echo(f"  and {side.count - len(side.first):,} more", err=True)
+
+
+def _judge(appended: int, sides: list[SideFile], *, allow_rejects: bool) -> None:
+    """End with another exit code than 0 where lines are broken.
+
+    Raises:
+        click.ClickException: All are.
+        SetAsideError: Some are, and that is not allowed.
+    """
+    broken = sum(side.count for side in sides)
+    first = showing.printable(sides[0].first[0])
+    if not appended:
+        which = "the only line is broken" if broken == 1 else f"all {broken:,} lines are broken, the first"
+        raise click.ClickException(f"nothing was appended: {which}: {first}")
+    if not allow_rejects:
+        lines = "1 line was" if broken == 1 else f"{broken:,} lines were"
+        raise SetAsideError(
+            f"{lines} kept aside of {appended + broken:,}, the first: {first}",
+            mend=f"Correct what is in {', '.join(str(side.path) for side in sides)} and append it; "
+            "--allow-rejects makes this no failure.",
+        )
 
 
 def _rejects_of(name: str, topic: str) -> Path:

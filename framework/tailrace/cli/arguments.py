@@ -16,15 +16,17 @@ import click
 from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import duration, to_ms
 from tailrace.core.errors import TailraceError
+from tailrace.core.suggestions import did_you_mean
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log
 from tailrace.runtime.apps import find_app
 
+DEFAULT_LOG = "data/log"
 log_option = click.option(
     "--log",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    default="data/log",
+    default=DEFAULT_LOG,
     show_default=True,
     help="Folder of the event log.",
 )
@@ -59,7 +61,9 @@ def topic_of_app(reference: str, name: str) -> Topic[Any, Any]:
     """
     topics = find_app(reference).plan().topics
     if name not in topics:
-        raise click.BadParameter(f"{reference} declares no topic {name!r}, but {', '.join(sorted(topics))}.")
+        raise click.BadParameter(
+            f"{reference} declares no topic {name!r}, but {', '.join(sorted(topics))}. {did_you_mean(name, topics)}"
+        )
     return topics[name]
 
 

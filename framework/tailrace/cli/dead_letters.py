@@ -13,6 +13,7 @@ import msgspec
 
 from tailrace.cli import showing
 from tailrace.cli.arguments import json_option, log_option, opened, piped, table
+from tailrace.cli.misspelt import Choice, Commands
 from tailrace.core.errors import RecordError
 from tailrace.runtime import dead_letters as letters
 from tailrace.runtime.apps import find_app
@@ -33,11 +34,15 @@ class _IdType(click.ParamType):
 
 app_argument = click.argument("app", metavar="APP")
 reason_option = click.option(
-    "--reason", "reasons", multiple=True, help="Only those with this reason; may be repeated."
+    "--reason",
+    "reasons",
+    type=Choice(letters.REASONS),
+    multiple=True,
+    help="Only those with this reason; may be repeated.",
 )
 
 
-@click.group(short_help="What an app could not handle: list, show, redrive.")
+@click.group(cls=Commands, short_help="What an app could not handle: list, show, redrive.")
 def dead_letters() -> None:
     """What an app could not handle: list, show, redrive. APP is its name, or package.module:app."""
 

@@ -7,6 +7,7 @@ from pathlib import PurePath
 import click
 
 from tailrace.cli.arguments import output_option, written
+from tailrace.cli.misspelt import Choice
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.runtime.apps import find_app
@@ -20,7 +21,7 @@ _FORMATS = {".svg": "svg", ".json": "json", ".txt": "text", ".text": "text", ".m
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["auto", "text", "svg", "json"]),
+    type=Choice(["auto", "text", "svg", "json"]),
     default="auto",
     show_default=True,
     help="Written as; auto: by the output's suffix, else text.",

@@ -26,6 +26,7 @@ from tailrace.cli.arguments import (
     written,
 )
 from tailrace.cli.keeping import clean, retain
+from tailrace.cli.misspelt import Choice, Commands
 from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.errors import DefinitionError
 from tailrace.core.records import InputRecord
@@ -41,7 +42,7 @@ app_option = click.option(
 )
 
 
-@click.group(short_help="Topics of an event log, and their records.")
+@click.group(cls=Commands, short_help="Topics of an event log, and their records.")
 def log() -> None:
     """Topics of an event log: create, list, append, tail, dump; how long they are kept."""
 
@@ -150,7 +151,7 @@ def tail(
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["jsonl", "csv"]),
+    type=Choice(["jsonl", "csv"]),
     default="jsonl",
     show_default=True,
     help="Written as.",

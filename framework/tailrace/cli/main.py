@@ -4,6 +4,7 @@
 exit 0    done
 exit 1    it failed: a ``TailraceError``, told in a sentence or two
 exit 2    the command was not understood: a wrong argument, an unknown app
+exit 3    done, but something was set aside that could not be handled: events in the dead letters, rows of a file
 exit 130  ended by Ctrl-C
 ========  =================================================================
 """
@@ -21,16 +22,18 @@ from tailrace.cli.compare import compare
 from tailrace.cli.dead_letters import dead_letters
 from tailrace.cli.graph import graph
 from tailrace.cli.log import log
+from tailrace.cli.misspelt import Commands, no_such_option
 from tailrace.cli.rebuild import rebuild
 from tailrace.cli.replay import replay
 from tailrace.cli.retire import retire
 from tailrace.cli.run import run
 from tailrace.cli.snapshot import snapshot
 from tailrace.cli.status import status
-from tailrace.core.errors import TailraceError, UnknownAppError
+from tailrace.core.errors import SetAsideError, TailraceError, UnknownAppError
 
-WRONG_ARGUMENTS = 2
 FAILED = 1
+WRONG_ARGUMENTS = 2
+SET_ASIDE = 3
 INTERRUPTED = 130
 
 
@@ -44,7 +47,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,
@@ -82,6 +85,8 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return WRONG_ARGUMENTS
+    except click.NoSuchOption as error:
+        return _complain(f"{_sentence(no_such_option(error))} See {_help_of(error)}.", error.exit_code)
     except click.UsageError as error:
         return _complain(f"{_sentence(error.format_message())} See {_help_of(error)}.", error.exit_code)
     except click.ClickException as error:
@@ -90,6 +95,8 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except UnknownAppError as error:
         return _complain(str(error), WRONG_ARGUMENTS)
+    except SetAsideError as error:
+        return _complain(str(error), SET_ASIDE)
     except TailraceError as error:
         return _complain(str(error), FAILED)
     return code if isinstance(code, int) else 0

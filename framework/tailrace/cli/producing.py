@@ -12,16 +12,18 @@ from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, get_origin
 
 import click
 import msgspec
 
 from tailrace.cli.sources import Row
+from tailrace.core.declare.annotations import members_of
 from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import to_datetime, to_ms
 from tailrace.core.errors import BadRecordError, TailraceError
 from tailrace.core.records import Output
+from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 
 Producer = Callable[[Row, int], Output]
@@ -35,6 +37,8 @@ def typed(topic: Topic[Any, Any], timestamp: str | None) -> Producer:
     """
     decode: Callable[[bytes], Any] = msgspec.json.Decoder[Any](topic.type).decode
     type_, settings = topic.type, topic.settings
+    if timestamp is not None:
+        _check_field(topic, timestamp)
     stamp = None if timestamp is None else attrgetter(timestamp)
 
     def event_of(row: Row) -> Any:
@@ -165,6 +169,29 @@ def _at(cells: Any, path: str) -> Any:
     return cells  # pyright: ignore[reportUnknownVariableType]  # any JSON
 
 
+def _check_field(topic: Topic[Any, Any], path: str) -> None:
+    """Refuse a field that the events of a topic do not have, before each row is broken for it."""
+    fields = {
+        field.name
+        for member in members_of(topic.type)
+        for field in msgspec.structs.fields(get_origin(member) or member)
+    }
+    name = path.partition(".")[0]
+    if name not in fields:
+        raise click.BadParameter(
+            f"the events of {topic.name!r} have no field {name!r}, but {', '.join(sorted(fields))}. "
+            f"{did_you_mean(name, fields)}",
+            param_hint="--timestamp",
+        )
+
+
+def _missing(cells: Any, path: str) -> str:
+    """What is said of a field that a row does not have."""
+    names: list[str] = [*map(str, cells)] if isinstance(cells, dict) else []  # pyright: ignore[reportUnknownArgumentType]  # any JSON
+    meant = "" if path in names or "." in path else did_you_mean(path, names)
+    return f"missing. {meant}" if meant else "missing"
+
+
 def _key_of(cells: Any, paths: Sequence[str]) -> bytes | None:
     if not paths:
         return None
@@ -172,7 +199,7 @@ def _key_of(cells: Any, paths: Sequence[str]) -> bytes | None:
     for path, value in zip(paths, found, strict=True):
         if type(value) not in (str, int):
             raise BadRecordError(
-                f"the key {path!r} is {'missing' if value is None else f'{value!r:.100}, neither text nor an integer'}",
+                f"the key {path!r} is {_missing(cells, path) if value is None else f'{value!r:.100}, neither text nor an integer'}",
                 reason="missing-key" if value is None else "bad-key",
             )
     codec = _codec(*(str if isinstance(value, str) else int for value in found))

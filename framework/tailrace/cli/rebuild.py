@@ -13,8 +13,10 @@ import click
 import msgspec
 
 from tailrace.cli.arguments import json_option, outside_of_log, piped
+from tailrace.cli.misspelt import Choice
 from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.replay import TimeType
+from tailrace.core.declare.plan import ON_ERROR
 from tailrace.core.errors import MissingExtraError
 from tailrace.runtime.rebuilding.driver import rebuild as run_rebuild
 from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
@@ -89,7 +91,7 @@ class _RenamedType(click.ParamType):
 @click.option(
     "--from-snapshot", "base", metavar="URI[#ID]", help="Go on from a snapshot; the latest without ID."
 )
-@click.option("--engine", type=click.Choice(["local", "spark"]), default="local", show_default=True)
+@click.option("--engine", type=Choice(["local", "spark"]), default="local", show_default=True)
 @click.option("--master", metavar="URL", help="With --engine spark: the cluster; local[*] without.")
 @click.option("--processes", type=click.IntRange(1), help="Of this machine; as many as it has cores.")
 @click.option(
@@ -118,14 +120,14 @@ class _RenamedType(click.ParamType):
 )
 @click.option(
     "--order",
-    type=click.Choice(["auto", "tape", "canonical"]),
+    type=Choice(["auto", "tape", "canonical"]),
     default="auto",
     show_default=True,
     help="Of the inputs: as the service had it, or by event time where there is no tape of it.",
 )
 @click.option(
     "--on-error",
-    type=click.Choice(["stop", "dead-letter"]),
+    type=Choice(ON_ERROR),
     default="stop",
     show_default=True,
     help="What to do where a handler fails, or a record does not decode, and did not when it ran first.",

@@ -19,6 +19,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.replay import Limit
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import OffsetGoneError
+from tailrace.core.suggestions import did_you_mean
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.named_keys import NamedKeys, named_keys
@@ -212,7 +213,8 @@ def _check(
     for topic, _ in offsets:
         if topic not in inputs:
             raise click.BadParameter(
-                f"{plan.app!r} does not read {topic!r}, but {', '.join(inputs)}", param_hint="--until-offset"
+                f"{plan.app!r} does not read {topic!r}, but {', '.join(inputs)}. {did_you_mean(topic, inputs)}",
+                param_hint="--until-offset",
             )
     for number in partitions:
         if number >= plan.partitions:
@@ -226,7 +228,8 @@ def _check(
     names = [one.name for one in plan.actors]
     if actor not in names:
         raise click.BadParameter(
-            f"{plan.app!r} has no actor {actor!r}, but {', '.join(names) or 'none'}", param_hint="--actor"
+            f"{plan.app!r} has no actor {actor!r}, but {', '.join(names) or 'none'}. {did_you_mean(actor, names)}",
+            param_hint="--actor",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,12 +12,15 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from tailrace.cli.arguments import DurationType, outside_of_log
-from tailrace.core.errors import MissingExtraError
+from tailrace.cli.arguments import DEFAULT_LOG, DurationType, outside_of_log
+from tailrace.cli.misspelt import Choice
+from tailrace.core.counting import counted
+from tailrace.core.errors import MissingExtraError, SetAsideError
 from tailrace.log.embedded import LogOptions
 from tailrace.runtime import logs
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.automatic_snapshots import SnapshotSchedule
+from tailrace.runtime.dead_letter_monitor import in_words
 from tailrace.runtime.service import ServiceOptions, serve
 from tailrace.runtime.supervisor import Supervisor
 
@@ -32,7 +36,7 @@ _LEAST_SNAPSHOT_MS = 1_000
     "--log",
     "log_folder",
     type=click.Path(path_type=Path, file_okay=False),
-    default="data/log",
+    default=DEFAULT_LOG,
     show_default=True,
     help="Folder of the event log.",
 )
@@ -69,6 +73,11 @@ _LEAST_SNAPSHOT_MS = 1_000
     help="The most that one event may take in the log, its key included.",
 )
 @click.option("--until-end", is_flag=True, help="Leave when everything there is has been read and handled.")
+@click.option(
+    "--allow-dead-letters",
+    is_flag=True,
+    help="With --until-end: exit 0 even if events went to the dead letters, not 3.",
+)
 @click.option(
     "--create-topics", is_flag=True, help="Create the log and the declared topics if they are missing."
 )
@@ -115,14 +124,14 @@ _LEAST_SNAPSHOT_MS = 1_000
 )
 @click.option(
     "--fsync",
-    type=click.Choice(["never", "commit", "interval"]),
+    type=Choice(["never", "commit", "interval"]),
     default="never",
     show_default=True,
     help="What survives a power loss: what the system has written, every commit, all but the last second.",
 )
 @click.option(
     "--log-format",
-    type=click.Choice(["auto", "json", "text"]),
+    type=Choice(["auto", "json", "text"]),
     default="auto",
     show_default=True,
     help="How this process logs to standard error; auto: text on a terminal, else JSON.",
@@ -137,6 +146,7 @@ def run(
     lease: int,
     max_record_bytes: int,
     until_end: bool,
+    allow_dead_letters: bool,
     create_topics: bool,
     change_inputs: bool,
     drop_state: tuple[str, ...],
@@ -152,8 +162,11 @@ def run(
     """Run APP, given as package.module:app, until it is told to stop.
 
     SIGTERM or Ctrl-C: it commits and leaves. Ctrl-C twice: it leaves at once, and nothing is lost. Killed at any
-    moment, it goes on from its last commit when it is started again.
+    moment, it goes on from its last commit when it is started again. With --until-end the exit code is 3 if events went
+    to the dead letters.
     """
+    if allow_dead_letters and not until_end:
+        raise click.UsageError("--allow-dead-letters goes with --until-end.")
     if other_name is not None:
         if other_name == find_app(app).name:
             raise click.BadParameter(
@@ -208,12 +221,19 @@ def run(
     handler = logs.configure(options.log_format)
     try:
         if workers == 1:
-            serve(options, plan)
+            letters = serve(options, plan)
         else:
             with closing(Supervisor(options, plan)) as supervisor:
-                supervisor.run()
+                letters = supervisor.run()
     finally:
         logging.getLogger().removeHandler(handler)
+    if until_end and letters and not allow_dead_letters:
+        where = "" if log_folder == Path(DEFAULT_LOG) else f" --log {shlex.quote(str(log_folder))}"
+        raise SetAsideError(
+            f"{counted(letters.total(), 'event')} went to the dead letters in this run: {in_words(letters)}",
+            mend=f"See `tailrace dead-letters list {plan.app}{where}`; "
+            "--allow-dead-letters makes this no failure.",
+        )
 
 
 def _check_snapshots(place: str | None, log_folder: Path) -> None:

@@ -19,11 +19,13 @@ from tailrace.cli.arguments import (
     piped,
     table,
 )
+from tailrace.cli.misspelt import Commands
 from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
 from tailrace.core.durations import is_instant
 from tailrace.core.engine import tape
+from tailrace.core.suggestions import did_you_mean
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.snapshotting import TakingOptions, TakingStatus, take_snapshot
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
@@ -41,7 +43,7 @@ _which = click.argument("which", default="latest", metavar="[ID|NAME|latest]")
 _app = click.argument("app")
 
 
-@click.group(short_help="Take, list, look at, verify, delete snapshots.")
+@click.group(cls=Commands, short_help="Take, list, look at, verify, delete snapshots.")
 def snapshot() -> None:
     """Take, list, look at, verify and delete snapshots of an app's state."""
 
@@ -100,9 +102,12 @@ def create(
 def list_(*, app: str, uri: str, as_json: bool) -> None:
     """List the snapshots of APP, given as package.module:app or by its name alone; the newest last."""
     name = _name_of(app)
-    found = Snapshots(uri, name).list()
+    snapshots = Snapshots(uri, name)
+    found = snapshots.list()
     if not found:
-        click.echo(f"tailrace: there is no snapshot of {name!r} in {Place.at(uri).shown!r}.", err=True)
+        meant = did_you_mean(name, snapshots.other_apps)
+        said = f"tailrace: there is no snapshot of {name!r} in {Place.at(uri).shown!r}. {meant}"
+        click.echo(said.rstrip(), err=True)
     with piped():
         if as_json:
             for each in found:

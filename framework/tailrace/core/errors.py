@@ -15,12 +15,14 @@ Errors can be pickled; a worker process sends them to its parent.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 BadReason = Literal[
     "undecodable", "wrong-type", "missing-key", "bad-key", "missing-time", "bad-time", "foreign-partition"
 ]
 """Why a record was refused; the dead letters carry it as a header."""
+HANDLER_FAILED: Final = "handler-failed"
+"""What they carry where no record was refused: a handler has raised."""
 
 
 class TailraceError(Exception):
@@ -444,3 +446,10 @@ class ArchiveError(TailraceError):
     def __init__(self, what: str, *, path: str | None = None, mend: str = "") -> None:
         super().__init__(what, mend=mend)
         self.path = path
+
+
+# --- A command is done, but not with everything: look at what was set aside ---
+
+
+class SetAsideError(TailraceError):
+    """What a command could not handle was set aside, and the rest is done: dead letters, rows of a file."""

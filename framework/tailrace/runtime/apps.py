@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import sys
 import traceback
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from types import ModuleType
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TailraceError, UnknownAppError, UsageError
+from tailrace.core.suggestions import did_you_mean, nearest
 
 
 def find_app(reference: str) -> App:
@@ -43,7 +45,10 @@ def find_app(reference: str) -> App:
     found: object = module
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise UnknownAppError(f"the module {name!r} has no {attribute!r}", mend=_apps_of(module, name))
+            raise UnknownAppError(
+                f"the module {name!r} has no {attribute!r}",
+                mend=did_you_mean(attribute, _apps_in(module), _apps_of(module, name)),
+            )
         found = getattr(found, part)
     if not isinstance(found, App):
         raise UnknownAppError(
@@ -66,7 +71,8 @@ def plan_reading(reference: str, read: Mapping[str, str]) -> Plan:
     for name in read:
         if name not in names:
             raise UsageError(
-                f"the app {plan.app!r} does not read {name!r}", mend=f"It reads {', '.join(names)}."
+                f"the app {plan.app!r} does not read {name!r}",
+                mend=did_you_mean(name, names, f"It reads {', '.join(names)}."),
             )
     inputs = tuple(replace(one, name=read.get(one.name, one.name), declared=one.name) for one in plan.inputs)
     if len({one.name for one in inputs}) < len(inputs):
@@ -90,7 +96,7 @@ def _import(name: str) -> ModuleType:
                 f"there is no module {missing!r}",
                 mend=f"Write {name.removesuffix('.py')!r}, without the suffix of its file."
                 if missing == name and name.endswith(".py")
-                else f"Correct the name, or start in the folder that holds {first!r}.",
+                else _meant(missing, f"Correct the name, or start in the folder that holds {first!r}."),
             ) from None
         raise _failed(name, error) from error
     except SystemExit as error:
@@ -120,5 +126,20 @@ def _failed(name: str, error: Exception) -> UnknownAppError:
 
 
 def _apps_of(module: ModuleType, name: str) -> str:
-    apps = [f"{name}:{attribute}" for attribute, value in vars(module).items() if isinstance(value, App)]
+    apps = [f"{name}:{attribute}" for attribute in _apps_in(module)]
     return f"There is {', '.join(apps)}." if apps else "No app is declared there."
+
+
+def _apps_in(module: ModuleType) -> list[str]:
+    return [attribute for attribute, value in vars(module).items() if isinstance(value, App)]
+
+
+def _meant(missing: str, more: str) -> str:
+    """What a module was meant to be: one beside it in its package, or in the working folder; and then ``more``."""
+    package, dot, name = missing.rpartition(".")
+    places = list(sys.modules[package].__path__) if package in sys.modules else [str(Path.cwd())]
+    modules = [found.name for found in pkgutil.iter_modules(places)]
+    # A folder with modules is a package without an __init__.py, too.
+    modules += [file.parent.name for place in places for file in Path(place).glob("*/*.py")]
+    near = nearest(name, modules)
+    return did_you_mean(missing, [] if near is None else [f"{package}{dot}{near}"], more)

@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
-from tailrace.core.errors import UnknownTopicError
+from tailrace.core.errors import HANDLER_FAILED, BadReason, UnknownTopicError
 from tailrace.core.records import Headers, InputRecord, Output
+from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import Log, TopicSettings, Writer
 from tailrace.runtime.scanning import scan
+from tailrace.runtime.topics import apps_in
 
 REDRIVEN_HEADER = "tailrace-redriven"
 """On a record that was redriven: the topic and id of its dead letter, ``<topic>/<id>``."""
 
+REASONS = (HANDLER_FAILED, *get_args(BadReason))
+"""All that there are."""
 _FIRST_HEADER = "tailrace-reason"
 _ID = re.compile(r"(\d+)-(\d+)")
 _AT_ONCE = 5_000
@@ -198,5 +202,9 @@ def _partitions(log: Log, app: str) -> int:
         raise UnknownTopicError(
             f"the log has no dead letters of an app {app!r}",
             topic=topic_of(app),
-            mend="Correct the app's name or the log's folder; an app that was run has this topic.",
+            mend=did_you_mean(
+                app,
+                apps_in(log.topics()),
+                "Correct the app's name or the log's folder; an app that was run has this topic.",
+            ),
         ) from None

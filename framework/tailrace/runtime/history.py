@@ -20,7 +20,9 @@ from tailrace.core.engine.replay import Source
 from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import CorruptStateError, InputsChangedError, OffsetGoneError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
+from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import Log, Reader, TopicPartition
+from tailrace.runtime.topics import apps_in
 from tailrace.state import MemoryStore
 
 Origin: TypeAlias = tuple[int, int]
@@ -103,7 +105,9 @@ class History:
             if name not in known:
                 raise UnknownTopicError(
                     f"the log has no topic {name!r}: the app {plan.app!r} has never run on it",
-                    mend="Look at the path of the log, and at the app's name.",
+                    mend=did_you_mean(
+                        plan.app, apps_in(known), "Look at the path of the log, and at the app's name."
+                    ),
                 )
             if known[name].partitions != plan.partitions:
                 raise InputsChangedError(

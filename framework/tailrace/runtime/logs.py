@@ -61,7 +61,7 @@ def _plain(value: object) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """``12:00:00 message  field=value ...``; the level where it is more than information.
+    """``12:00:00 message  field=value ...``; the level where it is more than information, a ``traceback`` below.
 
     On a ``terminal`` a progress line is taken away first.
     """
@@ -74,8 +74,12 @@ class TextFormatter(logging.Formatter):
         """The line, without its end."""
         at = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
         level = "" if record.levelno <= logging.INFO else f"{record.levelname} "
-        shown = "".join(f"  {name}={value}" for name, value in fields_of(record).items())
+        fields = fields_of(record)
+        trace = fields.pop("traceback", None)
+        shown = "".join(f"  {name}={value}" for name, value in fields.items())
         line = f"{self._begin}{at} {level}{record.getMessage()}{shown}"
+        if trace is not None:  # of an exception that is only known by its words
+            line += f"\n{str(trace).rstrip()}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 

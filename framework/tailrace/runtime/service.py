@@ -9,6 +9,7 @@ import gc
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -27,10 +28,12 @@ from tailrace.core.errors import (
     UnknownTopicError,
 )
 from tailrace.core.storage import Store
+from tailrace.core.suggestions import did_you_mean
 from tailrace.log.embedded import EmbeddedLog, LogOptions, end_stopped
 from tailrace.log.interface import Log
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.automatic_snapshots import AutomaticSnapshots, SnapshotSchedule
+from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor, Kind
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.housekeeping import LOOK_S, Housekeeping
 from tailrace.runtime.logs import LogFormat
@@ -82,8 +85,8 @@ class ServiceOptions:
     """When and where it takes snapshots of itself, if it does."""
 
 
-def serve(options: ServiceOptions, plan: Plan) -> None:
-    """Run an app in this process, until its end, SIGTERM or Ctrl-C.
+def serve(options: ServiceOptions, plan: Plan) -> Counter[Kind]:
+    """Run an app in this process, until its end, SIGTERM or Ctrl-C; which dead letters it has made.
 
     Raises:
         TailraceError: It could not begin, or could not go on.
@@ -102,6 +105,7 @@ def serve(options: ServiceOptions, plan: Plan) -> None:
         worker, ownership, housekeeping = open_worker(options, plan, range(plan.partitions), closing)
         assert housekeeping is not None
         progress = Progress(plan.app, terminal)
+        monitor = DeadLetterMonitor(worker.log, plan.app)
         begun_s = told_s = time.monotonic()
 
         def steer() -> None:
@@ -117,13 +121,18 @@ def serve(options: ServiceOptions, plan: Plan) -> None:
             if now_s - told_s >= 1.0:
                 told_s = now_s
                 progress.tell(worker.status(), now_s - begun_s, system_clock())
+                monitor.look()
 
         with stop_signals(stop):
-            run_worker(worker, steer)
-            progress.clear()
+            try:
+                run_worker(worker, steer)
+            finally:
+                progress.clear()
+                letters = monitor.finish()
             if options.until_end:
                 housekeeping.finish(lambda: told)
     _log.info("left", extra={"app": plan.app})
+    return letters
 
 
 def tune_collector() -> None:
@@ -278,9 +287,16 @@ def prepare_log(log: Log, plan: Plan, *, create_declared: bool) -> None:
         {*(one.name for one in plan.inputs), *plan.outputs} - known.keys() - internal_topics(plan).keys()
     )
     if missing and not create_declared:
+        others = known.keys() - {*(one.name for one in plan.inputs), *plan.outputs, *internal_topics(plan)}
+        meant = [did_you_mean(name, others) for name in missing]
         raise UnknownTopicError(
             f"the log has no topic {' and no '.join(map(repr, missing))}, which {plan.app!r} declares",
-            mend="Correct the names, start what writes them first, or let them be created with --create-topics.",
+            mend=" ".join(
+                [
+                    *filter(None, meant),
+                    "Correct the names, start what writes them first, or let them be created with --create-topics.",
+                ]
+            ),
         )
     prepare_topics(log, plan, create_declared=create_declared)
 

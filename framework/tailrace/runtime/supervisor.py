@@ -21,6 +21,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from multiprocessing import connection
@@ -34,6 +35,7 @@ from tailrace.core.errors import TailraceError, WorkerLostError
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime import logs
 from tailrace.runtime.apps import find_app
+from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor, Kind
 from tailrace.runtime.housekeeping import Housekeeping
 from tailrace.runtime.ownership import Ownership
 from tailrace.runtime.progress import READING, Progress, Status, last_phase, total
@@ -186,10 +188,19 @@ class Supervisor:
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_writer, False)
 
-    def run(self) -> None:
-        """Supervise until all children have left."""
+    def run(self) -> Counter[Kind]:
+        """Supervise until all children have left; which dead letters they have made."""
         prepare(self._options, self._plan)
         self._options = with_snapshot_settled(self._options, self._plan)
+        with closing(EmbeddedLog(self._options.log, self._options.log_options, create=False)) as log:
+            letters = self._supervise(log)
+        if self._failure is not None:
+            raise self._failure
+        _log.info("left", extra={"app": self._plan.app, "workers": len(self._children)})
+        return letters
+
+    def _supervise(self, log: EmbeddedLog) -> Counter[Kind]:
+        monitor = DeadLetterMonitor(log, self._plan.app)
         begun_s = told_s = time.monotonic()
         stop_asked = False
 
@@ -214,17 +225,16 @@ class Supervisor:
                     self._end_the_slow()
                 if now_s - told_s >= 1.0:
                     told_s = now_s
+                    monitor.look()
                     known = [one.status for one in self._children if one.status is not None]
                     if len(known) == len(self._children):
                         self._progress.tell(total(known), now_s - begun_s, system_clock())
             self._progress.clear()
+            letters = monitor.finish()
             if self._options.until_end and self._failure is None:
-                with closing(EmbeddedLog(self._options.log, self._options.log_options)) as log:
-                    keeping = Housekeeping(log, self._options.log_options, self._options.log_format)
-                    keeping.finish(lambda: stop_asked)
-        if self._failure is not None:
-            raise self._failure
-        _log.info("left", extra={"app": self._plan.app, "workers": len(self._children)})
+                keeping = Housekeeping(log, self._options.log_options, self._options.log_format)
+                keeping.finish(lambda: stop_asked)
+        return letters
 
     def close(self) -> None:
         """Let go of what it holds itself. After ``run``."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TopicMismatchError
 from tailrace.log.interface import Log, TopicSettings
+
+_TAPE = ".tape"
 
 
 def internal_topics(plan: Plan) -> dict[str, TopicSettings]:
@@ -17,6 +21,11 @@ def internal_topics(plan: Plan) -> dict[str, TopicSettings]:
     if plan.inbox_topic is not None:
         topics[plan.inbox_topic] = TopicSettings(plan.partitions)
     return topics
+
+
+def apps_in(topics: Iterable[str]) -> list[str]:
+    """The names of the apps that have run on a log with these topics."""
+    return [name.removesuffix(_TAPE) for name in topics if name.endswith(_TAPE)]
 
 
 def topics_of(plan: Plan, log: Log) -> list[str]:

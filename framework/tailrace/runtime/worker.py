@@ -41,6 +41,7 @@ from tailrace.core.errors import (
     TailraceError,
 )
 from tailrace.core.storage import Store
+from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.runtime.alerts import Alerts, PartitionAlerts
 from tailrace.runtime.holding import IsOwned
@@ -307,8 +308,10 @@ class Worker:
             _log.info("state is kept that nothing declares any more", extra={**about, "kept": kept})
         if unknown := sorted(dropped.difference(task.orphans)):
             # No error: it has been dropped where this is a restart.
+            meant = " ".join(filter(None, (did_you_mean(name, task.orphans) for name in unknown)))
             _log.warning(
-                "what is to be dropped is not there, or not any more",
+                "what is to be dropped is not there, or not any more%s",
+                f". {meant}" if meant else "",
                 extra={**about, "drop": unknown, "undeclared": list(task.orphans)},
             )
 

@@ -11,6 +11,7 @@ from msgspec import inspect
 
 from tailrace.core.declare.annotations import members_of
 from tailrace.core.errors import BadRecordError, DefinitionError, UnknownTopicError, UsageError
+from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema, describe_type
@@ -84,7 +85,11 @@ def events_of(options: Options, topic: str) -> Events | None:
             raise UnknownTopicError(
                 f"{options.required('app')} declares no such topic",
                 topic=topic,
-                mend=f"It declares {', '.join(sorted(declared))}; without app, the topic is read as bytes.",
+                mend=did_you_mean(
+                    topic,
+                    declared,
+                    f"It declares {', '.join(sorted(declared))}; without app, the topic is read as bytes.",
+                ),
             )
         found = declared[topic]
         key = Column("_key", *column("", _schema(found.key_codec.type))[1:])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
-from difflib import get_close_matches
 
 import msgspec
 
 from tailrace.core.durations import to_ms
 from tailrace.core.errors import TailraceError, UsageError
+from tailrace.core.suggestions import did_you_mean
 
 LOG, SNAPSHOT = "log", "snapshot"
 
@@ -52,9 +52,8 @@ class Options:
         for name, value in given.items():
             known = _NAMES.get(name.lower())
             if known is None:
-                near = get_close_matches(name.lower(), _NAMES, n=1)
-                hint = f"Is {_NAMES[near[0]]!r} meant?" if near else f"There are: {', '.join(_READ)}."
-                raise UsageError(f'the format "tailrace" has no option {name!r}', mend=hint)
+                mend = did_you_mean(name, _READ, f"There are: {', '.join(_READ)}.")
+                raise UsageError(f'the format "tailrace" has no option {name!r}', mend=mend)
             self._given[known] = value
 
     def get(self, name: str) -> str | None:
@@ -77,7 +76,8 @@ class Options:
         """One of some words; the first where nothing is said."""
         found = self._given.get(name, values[0])
         if found not in values:
-            raise UsageError(f"{name} is {found!r}", mend=f"Write {' or '.join(values)}.")
+            mend = did_you_mean(found, values, f"Write {' or '.join(values)}.")
+            raise UsageError(f"{name} is {found!r}", mend=mend)
         return found
 
     def refuse(self, *names: str, because: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,6 +16,7 @@ from tailrace.core import rows
 from tailrace.core.declare.schema import ActorSchema, decode_schemas
 from tailrace.core.engine.evolution import evolve
 from tailrace.core.errors import CorruptStateError, IncompatibleStateError, NewerFormatError, UsageError
+from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.map_keys import map_key_codec_for
 from tailrace.core.values.type_schemas import FieldSchema
@@ -80,7 +80,11 @@ class StoredActor:
         known = [one.name for one in self.schema.fields if one.kind != "value"]
         raise UsageError(
             f"the actor {self.name!r} stores no MapState or ListState as {name!r}",
-            mend=f"There is {', '.join(known)}." if known else "Its fields are columns of its own table.",
+            mend=did_you_mean(
+                name,
+                known,
+                f"There is {', '.join(known)}." if known else "Its fields are columns of its own table.",
+            ),
         )
 
     # --- decoding
@@ -192,8 +196,7 @@ def stored_actor(manifest: Manifest, name: str) -> StoredActor:
     known = stored_actors(manifest)
     if name in known:
         return known[name]
-    near = get_close_matches(name, known, n=1)
     raise UsageError(
         f"the snapshot {manifest.id!r} of app {manifest.app!r} has no actor {name!r}",
-        mend=f"Is {near[0]!r} meant?" if near else f"There is {', '.join(sorted(known)) or 'none'}.",
+        mend=did_you_mean(name, known, f"There is {', '.join(sorted(known)) or 'none'}."),
     )

@@ -19,6 +19,7 @@ from pyspark.sql import types
 
 from tailrace.core.errors import OffsetGoneError, UsageError
 from tailrace.core.records import InputRecord
+from tailrace.core.suggestions import did_you_mean
 from tailrace.log.archive import ArchivedLog
 from tailrace.log.archive.files import Wanted
 from tailrace.log.interface import Log, TopicPartition
@@ -129,7 +130,8 @@ def chosen(columns: Sequence[Column], names: Sequence[str], said: str) -> list[C
     known = {one.name: one for one in columns}
     for name in names:
         if name not in known:
-            raise UsageError(f"{said}: there is no column {name!r}", mend=f"There are {', '.join(known)}.")
+            mend = did_you_mean(name, known, f"There are {', '.join(known)}.")
+            raise UsageError(f"{said}: there is no column {name!r}", mend=mend)
     return [known[name] for name in names] or list(columns)
 
 

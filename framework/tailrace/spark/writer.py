@@ -30,6 +30,7 @@ from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.declare.schema import decode_schemas, encode_schemas
 from tailrace.core.engine.evolution import evolve
 from tailrace.core.errors import BadRecordError, IncompatibleStateError, TailraceError, UsageError
+from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.type_schemas import TypeSchema
 from tailrace.core.values.types import CODEC_ERRORS
@@ -125,13 +126,13 @@ class StateWriter(DataSourceArrowWriter):
 
     def _actor(self) -> ActorPlan:
         plan, name = find_app(self.options.required("app")).plan(), self.options.required("actor")
-        for one in plan.actors:
-            if one.name == name:
-                return one
-        raise UsageError(
-            f"the app {plan.app!r} has no actor {name!r}",
-            mend=f"It has {', '.join(one.name for one in plan.actors)}.",
-        )
+        actors = {one.name: one for one in plan.actors}
+        if name not in actors:
+            raise UsageError(
+                f"the app {plan.app!r} has no actor {name!r}",
+                mend=did_you_mean(name, actors, f"It has {', '.join(actors)}."),
+            )
+        return actors[name]
 
     def _code(self) -> _Code:
         """The code, found anew in every process. What is written by it has to be what the snapshot's schema says."""
@@ -299,7 +300,7 @@ def _field(actor: ActorPlan, name: str) -> _Field:
         kind = ", but a MapState or ListState" if name in stored else ""
         raise UsageError(
             f"the column {name!r} is no plain field of {actor.name}{kind}",
-            mend=f"Its fields are {', '.join(declared)}. Drop the column.",
+            mend=did_you_mean(name, declared, f"Its fields are {', '.join(declared)}. Drop the column."),
         )
     if stored[name].ttl_ms is not None:
         raise UsageError(

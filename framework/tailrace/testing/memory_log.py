@@ -35,6 +35,7 @@ from tailrace.core.errors import (
     UnknownTopicError,
 )
 from tailrace.core.records import CHANNEL, Headers, InputRecord, Output
+from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.interface import Fetch, Publication, TopicPartition, TopicSettings
 from tailrace.log.publications import Heard
@@ -282,7 +283,9 @@ class MemoryLog:
             return self._partitions[topic]
         except KeyError:
             raise UnknownTopicError(
-                "there is no such topic in the log", topic=topic, mend="Create it, or correct the name."
+                "there is no such topic in the log",
+                topic=topic,
+                mend=did_you_mean(topic, self._partitions, "Create it, or correct the name."),
             ) from None
 
     def _at(self, topic: str, partition: int) -> Partition:

@@ -79,8 +79,14 @@ def tailrace_harness(request: pytest.FixtureRequest) -> Generator[MakeHarness]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Replay what a test has committed, as its last act: a difference fails the test itself."""
-    result = yield
     mark = item.get_closest_marker("tailrace")
+    for name in mark.kwargs if mark is not None else ():
+        if name != "replay":
+            from tailrace.core.suggestions import did_you_mean  # noqa: PLC0415  # as above
+
+            meant = did_you_mean(name, ("replay",), "There is replay.")
+            pytest.fail(f"the mark tailrace has no option {name!r}. {meant}", pytrace=False)
+    result = yield
     if mark is None or mark.kwargs.get("replay", True):
         for harness, wanted in item.stash.get(_MADE, _NONE):
             if wanted and not harness.closed:

@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 import tailrace as tr
+from tailrace.core.declare.plan import OnError
 from tailrace.core.records import Output
 
 WRONG = os.environ.get("SHOPS_WRONG", "")
@@ -32,8 +33,8 @@ class Total(msgspec.Struct):
     cents: int
 
 
-def make_app(version: str = "1", sale: type[Sale] = Sale) -> tr.App:
-    app = tr.App("shops", partitions=2, version=version)
+def make_app(version: str = "1", sale: type[Sale] = Sale, on_error: OnError = "stop") -> tr.App:
+    app = tr.App("shops", partitions=2, version=version, on_error=on_error)
     sales = app.topic("sales", sale, key="shop", event_time="at", out_of_order=10)
     totals = app.topic("totals", Total, key="shop")
 
@@ -49,6 +50,8 @@ def make_app(version: str = "1", sale: type[Sale] = Sale) -> tr.App:
             self.by_cents[event.cents % 5] = self.by_cents.get(event.cents % 5, 0) + 1
             if WRONG.startswith("fails") and event.cents == 77:
                 raise ValueError("77 brings bad luck")
+            if WRONG == "mistaken" and event.cents == 77:
+                self.centss += 1  # type: ignore[attr-defined]  # misspelt on purpose
             if event.shop == "shop-3" and WRONG == "sets":
                 # The order of a set of texts is that of their hashes, which differ from process to process.
                 self.seen = list({f"{event.cents}-{number}" for number in range(5)})
@@ -68,6 +71,8 @@ def make_app(version: str = "1", sale: type[Sale] = Sale) -> tr.App:
 app = make_app()
 other = make_app("2")
 strict = make_app(sale=StrictSale)
+lenient = make_app(on_error="dead-letter")
+lenient_in_all = make_app(on_error="dead-letter-all")
 
 
 def sales(count: int, *, first: int = 0, shops: int = 8) -> list[Output]:

@@ -237,6 +237,38 @@ def test_a_handler_that_fails_now_is_told_with_its_event_and_key(
     assert snapshot.manifest.task(error.partition).changelog_position is None
 
 
+@pytest.mark.parametrize("order", ["tape", "canonical"])
+@pytest.mark.parametrize(
+    ("app", "on_error", "goes_on"),
+    [
+        ("app", "stop", False),
+        ("app", "dead-letter", False),
+        ("app", "dead-letter-all", True),
+        ("lenient", "dead-letter", False),
+        ("lenient", "dead-letter-all", True),
+        ("lenient_in_all", "dead-letter", True),
+    ],
+)
+def test_a_mistake_in_the_code_stops_a_rebuild_as_it_stops_a_service(
+    own: Path, monkeypatch: pytest.MonkeyPatch, order: str, app: str, on_error: str, *, goes_on: bool
+) -> None:
+    sale = shops.Sale("shop-2", 5_000, 77)
+    lived.append(own, [Output("sales", b"shop-2", msgspec.json.encode(sale), sale.at)], {"sales": 2})
+    lived.live_on(own, SHOPS)
+    monkeypatch.setattr(shops, "WRONG", "mistaken")
+    name = f"tests.runtime.rebuilding.shops:{app}"
+    if goes_on:
+        report, _ = done(own, name, on_error=on_error, order=order)
+        assert report.failed_here == len(report.failed) == 1
+        assert "centss" in report.failed[0]
+        return
+    with pytest.raises(HandlerError, match="centss") as found:
+        rebuild(request(own, name, on_error=on_error, order=order), LocalEngine(1))
+    assert found.value.key == "shop-2"
+    assert "dead-letter-all" in found.value.mend
+    assert "mistake in the code" in found.value.mend or on_error == "stop"
+
+
 @pytest.mark.parametrize("split", [1, 3])
 def test_records_that_no_longer_decode_are_told_by_the_first_offset(sold: Path, split: int) -> None:
     app = "tests.runtime.rebuilding.shops:strict"

@@ -33,6 +33,9 @@ app.topic("c", Departure, key="tail", late="ignore")  # error
 app.topic("d", Departure, key="tail", late=arrivals)  # error
 app.topic("e", Departure, key="tail", lateness="30m")  # error
 tr.App("other", on_error="ignore")  # error
+tr.App("another", partitons=4)  # error
+tr.field(defualt=0)  # error
+app.actor(nmae="plane")  # error
 
 
 class Aircraft(tr.Actor):

@@ -13,11 +13,13 @@ from tailrace.core.declare.actor import A, ActorMeta, declaration_of, resolve
 from tailrace.core.declare.annotations import Scope
 from tailrace.core.declare.emissions import Declared, check_emits
 from tailrace.core.declare.handlers import Handler, ProcessRole, QueryRole, check_edges, check_shape, place_of
-from tailrace.core.declare.plan import OnError, Plan
+from tailrace.core.declare.options import NoOptions, refuse_unknown
+from tailrace.core.declare.plan import ON_ERROR, OnError, Plan
 from tailrace.core.declare.topic import Edge, Stream, Topic, TopicOptions
 from tailrace.core.declare.topic_declaration import declare_topic, legal_name
 from tailrace.core.errors import DefinitionError
 from tailrace.core.handling.context import Context
+from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.types import spell
 
 E = TypeVar("E")
@@ -36,9 +38,10 @@ class App:
     """A service: topics, streams, actors and stateless functions under one name.
 
     ``name`` is what its internal topics and its state are called after. ``partitions`` is the number of its tasks; every
-    input has as many. ``on_error`` says what a failing handler does: stop its task, or send the event to the dead
-    letters; a topic may say otherwise for itself. ``version`` is recorded on the tape: change it when a change of
-    the code changes results.
+    input has as many. ``on_error`` says what a failing handler does: stop its task (``"stop"``), or send the event to the
+    dead letters (``"dead-letter"``); a topic may say otherwise for itself. A mistake in the code (NameError,
+    AttributeError, ``tr.UsageError``, a TypeError of the handler's own) stops the task even then, unless it is
+    ``"dead-letter-all"``. ``version`` is recorded on the tape: change it when a change of the code changes results.
     """
 
     def __init__(
@@ -46,17 +49,22 @@ class App:
         name: str,
         *,
         partitions: int = 4,
-        on_error: Literal["stop", "dead-letter"] = "stop",
+        on_error: Literal["stop", "dead-letter", "dead-letter-all"] = "stop",
         version: str = "1",
+        **unknown: Unpack[NoOptions],
     ) -> None:
         legal_name(name, "an app", limit=120)
+        refuse_unknown(f"the app {name!r}", unknown, ("partitions", "on_error", "version"))
         if type(partitions) is not int or not 1 <= partitions <= 10_000:
             raise DefinitionError(
                 f"the app {name!r} has partitions={partitions!r}", mend="Give a number from 1 to 10000."
             )
-        if on_error not in ("stop", "dead-letter"):
+        if on_error not in ON_ERROR:
             raise DefinitionError(
-                f"the app {name!r} has on_error={on_error!r}", mend='Write on_error="stop" or "dead-letter".'
+                f"the app {name!r} has on_error={on_error!r}",
+                mend=did_you_mean(
+                    on_error, ON_ERROR, 'Write on_error="stop", "dead-letter" or "dead-letter-all".'
+                ),
             )
         if type(version) is not str or not version:
             raise DefinitionError(
@@ -179,12 +187,9 @@ class App:
                 )
             return known
         self._free(name, "topic")
-        unknown = set(options) - set(TopicOptions.__annotations__)
-        if unknown:
-            raise DefinitionError(
-                f"the topic {name!r} has no option {min(unknown)!r}",
-                mend=f"There are {', '.join(TopicOptions.__annotations__)}.",
-            )
+        known_options = TopicOptions.__annotations__
+        unknown = {option: value for option, value in options.items() if option not in known_options}
+        refuse_unknown(f"the topic {name!r}", unknown, ("key", "key_type", *known_options))
         topic = declare_topic(self.name, self.partitions, name, type, key, key_type, options)
         late = topic.settings.late_topic
         if late is not None:
@@ -220,7 +225,9 @@ class App:
     def actor(
         self, /, *, name: str | None = None, emits: Emits | None = None
     ) -> Callable[[type[A]], type[A]]: ...
-    def actor(self, cls: Any = None, /, *, name: str | None = None, emits: Emits | None = None) -> Any:
+    def actor(
+        self, cls: Any = None, /, *, name: str | None = None, emits: Emits | None = None, **unknown: Any
+    ) -> Any:
         """Make a class one of the app's actors.
 
         ``name`` is what its state and timers are kept under, by default the class's name. Give it when the class is
@@ -232,6 +239,7 @@ class App:
 
         Raises DefinitionError or DurableTypeError with the mend.
         """
+        refuse_unknown("@app.actor", unknown, ("name", "emits"))
         if cls is not None:
             return self._add_actor(cls, name, emits)
         return functools.partial(self._add_actor, name=name, emits=emits)
@@ -296,12 +304,15 @@ class App:
         name: str | None = None,
         emits: Emits | None = None,
     ) -> Callable[[Function[E | E2 | E3 | E4, K]], Function[E | E2 | E3 | E4, K]]: ...
-    def process(self, *edges: Any, name: str | None = None, emits: Emits | None = None) -> Any:
+    def process(
+        self, *edges: Any, name: str | None = None, emits: Emits | None = None, **unknown: Any
+    ) -> Any:
         """Make a function ``(event, ctx)`` a stateless handler of topics or streams: it maps, filters, routes, re-keys.
 
         It emits what it makes; it has no state and no timers. ``name`` is its stable name, by default the function's.
         ``emits`` says, as for an actor, where it emits to, if the code does not show it.
         """
+        refuse_unknown("@app.process", unknown, ("name", "emits"))
         check_edges(edges, "@app.process")
         scope = Scope.of_caller(1)
 

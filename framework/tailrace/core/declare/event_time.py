@@ -12,6 +12,7 @@ from msgspec import inspect
 
 from tailrace.core.durations import to_ms
 from tailrace.core.errors import BadRecordError, DefinitionError, UsageError
+from tailrace.core.suggestions import did_you_mean
 
 
 class TimeSource(Enum):
@@ -112,9 +113,10 @@ def _walk(node: inspect.Type, names: list[str], path: str, where: str, leaves: s
         )
     found = next((field for field in node.fields if field.name == names[0]), None)
     if found is None:
+        known = [field.name for field in node.fields]
         raise DefinitionError(
             f"{where} takes its event time from {path!r}, but {node.cls.__name__} has no field {names[0]!r}",
-            mend=f"It has {', '.join(field.name for field in node.fields)}.",
+            mend=did_you_mean(names[0], known, f"It has {', '.join(known)}."),
         )
     return _walk(found.type, names[1:], path, where, leaves)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any
 
 from tailrace.core.declare.actor import Actor, declaration_of
+from tailrace.core.suggestions import did_you_mean
 
 _NO_ATTRIBUTE = re.compile(
     r"'(?:[^']*\.)?(\w+)' object (?:has no attribute '(\w+)'|attribute '(\w+)' is read-only)"
@@ -33,9 +33,10 @@ def explain_attribute_error(error: AttributeError) -> str | None:
         )
     if hasattr(cls, attr):
         return f"{name}.{attr} is no durable field. Annotate it in the class: {attr}: type = default."
-    near = difflib.get_close_matches(attr, [one.attr for one in fields], n=1)
-    meant = f" Did you mean {near[0]!r}?" if near else ""
-    return f"{name} has no durable field {attr!r}.{meant} Declare it in the class: {attr}: type = default."
+    mend = did_you_mean(
+        attr, [one.attr for one in fields], f"Declare it in the class: {attr}: type = default."
+    )
+    return f"{name} has no durable field {attr!r}. {mend}"
 
 
 def _actor_class(error: AttributeError, name: str) -> type[Any] | None:

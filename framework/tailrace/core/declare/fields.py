@@ -15,9 +15,11 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.annotations import Scope, UnresolvedName
+from tailrace.core.declare.options import refuse_unknown
 from tailrace.core.durations import duration
 from tailrace.core.errors import DefinitionError, DurableTypeError, UsageError
 from tailrace.core.handling.collections import ListState, MapState
+from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.map_keys import map_key_codec_for
 from tailrace.core.values.types import check_durable
 
@@ -79,6 +81,7 @@ def field(
     name: str | None = None,
     ttl: Any = None,
     ttl_time: str = "event",
+    **unknown: Any,
 ) -> Any:
     """Say more about an actor's field than its annotation does.
 
@@ -87,6 +90,7 @@ def field(
     or by processing time; then a plain field is its default again, and an entry of a map is gone. A list has none: its
     items would be renumbered under who reads them.
     """
+    refuse_unknown("tr.field", unknown, FieldSpec.__slots__)
     return FieldSpec(default, default_factory, name, ttl, ttl_time)
 
 
@@ -197,7 +201,8 @@ def declare(
     ttl_ms = _ttl(where, spec.ttl)
     if spec.ttl_time not in _DOMAINS:
         raise DefinitionError(
-            f"{where} has ttl_time={spec.ttl_time!r}", mend='Write ttl_time="event" or "processing".'
+            f"{where} has ttl_time={spec.ttl_time!r}",
+            mend=did_you_mean(spec.ttl_time, _DOMAINS, 'Write ttl_time="event" or "processing".'),
         )
     if ttl_ms is not None and kind == "value" and not has_default:
         raise DefinitionError(

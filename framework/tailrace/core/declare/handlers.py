@@ -8,13 +8,14 @@ its annotations when its class is made.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any, ClassVar, TypeVar, get_args, overload
 
 from tailrace.core import rows
 from tailrace.core.declare.annotations import Scope, UnresolvedName, accepts, members_of
+from tailrace.core.declare.options import refuse_unknown
 from tailrace.core.declare.topic import Edge
 from tailrace.core.errors import DefinitionError
 from tailrace.core.handling.context import Context
@@ -278,12 +279,13 @@ def process(
 def process(
     a: Edge[E1, K], b: Edge[E2, K], c: Edge[E3, K], d: Edge[E4, K], /, *more: Edge[E4, K]
 ) -> Callable[[Handles[S, E1 | E2 | E3 | E4, K]], Handles[S, E1 | E2 | E3 | E4, K]]: ...
-def process(*edges: Any) -> Any:
+def process(*edges: Any, **unknown: Any) -> Any:
     """Make a method of an actor the handler of the events of one or several topics or streams.
 
     It is called as ``method(self, event, ctx)``, with the instance of the event's key. With several topics the
     event is declared as the union of their types; beyond four, those from the fourth on share one type.
     """
+    refuse_unknown("@tr.process", unknown, mend="It takes topics and streams, and nothing else.")
     check_edges(edges, "@tr.process")
 
     def decorate(method: Any) -> Any:
@@ -293,7 +295,9 @@ def process(*edges: Any) -> Any:
     return decorate
 
 
-def _timer(domain: int, decorator: str, given: Any) -> Any:
+def _timer(domain: int, decorator: str, given: Any, unknown: Mapping[str, object]) -> Any:
+    mend = f'The family of the timers stands alone: {decorator}("overdue").'
+    refuse_unknown(decorator, unknown, mend=mend)
     if isinstance(given, FunctionType):
         add_role(given, decorator, TimerRole(domain, ""))
         return given
@@ -310,33 +314,34 @@ def _timer(domain: int, decorator: str, given: Any) -> Any:
 def on_timer(method: Fires[S, K], /) -> Fires[S, K]: ...
 @overload
 def on_timer(family: str, /) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
-def on_timer(given: Any, /) -> Any:
+def on_timer(given: Any = None, /, **unknown: Any) -> Any:
     """Make a method the handler of event-time timers: those without a name, or those of a family.
 
     ``@tr.on_timer("overdue")`` takes the timers named ``"overdue"`` and ``"overdue:..."``. The family is what pending
     timers are kept under; the method may be renamed.
     """
-    return _timer(rows.EVENT_TIME, "@tr.on_timer", given)
+    return _timer(rows.EVENT_TIME, "@tr.on_timer", given, unknown)
 
 
 @overload
 def on_processing_timer(method: Fires[S, K], /) -> Fires[S, K]: ...
 @overload
 def on_processing_timer(family: str, /) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
-def on_processing_timer(given: Any, /) -> Any:
+def on_processing_timer(given: Any = None, /, **unknown: Any) -> Any:
     """Make a method the handler of processing-time timers; otherwise like ``on_timer``."""
-    return _timer(rows.PROCESSING_TIME, "@tr.on_processing_timer", given)
+    return _timer(rows.PROCESSING_TIME, "@tr.on_processing_timer", given, unknown)
 
 
 @overload
 def on_message(method: Handles[S, M, K], /) -> Handles[S, M, K]: ...
 @overload
 def on_message(*, name: str) -> Callable[[Handles[S, M, K]], Handles[S, M, K]]: ...
-def on_message(method: Any = None, /, *, name: str | None = None) -> Any:
+def on_message(method: Any = None, /, *, name: str | None = None, **unknown: Any) -> Any:
     """Make a method the handler of messages sent with ``ctx.send``; its annotation says of which type.
 
     ``name`` is what the messages on their way are known by; by default the name of their class.
     """
+    refuse_unknown("@tr.on_message", unknown, ("name",))
     role = MessageRole(None if name is None else check_name(name, "the messages of @tr.on_message"))
 
     def decorate(method: Any) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from tailrace.core.declare.event_time import WatermarkGenerator
 from tailrace.core.errors import UsageError
@@ -36,7 +36,8 @@ __all__ = [
     "WatermarkGenerator",
 ]
 
-OnError = Literal["stop", "dead-letter"]
+OnError = Literal["stop", "dead-letter", "dead-letter-all"]
+ON_ERROR: Final = get_args(OnError)
 TimeKind = Literal["field", "record", "arrival"]
 WatermarkKind = Literal["events", "none", "upstream", "punctuated", "generator"]
 Late = Literal["handle", "drop", "route"]

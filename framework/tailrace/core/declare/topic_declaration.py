@@ -10,10 +10,11 @@ import msgspec
 
 from tailrace.core.declare.annotations import Scope, members_of
 from tailrace.core.declare.event_time import RECORD_TIME, TimeSource, WatermarkGenerator
-from tailrace.core.declare.plan import TimeKind, WatermarkKind
+from tailrace.core.declare.plan import ON_ERROR, TimeKind, WatermarkKind
 from tailrace.core.declare.topic import Topic, TopicOptions, TopicSettings
 from tailrace.core.durations import duration, to_ms
 from tailrace.core.errors import DefinitionError, UsageError
+from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.key_paths import Path
 from tailrace.core.values.keys import key_codec_for, key_getter, key_type_of
 from tailrace.core.values.types import check_durable, spell
@@ -124,7 +125,11 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
     if late_topic is None and late not in ("handle", "drop"):
         raise DefinitionError(
             f"{where} has late={late!r}",
-            mend='Write late="handle", late="drop", or another topic of the same type.',
+            mend=did_you_mean(
+                late,
+                ("handle", "drop"),
+                'Write late="handle", late="drop", or another topic of the same type.',
+            ),
         )
     if late_topic is not None and late_topic.type != type:
         raise DefinitionError(
@@ -148,7 +153,7 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
         late="route" if late_topic is not None else "drop" if late == "drop" else "handle",
         late_topic=late_topic,
         idle_after_ms=_duration(where, "idle_after", options.get("idle_after", "60s")),
-        on_error=_one_of(where, "on_error", options.get("on_error"), (None, "stop", "dead-letter")),
+        on_error=_one_of(where, "on_error", options.get("on_error"), (None, *ON_ERROR)),
         repartition=repartition,
         time_min_ms=time_min_ms,
         time_max_ms=time_max_ms,
@@ -167,8 +172,12 @@ def _watermark(where: str, given: Any) -> tuple[WatermarkKind, Any, WatermarkGen
     if isinstance(given, type) or not callable(given):
         raise DefinitionError(
             f"{where} has watermark={given!r}",
-            mend='Write True, False, "upstream", a function (event, event_time_ms) -> int | None, '
-            "or an instance of a tr.WatermarkGenerator.",
+            mend=did_you_mean(
+                given,
+                ("upstream",),
+                'Write True, False, "upstream", a function (event, event_time_ms) -> int | None, '
+                "or an instance of a tr.WatermarkGenerator.",
+            ),
         )
     return "punctuated", given, None
 
@@ -176,7 +185,12 @@ def _watermark(where: str, given: Any) -> tuple[WatermarkKind, Any, WatermarkGen
 def _one_of(where: str, option: str, given: Any, allowed: tuple[Any, ...]) -> Any:
     if given not in allowed:
         raise DefinitionError(
-            f"{where} has {option}={given!r}", mend=f"Write one of {', '.join(repr(a) for a in allowed)}."
+            f"{where} has {option}={given!r}",
+            mend=did_you_mean(
+                given,
+                [one for one in allowed if isinstance(one, str)],
+                f"Write one of {', '.join(repr(one) for one in allowed)}.",
+            ),
         )
     return given
 

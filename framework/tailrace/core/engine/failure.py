@@ -1,14 +1,31 @@
-"""What is said of a unit that failed: the error for its driver, and the headers of its dead letter."""
+"""What becomes of a unit that failed, and what is said of it: the error for its driver, the headers of its dead letter.
+
+With ``on_error="dead-letter"`` a failure that belongs to the event goes to the dead letters. A mistake in the code would
+fail event after event, so it stops the task. Which one it is follows from the exception:
+
+    UsageError, DefinitionError   a mistake: Tailrace itself says that its API was misused
+    NameError, AttributeError     a mistake, wherever they were raised
+    TypeError                     a mistake if the function that Tailrace called raised it, or a function within it: a wrong
+                                  call, a wrong operand. Raised deeper, in what that function called, it is the event's
+    any other                     the event's
+
+Frames of Tailrace do not count for a TypeError: what ``ctx.emit`` raises is raised by the handler. With
+``"dead-letter-all"`` mistakes go to the dead letters, too.
+"""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable
+from inspect import unwrap
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from tailrace.core.declare.plan import ActorPlan, Plan, Route
+from tailrace.core.declare.plan import ActorPlan, OnError, Plan, Route
 from tailrace.core.errors import (
+    HANDLER_FAILED,
     BadRecordError,
+    DefinitionError,
     FencedError,
     HandlerError,
     LogUnavailableError,
@@ -16,11 +33,13 @@ from tailrace.core.errors import (
     ReplayDivergedError,
     StateFolderError,
     StateLeakError,
+    UsageError,
     WrongPartitionError,
 )
 from tailrace.core.records import Headers
 
-_ENGINE = __name__.rpartition(".")[0] + "."
+_TAILRACE = __name__.partition(".")[0]
+_ENGINE = __name__.rpartition(".")[0]
 
 _NOT_ITS_FAULT = (
     StateFolderError,
@@ -32,9 +51,56 @@ _NOT_ITS_FAULT = (
 )
 
 
+_MEND = (
+    "Nothing it did remains. Correct it and start again, or let such events go to the dead letters with "
+    'on_error="dead-letter".'
+)
+_ALL = 'To send even mistakes in the code to the dead letters, declare on_error="dead-letter-all".'
+_MISTAKE_MEND: dict[OnError, str] = {
+    "stop": f"Nothing it did remains. Correct the code and start again. {_ALL}",
+    "dead-letter": 'The task stops in spite of on_error="dead-letter": this is a mistake in the code, not a fault of the '
+    f"event. Nothing the handler did remains. Correct the code and start again. {_ALL}",
+    "dead-letter-all": "Nothing it did remains. Correct the code.",
+}
+
+
 def is_handlers_fault(error: Exception) -> bool:
     """Whether a failure belongs to the event at hand. Otherwise the task must stop whatever the app has chosen."""
     return not isinstance(error, _NOT_ITS_FAULT)
+
+
+def must_stop(policy: OnError, error: Exception, route: Route | None) -> bool:
+    """Whether a failure of ``route`` stops its task under ``policy``. See the head of this file."""
+    return policy == "stop" or (policy == "dead-letter" and is_mistake(error, route))
+
+
+def is_mistake(error: Exception, route: Route | None) -> bool:
+    """Whether the code is at fault, and not the event. See the head of this file."""
+    if isinstance(error, (UsageError, DefinitionError, NameError, AttributeError)):
+        return True
+    return isinstance(error, TypeError) and _raised_by_called(error, route)
+
+
+def _raised_by_called(error: Exception, route: Route | None) -> bool:
+    """Whether the app's function that Tailrace called has raised this itself, or a function written within it."""
+    frames = [
+        frame for frame, _ in traceback.walk_tb(error.__traceback__) if not _is_within(frame, _TAILRACE)
+    ]
+    if not frames:
+        return True  # what the handler has left behind was refused
+    called, last = [frames[0].f_code], frames[-1].f_code
+    if route is not None and isinstance(handler := unwrap(route.call), FunctionType):
+        called.append(handler.__code__)  # a decorator of the user's stands before it
+    return any(last is one or _is_written_in(last, one) for one in called)
+
+
+def _is_written_in(code: CodeType, outer: CodeType) -> bool:
+    inside = code.co_qualname.startswith(f"{outer.co_qualname}.<locals>.")
+    return inside and code.co_filename == outer.co_filename
+
+
+def _is_within(frame: FrameType, package: str) -> bool:
+    return f"{frame.f_globals.get('__name__', '')}.".startswith(f"{package}.")
 
 
 def handler_error(
@@ -56,6 +122,7 @@ def handler_error(
     if timer is not None:
         actor = timer[0].name
     place = "a handler" if route is None else route.name
+    policy = plan.on_error if number < 0 else plan.inputs[number].on_error
     return HandlerError(
         f"{place} failed with {_with_notes(error)}",
         app=plan.app,
@@ -66,15 +133,14 @@ def handler_error(
         offset=None if number < 0 else at,
         key=key,
         timer=None if timer is None else f"{timer[1] or 'unnamed'} at {timer[2]} ms",
-        mend="Nothing it did remains. Correct it and start again, or let such events go to the dead letters with "
-        'on_error="dead-letter".',
+        mend=_MISTAKE_MEND[policy] if is_mistake(error, route) else _MEND,
     )
 
 
 def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | None) -> Headers:
     """Headers that tell why a record is a dead letter, what to do about it, and where it comes from."""
     said: dict[str, object] = {
-        "reason": failure.reason if isinstance(failure, BadRecordError) else "handler-failed",
+        "reason": failure.reason if isinstance(failure, BadRecordError) else HANDLER_FAILED,
         "error": _with_notes(cause) if cause is not None else _and_then(failure.what, failure.mend),
         "topic": failure.topic,
         "partition": failure.partition,
@@ -118,7 +184,7 @@ def timer_named(actor: str, key: Any, name: str | None, time_ms: int) -> TimerNa
 def _traced(cause: Exception) -> list[str]:
     """The traceback from the handler on: by which way the engine came to call it depends on the settings."""
     trace = cause.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(_ENGINE):
+    while trace is not None and _is_within(trace.tb_frame, _ENGINE):
         trace = trace.tb_next
     try:
         return traceback.format_exception(type(cause), cause, trace)

@@ -9,6 +9,7 @@ from tailrace.core.engine.cells import Cells
 from tailrace.core.errors import QueryError
 from tailrace.core.handling.context import Context
 from tailrace.core.storage import StateReader
+from tailrace.core.suggestions import did_you_mean
 
 
 class Reader:
@@ -45,7 +46,8 @@ class Reader:
         call = plan.queries.get(name)
         if call is None:
             known = ", ".join(sorted(plan.queries)) or "none"
-            raise QueryError(f"{plan.name} has no query {name!r}", actor=plan.name, mend=f"It has: {known}.")
+            mend = did_you_mean(name, plan.queries, f"It has: {known}.")
+            raise QueryError(f"{plan.name} has no query {name!r}", actor=plan.name, mend=mend)
         found = self._load(plan, key)
         if found is None:
             raise QueryError(f"{plan.name} has no instance of this key", actor=plan.name, query=name, key=key)

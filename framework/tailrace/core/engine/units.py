@@ -14,7 +14,7 @@ from tailrace.core.declare.explain import explain_attribute_error
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
 from tailrace.core.engine import tape
 from tailrace.core.engine.cells import Cells
-from tailrace.core.engine.failure import dead_letter_headers, handler_error, is_handlers_fault
+from tailrace.core.engine.failure import dead_letter_headers, handler_error, is_handlers_fault, must_stop
 from tailrace.core.engine.heads import BoundRoute
 from tailrace.core.engine.tables import Table
 from tailrace.core.engine.watermarks import Watermarks
@@ -195,7 +195,7 @@ class Units:
                 mend="The code differs from the one that ran, or it depends on something that is not on the tape.",
             ) from error
         policy = self.plan.on_error if number == TIMER else self.plan.inputs[number].on_error
-        if policy == "stop":
+        if must_stop(policy, error, route):
             raise failure from error
         self.skip(number, at, record, dead_letter_headers(failure, error))
 

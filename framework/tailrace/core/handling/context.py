@@ -23,6 +23,7 @@ from tailrace.core.errors import TimerLoopError, UsageError
 from tailrace.core.handling.entries import MISSING
 from tailrace.core.handling.promises import Promises
 from tailrace.core.records import RawOutput
+from tailrace.core.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from tailrace.core.declare.actor import Actor
@@ -319,7 +320,9 @@ class Context(Generic[K]):
             what = f"the timer {name!r}" if name else "an unnamed timer"
             raise UsageError(
                 f"{self._place()} uses {what}, which {plan.cls.__name__} does not handle",
-                mend=f"Give {plan.cls.__name__} a method with {said}.",
+                mend=did_you_mean(
+                    family, filter(None, handlers), f"Give {plan.cls.__name__} a method with {said}."
+                ),
             )
 
     # --- randomness ---

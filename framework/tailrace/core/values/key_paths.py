@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
@@ -11,6 +10,7 @@ from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 import msgspec
 
 from tailrace.core.errors import BadRecordError, DefinitionError
+from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.types import spell
 
 Path: TypeAlias = str | tuple[str, ...]
@@ -102,10 +102,8 @@ def _field(owner: Any, name: str, event_type: Any, path: str) -> Any:
         )
     fields = {field.name: field.type for field in msgspec.structs.fields(owner)}
     if name not in fields:
-        near = get_close_matches(name, fields, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise DefinitionError(
-            f"the key {path!r} of {spell(event_type)}: {spell(owner)} has no field {name!r}{hint}",
-            mend=f"Its fields are: {', '.join(fields) or 'none'}.",
+            f"the key {path!r} of {spell(event_type)}: {spell(owner)} has no field {name!r}",
+            mend=did_you_mean(name, fields, f"Its fields are: {', '.join(fields) or 'none'}."),
         )
     return fields[name]

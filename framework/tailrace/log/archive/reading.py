@@ -22,6 +22,7 @@ from typing import NoReturn, Protocol
 
 from tailrace.core.errors import LogUnavailableError, OffsetGoneError, UnknownTopicError, UsageError
 from tailrace.core.records import InputRecord
+from tailrace.core.suggestions import did_you_mean
 from tailrace.log.archive.files import EVERYTHING, ChunkRecords, Wanted
 from tailrace.log.archive.layout import Archive, Chunk, Published
 from tailrace.log.interface import (
@@ -89,12 +90,14 @@ class ArchivedLog:
 
     def partitions(self, topic: str, /) -> int:
         """See ``Log.partitions``."""
-        found = self.topics().get(topic)
-        if found is None:
+        known = self.topics()
+        if topic not in known:
             raise UnknownTopicError(
-                "neither archive nor log has the topic", topic=topic, mend="See tailrace log list."
+                "neither archive nor log has the topic",
+                topic=topic,
+                mend=did_you_mean(topic, known, "See tailrace log list."),
             )
-        return found.partitions
+        return known[topic].partitions
 
     def chunks(self, place: TopicPartition) -> list[Chunk]:
         """The chunks that are read for a partition: those that reach up to the log."""

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from tailrace.core.errors import ArchiveError, OffsetGoneError, UnknownTopicError
 from tailrace.core.records import InputRecord
+from tailrace.core.suggestions import did_you_mean
 from tailrace.log.archive.files import write_chunk
 from tailrace.log.archive.layout import FORMAT, Archive, Chunk, ChunkContent, Published, folder_of
 from tailrace.log.interface import Ends, Log, TopicPartition
@@ -110,7 +111,9 @@ class _Archiving:
         for name in names:
             if name not in known:
                 raise UnknownTopicError(
-                    "the log has no such topic", topic=name, mend="See tailrace log list."
+                    "the log has no such topic",
+                    topic=name,
+                    mend=did_you_mean(name, known, "See tailrace log list."),
                 )
         archive = self._archive
         archive.create()

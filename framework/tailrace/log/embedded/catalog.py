@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tailrace.core.errors import UnknownTopicError
+from tailrace.core.suggestions import did_you_mean
 from tailrace.log.embedded.frames import Meta, Published, State
 from tailrace.log.interface import TopicPartition, TopicSettings
 
@@ -87,7 +88,9 @@ class Catalog:
             return self.topics[topic]
         except KeyError:
             raise UnknownTopicError(
-                "there is no such topic in the log", topic=topic, mend="Create it, or correct the name."
+                "there is no such topic in the log",
+                topic=topic,
+                mend=did_you_mean(topic, self.topics, "Create it, or correct the name."),
             ) from None
 
     def check(self, topic: str, partition: int) -> None:

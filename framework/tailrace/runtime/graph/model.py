@@ -159,7 +159,7 @@ class _Drawn:
                 self._taken(source, route)
         if one.late_topic is not None:
             self._edge(source, _id("topic", one.late_topic.name), "late")
-        if one.on_error == "dead-letter":
+        if one.on_error != "stop":
             name = self._plan.dead_letters_topic
             self._node(
                 Node(

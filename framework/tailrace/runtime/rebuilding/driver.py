@@ -122,7 +122,7 @@ class _Rebuild:
             created_ms=draft.created_ms,
             order=settled.order,
             together=settled.together,
-            lenient=request.lenient or request.on_error == "dead-letter" or request.go_on_after_deleted,
+            lenient=request.lenient or request.on_error != "stop" or request.go_on_after_deleted,
             targets=settled.targets,
             base=base,
             ends=settled.ends,
@@ -162,7 +162,7 @@ class _Rebuild:
             return False
         for wanted, what in (
             (request.keys, "of some keys"),
-            (request.on_error == "dead-letter", "that may write dead letters"),
+            (request.on_error != "stop", "that may write dead letters"),
             (request.go_on_after_deleted, "that goes on without what is deleted"),
             (request.lenient, "that is held against another"),
         ):

@@ -2,7 +2,8 @@
 
 A failure that the tape knows of is skipped, as it was. Any other is new: the code has changed, or is not
 deterministic. The rebuild stops there and names the record, or, if it was told to, writes the dead letter that the service
-would have written, and remembers what it was.
+would have written, and remembers what it was. As in a service, a mistake in the code stops it even so, unless the rebuild
+or the app says ``dead-letter-all``.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.declare.plan import ActorPlan, OnError, Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.cells import Cells
-from tailrace.core.engine.failure import dead_letter_headers, handler_error
-from tailrace.core.engine.units import Units
+from tailrace.core.engine.failure import dead_letter_headers, handler_error, is_mistake, must_stop
+from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watching import Watch, _WatchedUnits
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import BadRecordError, ReplayDivergedError
 from tailrace.core.handling.context import Context
 from tailrace.core.records import InputRecord, Refused
-from tailrace.runtime.rebuilding.job import OnError
 
 STOP_MEND = "Correct the code, or rebuild with --on-error dead-letter: then it goes to the dead letters."
+_MISTAKE_MEND = (
+    "This is a mistake in the code, not a fault of the event: correct the code, or rebuild with --on-error "
+    "dead-letter-all, then it goes to the dead letters."
+)
 _SHOWN = 20
 
 
@@ -89,8 +93,12 @@ class _Failing(Units):
                 raise
             route, key = self.context._route, self.context.key
             failure = handler_error(self.plan, self.partition, error, route, number, at, key, timer)
-            if self._rebuild.on_error == "stop":
-                failure.mend = STOP_MEND
+            declared = self.plan.on_error if number == TIMER else self.plan.inputs[number].on_error
+            policy = self._rebuild.on_error
+            if policy == "dead-letter" and declared == "dead-letter-all":
+                policy = declared
+            if must_stop(policy, error, route):
+                failure.mend = _MISTAKE_MEND if is_mistake(error, route) else STOP_MEND
                 raise failure from error
             self._rebuild.failed.note(str(failure).partition(failure.mend)[0].strip())
             self.skip(number, at, record, dead_letter_headers(failure, error))

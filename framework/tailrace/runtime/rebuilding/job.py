@@ -21,13 +21,13 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from tailrace.core import errors
+from tailrace.core.declare.plan import OnError
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Limit
 from tailrace.core.errors import TailraceError
 from tailrace.state.snapshots import FileInfo
 
 Order: TypeAlias = Literal["auto", "tape", "canonical"]
-OnError: TypeAlias = Literal["stop", "dead-letter"]
 StoreKind: TypeAlias = Literal["rocks", "memory"]
 UnitKind: TypeAlias = Literal["task", "first", "shard", "merge", "canonical", "trace"]
 

@@ -21,6 +21,7 @@ from tailrace.core.errors import (
     UnknownTopicError,
     UsageError,
 )
+from tailrace.core.suggestions import did_you_mean
 from tailrace.runtime.named_keys import named_keys
 from tailrace.runtime.rebuilding.job import Request, Target
 from tailrace.runtime.rebuilding.past import Past
@@ -120,7 +121,7 @@ def _untaped(request: Request, past: Past, settled: Settled) -> Settled:
             raise UnknownTopicError(
                 "the log has no such topic, and the app reads it",
                 topic=one.name,
-                mend="Look at the path of the log.",
+                mend=did_you_mean(one.name, log.topics(), "Look at the path of the log."),
             )
         if (found := len(settled.ends.get(one.name, ()))) not in (0, plan.partitions):
             raise InputsChangedError(
@@ -161,7 +162,8 @@ def _check_offsets(request: Request, past: Past) -> None:
     for topic, offsets in request.until_offsets.items():
         if topic not in inputs:
             raise UsageError(
-                f"the app {plan.app!r} does not read {topic!r}", mend=f"It reads {', '.join(inputs)}."
+                f"the app {plan.app!r} does not read {topic!r}",
+                mend=did_you_mean(topic, inputs, f"It reads {', '.join(inputs)}."),
             )
         for number, offset in offsets.items():
             if number >= plan.partitions:

@@ -93,7 +93,7 @@ class _Run:
             load(begun.origin, number, self._stores[at])
         keys = named_keys(plan, request.keys).keys if request.keys else None
         watch = None
-        if keys is not None or request.on_error == "dead-letter":
+        if keys is not None or request.on_error != "stop":
             watch = RebuildWatch(None, keys, request.on_error, self._failed)
         settings = TaskSettings(
             cache_bytes=request.variant.cache_bytes,

@@ -37,6 +37,7 @@ from tailrace.core.errors import (
     UnknownSnapshotError,
     UsageError,
 )
+from tailrace.core.suggestions import did_you_mean
 from tailrace.state.snapshots import manifest as manifests
 from tailrace.state.snapshots.manifest import HELD_BY, MANIFEST, Manifest
 from tailrace.state.snapshots.places import Place
@@ -82,7 +83,13 @@ class Snapshots:
         if not _NAME.fullmatch(app):
             raise UsageError(f"an app called {app!r} cannot have a folder of snapshots")
         self.app = app
-        self._place = Place.at(uri) / app
+        self._root = Place.at(uri)
+        self._place = self._root / app
+
+    @property
+    def other_apps(self) -> list[str]:
+        """The apps that have snapshots under the same URI."""
+        return [one.name for one in self._root.entries() if one.is_folder and one.name != self.app]
 
     # --- making one ---
 
@@ -264,7 +271,7 @@ class Snapshots:
         ids = [_told(each) for each in everything]
         if which == LATEST:
             if not everything:
-                raise self._unknown("there is no snapshot yet", ids)
+                raise self._unknown("there is no snapshot yet", ids, did_you_mean(self.app, self.other_apps))
             return everything[-1]
         found = [each for each in everything if each.name == which]
         found = found or [each for each in everything if which and each.id.startswith(which)]
@@ -274,7 +281,8 @@ class Snapshots:
             raise self._unknown(
                 f"{which!r} may mean any of {len(found)} snapshots", [_told(each) for each in found]
             )
-        raise self._unknown(f"there is no snapshot {which!r}", ids)
+        names = [each.name for each in everything if each.name is not None]
+        raise self._unknown(f"there is no snapshot {which!r}", ids, did_you_mean(which, names))
 
     def _parents(self, manifest: Manifest) -> _Chain:
         """What an incremental snapshot builds upon, the full one first."""
@@ -335,14 +343,14 @@ class Snapshots:
                 f"a snapshot of {manifest.partitions} partitions has a task for each, in order; not {partitions}"
             )
 
-    def _unknown(self, what: str, ids: Iterable[str]) -> UnknownSnapshotError:
+    def _unknown(self, what: str, ids: Iterable[str], meant: str = "") -> UnknownSnapshotError:
         near = ", ".join(list(ids)[-5:])
         mend = (
             f"Name one of those there: {near}."
             if near
             else "Correct the place, or take one (tailrace snapshot create)."
         )
-        return UnknownSnapshotError(what, path=self._place.shown, mend=mend)
+        return UnknownSnapshotError(what, path=self._place.shown, mend=f"{meant} {mend}".lstrip())
 
     def _needed(self, id: str, child: str) -> SnapshotInUseError:
         return SnapshotInUseError(

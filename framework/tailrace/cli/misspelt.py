@@ -1,0 +1,56 @@
+"""Commands, options and choices that are misspelt: the message says which was meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tailrace.core.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    _Choice = click.Choice[str]
+else:
+    _Choice = click.Choice  # it takes a type from Click 8.2 on only
+
+
+class Commands(click.Group):
+    """A group that names the command that an unknown one was meant to be."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See ``click.Group``."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchOption:
+            raise
+        except click.UsageError as error:
+            meant = did_you_mean(args[0], self.list_commands(ctx))
+            error.message = f"{error.message} {meant}".rstrip()
+            raise
+
+
+class Choice(_Choice):
+    """One of some words; for another one the message names the one that was meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See ``click.Choice``."""
+        if value not in self.choices:
+            known = ", ".join(map(repr, self.choices))
+            meant = did_you_mean(value, self.choices)
+            self.fail(f"{value!r} is not one of {known}. {meant}".rstrip(), param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def no_such_option(error: click.NoSuchOption) -> str:
+    """What is said of an option that a command does not have."""
+    known: list[str] = []
+    if error.ctx is not None:
+        known = [
+            name
+            for one in error.ctx.command.get_params(error.ctx)
+            if isinstance(one, click.Option)
+            for name in (*one.opts, *one.secondary_opts)
+        ]
+    return f"{error.message}. {did_you_mean(error.option_name, known)}".rstrip()

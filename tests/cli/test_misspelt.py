@@ -1,0 +1,136 @@
+"""Whatever a command line names and misspells is met with what it was meant to be."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tailrace.runtime.dead_letters import REASONS
+from tests.cli.commands import SHOP, done, run
+
+
+@pytest.fixture(autouse=True)
+def quiet_logs() -> Iterator[None]:
+    """A run sets up the logs of its process; this one's are pytest's."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield
+    for handler in before:
+        if handler not in root.handlers:
+            root.addHandler(handler)
+    root.setLevel(level)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log that the shop has run on, with a topic of its own."""
+    path = tmp_path_factory.mktemp("misspelt")
+    done("log", "create", "--app", SHOP, "--log", path / "log")
+    done("log", "create", "weather", "--log", path / "log")
+    done("run", SHOP, "--until-end", "--log", path / "log", "--state", path / "state")
+    done("snapshot", "create", SHOP, "--log", path / "log", "--at", path / "snapshots", "--name", "before")
+    return path
+
+
+LOG = ("--log", "LOG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        # commands
+        (["rum"], 2, "No such command 'rum'. Did you mean 'run'?"),
+        (["dead-leters", "list"], 2, "No such command 'dead-leters'. Did you mean 'dead-letters'?"),
+        (["log", "apend"], 2, "No such command 'apend'. Did you mean 'append'?"),
+        (["snapshot", "veryfy"], 2, "No such command 'veryfy'. Did you mean 'verify'?"),
+        (["dead-letters", "sohw"], 2, "No such command 'sohw'. Did you mean 'show'?"),
+        # options
+        (["run", SHOP, "--untilend"], 2, "No such option: --untilend. Did you mean '--until-end'?"),
+        (["--verison"], 2, "No such option: --verison. Did you mean '--version'?"),
+        (["log", "append", "t", "--reject", "r"], 2, "No such option: --reject. Did you mean '--rejects'?"),
+        # choices
+        (
+            ["run", SHOP, "--fsync", "comit"],
+            2,
+            "'comit' is not one of 'never', 'commit', 'interval'. Did you mean 'commit'?",
+        ),
+        (["log", "append", "t", "--format", "parket"], 2, "Did you mean 'parquet'?"),
+        (["rebuild", SHOP, "--to", "x", "--order", "tap"], 2, "Did you mean 'tape'?"),
+        (["rebuild", SHOP, "--to", "x", "--on-error", "dead-leter"], 2, "Did you mean 'dead-letter'?"),
+        # apps
+        (["run", "tests.cli.shop:ap"], 2, "has no 'ap'. Did you mean 'app'? There is tests.cli.shop:app."),
+        (
+            ["run", "tests.cli.shpo:app"],
+            2,
+            "there is no module 'tests.cli.shpo'. Did you mean 'tests.cli.shop'?",
+        ),
+        (["run", "tests.clii.shop:app"], 2, "there is no module 'tests.clii'. Did you mean 'tests.cli'?"),
+        (["run", "servics.sensors:app"], 2, "there is no module 'servics'. Did you mean 'services'?"),
+        (["dead-letters", "list", "shpo", *LOG], 1, "of an app 'shpo' (topic 'shpo.dead-letters'). Did you mean 'shop'?"),
+        (["replay", f"{SHOP}@shopp", *LOG], 1, "'shopp' has never run on it. Did you mean 'shop'?"),
+        # topics
+        (["log", "dump", "wether", *LOG], 1, "(topic 'wether'). Did you mean 'weather'?"),
+        (["log", "tail", "purchase", *LOG], 1, "Did you mean 'purchases'?"),
+        (["log", "append", "wether", *LOG], 1, "Did you mean 'weather'?"),
+        (["log", "retain", "wether", "--for-ever", *LOG], 1, "Did you mean 'weather'?"),
+        (["archive", "LOG", "--to", "TO", "--topic", "wether"], 1, "Did you mean 'weather'?"),
+        (
+            ["log", "append", "purchses", "--app", SHOP, *LOG],
+            2,
+            "but late-purchases, purchases, totals, visits. Did you mean 'purchases'?",
+        ),
+        # inputs and actors
+        (["replay", SHOP, "--until-offset", "purchase=1", *LOG], 2, "Did you mean 'purchases'?"),
+        (["replay", SHOP, "--trace", "a", "--actor", "Costumer", *LOG], 2, "Did you mean 'Customer'?"),
+        (["rebuild", SHOP, "--to", "TO", "--read", "purchase=x", *LOG], 1, "Did you mean 'purchases'?"),
+        (["rebuild", SHOP, "--to", "TO", "--until-offset", "purchase:0:1", *LOG], 1, "Did you mean 'purchases'?"),
+        # snapshots
+        (["snapshot", "show", "shop", "befor", "--at", "AT"], 1, "no snapshot 'befor'"),
+        (["snapshot", "show", "shop", "befor", "--at", "AT"], 1, "Did you mean 'before'?"),
+        (["snapshot", "show", "shpo", "before", "--at", "AT"], 1, "no snapshot 'before'"),
+        (["snapshot", "show", "shpo", "latest", "--at", "AT"], 1, "Did you mean 'shop'?"),
+        (["snapshot", "list", "shpo", "--at", "AT"], 0, "there is no snapshot of 'shpo' in"),
+        (["snapshot", "list", "shpo", "--at", "AT"], 0, "Did you mean 'shop'?"),
+        # fields
+        (
+            ["log", "append", "purchases", "--app", SHOP, "--timestamp", "at_sm", *LOG],
+            2,
+            "have no field 'at_sm', but at_ms, cents, customer, note. Did you mean 'at_ms'?",
+        ),
+        # reasons
+        (["dead-letters", "list", "shop", "--reason", "undecodeable", *LOG], 2, "Did you mean 'undecodable'?"),
+        (["dead-letters", "redrive", "shop", "--reason", "handler_failed", *LOG], 2, "Did you mean 'handler-failed'?"),
+    ],
+)  # fmt: skip
+def test_what_was_meant_is_said(
+    place: Path, tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    places = {"LOG": place / "log", "TO": tmp_path / "to", "AT": place / "snapshots"}
+    ended = run(*(places.get(one, one) for one in arguments))
+    assert ended.code == code, ended.err
+    (line,) = ended.err.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize("command", ["list", "redrive"])
+def test_a_reason_that_does_not_exist_is_told_with_those_that_do(place: Path, command: str) -> None:
+    ended = run("dead-letters", command, "shop", "--reason", "bad luck", "--log", place / "log")
+    assert ended.code == 2
+    (line,) = ended.err.splitlines()
+    known = ", ".join(map(repr, REASONS))
+    assert f"'bad luck' is not one of {known}." in line
+    assert {"handler-failed", "undecodable", "foreign-partition"} < set(REASONS)
+
+
+def test_topics_that_a_log_has_under_other_names_are_named(tmp_path: Path) -> None:
+    for name in ("purchase", "visit"):
+        done("log", "create", name, "--partitions", 3, "--log", tmp_path / "log")
+    ended = run("run", SHOP, "--until-end", "--log", tmp_path / "log", "--state", tmp_path / "state")
+    assert ended.code == 1
+    line = ended.err.splitlines()[-1]
+    assert "no topic 'late-purchases' and no 'purchases' and no 'totals'" in line
+    assert "Did you mean 'purchase'? " in line
+    assert "--create-topics" in line
