@@ -90,6 +90,8 @@ class InputPlan:
     routes: tuple[Route, ...]
     repartitioned: bool = False
     """Records come with other keys than their route's: the one route forwards them to the topic keyed as declared."""
+    refuse_seconds: bool = False
+    """Event times that look like seconds since 1970 are refused; see ``TopicSettings``."""
     declared: str = ""
     """The name that the input was declared with, where another topic is read for it; see ``declared_name``."""
 

@@ -153,6 +153,7 @@ def _input(
         on_error=settings.on_error or app.on_error,
         time_min_ms=settings.time_min_ms,
         time_max_ms=settings.time_max_ms,
+        refuse_seconds=settings.refuse_seconds,
         routes=routes,
         repartitioned=repartitioned,
     )
