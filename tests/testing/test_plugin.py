@@ -22,7 +22,7 @@ class Tick(msgspec.Struct, frozen=True):
 
 app = tr.App("ticking")
 ticks = app.topic("ticks", Tick, key="key", key_type=str)
-outside = itertools.count()
+outside = itertools.count(1)
 
 @app.actor
 class Ticking(tr.Actor):

@@ -138,12 +138,16 @@ class ListPlan:
 
 @dataclass(frozen=True, slots=True)
 class TtlPlan:
-    """A plain field with a time to live; its number in ``ActorPlan.ttls`` is what a write to it reports."""
+    """A plain field with a time to live; its number in ``ActorPlan.ttls`` is what a write to it reports.
+
+    ``default`` is what it goes back to, encoded as it is stored.
+    """
 
     attr: str
     name: str
     ttl_ms: int
     domain: int
+    default: bytes
 
 
 @dataclass(frozen=True, slots=True)

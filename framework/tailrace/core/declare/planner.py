@@ -25,7 +25,14 @@ from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.errors import DefinitionError
 from tailrace.core.values.codec import ValueCodec
 from tailrace.core.values.keys import key_codec_for, map_key_codec_for
-from tailrace.core.values.types import is_fixed_point, is_immutable, make_sealer, normaliser
+from tailrace.core.values.types import (
+    CODEC_ERRORS,
+    is_fixed_point,
+    is_immutable,
+    make_sealer,
+    normaliser,
+    spell,
+)
 
 if TYPE_CHECKING:
     from tailrace.core.declare.actor import ActorMeta
@@ -195,6 +202,7 @@ def _actor(app: App, index: int, name: str, takers: Takers) -> ActorPlan:
     values = declaration.of_kind("value")
     codec = ValueCodec[Any](cls)
     required = tuple(one.attr for one in values if one.required)
+    new = _maker(cls, required)
     event_timers: dict[str, Route] = {}
     processing_timers: dict[str, Route] = {}
     messages: dict[str, MessagePlan] = {}
@@ -202,7 +210,7 @@ def _actor(app: App, index: int, name: str, takers: Takers) -> ActorPlan:
         index=index,
         name=name,
         cls=cls,
-        new=_maker(cls, required),
+        new=new,
         encode=codec.encode,
         decode=codec.decode,
         key_codec=key_codec_for(_key_type(cls)),
@@ -217,7 +225,7 @@ def _actor(app: App, index: int, name: str, takers: Takers) -> ActorPlan:
         maps=tuple(_map(one) for one in declaration.of_kind("map")),
         lists=tuple(_list(one) for one in declaration.of_kind("list")),
         ttls=tuple(
-            TtlPlan(one.attr, one.name, one.ttl_ms, one.ttl_domain)
+            TtlPlan(one.attr, one.name, one.ttl_ms, one.ttl_domain, _stored_default(one, new))
             for one in declaration.with_ttl()
             if one.ttl_ms is not None
         ),
@@ -273,6 +281,18 @@ def _maker(cls: Any, required: tuple[str, ...]) -> Callable[[], Any]:
         return instance
 
     return new
+
+
+def _stored_default(one: Field, new: Callable[[], Any]) -> bytes:
+    """The default of a plain field as it is stored: that of a float may be written as an int."""
+    default = getattr(new(), one.attr)
+    try:
+        return ValueCodec[Any](one.annotation).settle(default)[0]
+    except CODEC_ERRORS as error:
+        raise DefinitionError(
+            f"{one.where} has the default {default!r}, which is not of its type {spell(one.annotation)}: {error}",
+            mend="Give it a default of its type.",
+        ) from error
 
 
 def _map(one: Field) -> MapPlan:

@@ -11,8 +11,10 @@ At the end of a handler its instance is *sealed*: wrong types are refused, and u
 point of the codec, the instance is replaced by the one that its encoding says. So what is live is always what a restart
 would load. At a commit each dirty instance is encoded once and compared with its image; what differs is written.
 
-An instance exists once it has been touched, until ``clear()``. Whatever a key has (timers, entries) hangs on its value
-row: no value row, nothing else, and so nothing needs to be looked for.
+An instance is *bare* when its fields all have their defaults and it has no timer and no entry: then no handler can tell
+it from a new one, and a commit stores no row for it, whether it was never anything else, was cleared, or has gone back
+to its defaults. An instance with a required field is never bare, except when it is cleared. Whatever a key has (timers,
+entries) hangs on its value row: no value row, nothing else, and so nothing needs to be looked for.
 
 Live instances are kept in two generations, ``live`` and ``old``. A commit that finds ``live`` too heavy makes it the old
 one; what is used moves back. Nothing dirty is ever dropped, as a commit leaves nothing dirty.

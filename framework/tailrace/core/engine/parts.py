@@ -76,6 +76,10 @@ class Parts:
             *(self.list(i) for i in range(len(plan.lists))),
         ]
 
+    def is_empty(self) -> bool:
+        """Whether there is no timer and no entry. Between two handlers only."""
+        return not self.has_timers and not any(entries.occupied() for entries in self.collections())
+
     def forget_live(self) -> None:
         """Decode every entry anew from here on."""
         for entries in (*self._maps.values(), *self._lists.values()):

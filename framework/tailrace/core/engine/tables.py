@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +49,11 @@ class Table:
     __slots__ = (
         "_ahead",
         "_asked",
+        "_bare",
+        "_blank",
         "_expected",
         "_has_parts",
+        "_new",
         "_weight",
         "cells",
         "decode",
@@ -93,6 +97,12 @@ class Table:
         """Rows read before they are needed. They are true until the store is written to."""
         self._asked = self._expected = 0
         """How many instances were asked of the store in the last run of records, and how many records it had."""
+        self._blank = blank = _encoded_blank(plan)
+        """What an instance whose fields all have their defaults is encoded to; None if it cannot be."""
+        self._new: Callable[[], Any] = plan.new if blank is None else partial(plan.decode, blank)
+        """Makes a new instance, equal to one that was stored and loaded: an int default of a float is a float."""
+        self._bare: list[tuple[Any, bytes | None]] = []
+        """The instances that the last ``collect`` found bare, each with its image: they have no row."""
 
     # --- the unit ---
 
@@ -138,7 +148,7 @@ class Table:
         else:
             row = self._ahead.pop(name) if name in self._ahead else self.state.get(name)
         if row is None:
-            instance = self.plan.new()
+            instance = self._new()
             self._bind(instance, key, key_bytes, name, _ABSENT, has_timers=False)
             cells.undo.append((self.live, key, MISSING))
         else:
@@ -201,7 +211,7 @@ class Table:
         """Seal in full: drop what was cleared, check types, renew expiries, decode what is no fixed point."""
         plan, cells = self.plan, self.cells
         key = instance._tr_key
-        if cells.cleared and (plan.index, key) in cells.cleared and self._is_bare(instance):
+        if plan.required and (plan.index, key) in cells.cleared and self._is_forgotten(instance):
             cells.undo.append((self.live, key, instance))
             del self.live[key]
             if self.images is not None:
@@ -220,10 +230,10 @@ class Table:
         if self.images is not None:
             self.images[key] = encoded
 
-    def _is_bare(self, instance: Any) -> bool:
-        """Whether a cleared instance has got nothing since."""
+    def _is_forgotten(self, instance: Any) -> bool:
+        """Whether a cleared instance has got nothing since: it may lack fields that are required of others."""
         parts: Parts | None = instance._tr_parts
-        if parts is not None and (parts.has_timers or any(e.occupied() for e in parts.collections())):
+        if parts is not None and not parts.is_empty():
             return False
         blank = self.plan.new()
         return all(
@@ -262,12 +272,11 @@ class Table:
         parts = self.parts(instance)
         before = {} if image is None else raw_fields(image)
         after = raw_fields(encoded)
-        blank = {} if self.plan.required else raw_fields(self.encode(self.plan.new()))
         for index, ttl in enumerate(self.plan.ttls):
             value = after.get(ttl.name)
-            if index in parts.written or value != before.get(ttl.name, blank.get(ttl.name)):
+            if index in parts.written or value != before.get(ttl.name, ttl.default):
                 timer = (ttl.domain, rows.expiry_name(b"v" + ttl.name.encode()))
-                if value == blank.get(ttl.name):
+                if value == ttl.default:
                     self.move_timer(parts, timer, None)
                 else:
                     expiry = self.cells.expiry(ttl.domain, ttl.ttl_ms)
@@ -288,7 +297,7 @@ class Table:
 
     def clear(self, instance: Any) -> None:
         """Forget all that a key has: fields, timers, entries."""
-        blank = self.plan.new()
+        blank = self._new()
         for field in self.fields:
             if field in self.plan.required:
                 if hasattr(instance, field):
@@ -341,7 +350,7 @@ class Table:
             image = self.touch(instance)
             self.cells.touched.append((self, instance._tr_key, image))
             self.move_timer(parts, (domain, name), None)
-            setattr(instance, ttl.attr, getattr(self.plan.new(), ttl.attr))
+            setattr(instance, ttl.attr, getattr(self._new(), ttl.attr))
             self.settle(instance, image)
             return True
         map_name, _, entry = name[2:].partition(b"\0")
@@ -350,6 +359,7 @@ class Table:
         if number is None or not parts.map(number).expire(entry, time_ms):
             return False
         self.cells.seal_collections()
+        self.touch(instance)  # with its last entry it may have become bare
         return True
 
     def move_timer(self, parts: Parts, timer: TimerId, to: rows.Timer | None) -> None:
@@ -393,7 +403,8 @@ class Table:
         """Add the rows that have changed since the last commit, and the changes of the index that go with them."""
         actor = self.plan.name.encode()
         flags_changed = {key for key, _ in self.moved}
-        live, encode = self.live, self.encode
+        live, encode, blank = self.live, self.encode, self._blank
+        self._bare.clear()
         for key, image in self.dirty.items():
             instance = live.get(key)
             if instance is None:
@@ -401,8 +412,13 @@ class Table:
                     batch[self.prefix + rows.escaped(self.encode_key(key))] = None
                 continue
             encoded = encode(instance)
+            parts: Parts | None = instance._tr_parts
+            if encoded == blank and (parts is None or parts.is_empty()):
+                self._bare.append((instance, image))
+                if image is not None:
+                    batch[instance._tr_row] = None
+                continue
             if encoded != image or key in flags_changed:
-                parts: Parts | None = instance._tr_parts
                 flags = _PLAIN if parts is None or not parts.has_timers else _WITH_TIMERS
                 batch[instance._tr_row] = flags + encoded
             if image is None:
@@ -426,6 +442,17 @@ class Table:
         self.dirty.clear()
         self.moved.clear()
         self._ahead.clear()
+        for instance, image in self._bare:
+            # What has no row is not live: at its next touch it is a new instance, as after a restart.
+            key = instance._tr_key
+            del self.live[key]
+            if self.images is not None:
+                self.images.pop(key, None)
+            if image is not None:
+                self._weight -= _WEIGHT + 3 * len(image)
+            if instance._tr_parts is not None:
+                self._weight -= _PARTS_WEIGHT
+        self._bare.clear()
         if self._weight > limit // 2:
             self.old = self.live
             self.live = {}
@@ -434,6 +461,20 @@ class Table:
 
 def _nothing_to_seal(instance: Any) -> None:
     """For an actor without plain fields."""
+
+
+def _encoded_blank(plan: ActorPlan) -> bytes | None:
+    """The encoding of a new instance once it is sealed; None if fields are required, or if it cannot be made."""
+    if plan.required:
+        return None
+    try:
+        blank = plan.new()
+        if plan.seal is not None:
+            plan.seal(blank)
+        encoded = plan.encode(blank)
+        return encoded if plan.fixed else plan.encode(plan.decode(encoded))
+    except Exception:  # noqa: BLE001  # defaults are the user's: what is wrong with one is said to the first handler
+        return None
 
 
 _decode_raw = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
