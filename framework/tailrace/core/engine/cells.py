@@ -22,11 +22,12 @@ one; what is used moves back. Nothing dirty is ever dropped, as a commit leaves 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.parts import Past
 from tailrace.core.engine.tables import Rows, Table
 from tailrace.core.engine.timers import TimerQueue
 from tailrace.core.handling.entries import MISSING, Entries
@@ -48,6 +49,7 @@ class Cells:
         "epoch",
         "partition",
         "partitions",
+        "past",
         "queues",
         "reading",
         "reload",
@@ -71,8 +73,13 @@ class Cells:
         reload: bool = False,
         checked: bool = False,
         reading: bool = False,
+        past: Mapping[str, Past] | None = None,
     ) -> None:
-        """``reload`` decodes every touched instance anew; ``checked`` looks for state changed behind our back."""
+        """``reload`` decodes every touched instance anew; ``checked`` looks for state changed behind our back.
+
+        ``past``: of actors by name, what is stored of them that other declarations have written.
+        """
+        self.past: Mapping[str, Past] = {} if past is None else past
         self.state = state
         self.partition = partition
         self.partitions = plan.partitions

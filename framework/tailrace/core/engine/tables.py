@@ -11,7 +11,8 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
-from tailrace.core.engine.parts import Parts, TimerId
+from tailrace.core.engine.parts import NO_PAST, Parts, TimerId
+from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, carrying, encoded_blank, raw_fields
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import (
     CorruptStateError,
@@ -29,13 +30,14 @@ if TYPE_CHECKING:
 
 _CLEAN = 0
 _ABSENT = -1
+_OF_THE_PAST = -2
+"""Its row is not what its encoding says (see ``value_rows``): it is written at the commit after its first touch."""
+_UNLIKE = b""
+"""An image that no instance has: what is touched under it is written."""
 
 _WEIGHT = 460
 """Bytes a live instance is reckoned at, besides three times its encoding."""
 _PARTS_WEIGHT = 600
-
-_PLAIN = bytes((rows.FORMAT,))
-_WITH_TIMERS = bytes((rows.FORMAT | rows.HAS_TIMERS,))
 
 _ONE_IN = 4
 """Rows are read ahead where one in so many records has a key that is not live: to look for these costs time, too."""
@@ -65,6 +67,7 @@ class Table:
         "live",
         "moved",
         "old",
+        "past",
         "plan",
         "prefix",
         "seal",
@@ -78,8 +81,10 @@ class Table:
         self.state = cells.state
         self.prefix = rows.actor_prefix(plan.name)
         self.fields: tuple[str, ...] = getattr(plan.cls, "__struct_fields__")  # noqa: B009  # no type checker knows it
-        self.encode = plan.encode
-        self.decode = plan.decode
+        self.past = cells.past.get(plan.name, NO_PAST)
+        self.encode, self.decode = plan.encode, plan.decode
+        if self.past.fields:
+            self.encode, self.decode = carrying(plan, self.past.fields)
         self.encode_key = plan.key_codec.encode
         self.seal = plan.seal if plan.seal is not None else _nothing_to_seal
         self.live: dict[Any, Any] = {}
@@ -91,13 +96,13 @@ class Table:
         """In a checked run: what each live instance was encoded to when its last handler returned."""
         self.simple = plan.fixed and not plan.ttls and not checked and not cells.reload
         """Whether checking types is all there is to sealing."""
-        self._has_parts = bool(plan.maps or plan.lists or plan.ttls)
+        self._has_parts = bool(plan.maps or plan.lists or plan.ttls or self.past.collections)
         self._weight = 0
         self._ahead: dict[bytes, bytes | None] = {}
         """Rows read before they are needed. They are true until the store is written to."""
         self._asked = self._expected = 0
         """How many instances were asked of the store in the last run of records, and how many records it had."""
-        self._blank = blank = _encoded_blank(plan)
+        self._blank = blank = encoded_blank(plan)
         """What an instance whose fields all have their defaults is encoded to; None if it cannot be."""
         self._new: Callable[[], Any] = plan.new if blank is None else partial(plan.decode, blank)
         """Makes a new instance, equal to one that was stored and loaded: an int default of a float is a float."""
@@ -153,7 +158,9 @@ class Table:
             cells.undo.append((self.live, key, MISSING))
         else:
             instance = self._read(key, row)
-            self._bind(instance, key, key_bytes, name, _CLEAN, has_timers=bool(row[0] & rows.HAS_TIMERS))
+            of_the_past = self.past.mixed and self.encode(instance) != row[1:]
+            mark = _OF_THE_PAST if of_the_past else _CLEAN
+            self._bind(instance, key, key_bytes, name, mark, has_timers=bool(row[0] & rows.HAS_TIMERS))
             self._weight += _WEIGHT + 3 * len(row)
         self.live[key] = instance
         return instance
@@ -202,7 +209,12 @@ class Table:
         image = None if mark == _ABSENT else self.encode(instance)
         if mark != self.cells.epoch:
             instance._tr_mark = self.cells.epoch
-            self.dirty.setdefault(instance._tr_key, image)
+            if mark == _OF_THE_PAST:
+                # Whether it is written must not depend on where commits fall, as it would if only a change counted.
+                self.cells.undo.append((self.dirty, instance._tr_key, MISSING))
+                self.dirty[instance._tr_key] = _UNLIKE
+            else:
+                self.dirty.setdefault(instance._tr_key, image)
         if self.images is not None and image != self.images.get(instance._tr_key, image):
             raise self._leak(instance._tr_key)
         return image
@@ -289,7 +301,9 @@ class Table:
         if image is None:
             self.live.pop(key, None)
         elif instance is not None:
-            self.live[key] = self._reborn(instance, image)
+            reborn = self.live[key] = self._reborn(instance, image)
+            if key not in self.dirty:  # the unit was the first to touch it
+                reborn._tr_mark = _OF_THE_PAST
             if instance._tr_parts is not None:
                 instance._tr_parts.written.clear()
         if self.images is not None:
@@ -304,6 +318,8 @@ class Table:
                     delattr(instance, field)
             else:
                 setattr(instance, field, getattr(blank, field))
+        if self.past.fields:
+            instance._tr_carried = None
         parts: Parts | None = instance._tr_parts
         if parts is not None:
             parts.written.clear()
@@ -355,8 +371,10 @@ class Table:
             return True
         map_name, _, entry = name[2:].partition(b"\0")
         number = next((i for i, m in enumerate(self.plan.maps) if m.name.encode() == map_name), None)
+        if number is None:
+            return False  # it is kept, and so is what says when it expires
         self.cells.disarm(domain, time_ms, self, parts.key_bytes, name)
-        if number is None or not parts.map(number).expire(entry, time_ms):
+        if not parts.map(number).expire(entry, time_ms):
             return False
         self.cells.seal_collections()
         self.touch(instance)  # with its last entry it may have become bare
@@ -419,7 +437,7 @@ class Table:
                     batch[instance._tr_row] = None
                 continue
             if encoded != image or key in flags_changed:
-                flags = _PLAIN if parts is None or not parts.has_timers else _WITH_TIMERS
+                flags = PLAIN if parts is None or not parts.has_timers else WITH_TIMERS
                 batch[instance._tr_row] = flags + encoded
             if image is None:
                 self._weight += _WEIGHT + 3 * len(encoded)
@@ -461,25 +479,3 @@ class Table:
 
 def _nothing_to_seal(instance: Any) -> None:
     """For an actor without plain fields."""
-
-
-def _encoded_blank(plan: ActorPlan) -> bytes | None:
-    """The encoding of a new instance once it is sealed; None if fields are required, or if it cannot be made."""
-    if plan.required:
-        return None
-    try:
-        blank = plan.new()
-        if plan.seal is not None:
-            plan.seal(blank)
-        encoded = plan.encode(blank)
-        return encoded if plan.fixed else plan.encode(plan.decode(encoded))
-    except Exception:  # noqa: BLE001  # defaults are the user's: what is wrong with one is said to the first handler
-        return None
-
-
-_decode_raw = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
-
-
-def raw_fields(encoded: bytes) -> dict[str, bytes]:
-    """The fields of an encoded instance, each still encoded."""
-    return {name: bytes(value) for name, value in _decode_raw(encoded).items()}
