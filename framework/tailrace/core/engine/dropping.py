@@ -53,11 +53,12 @@ class PendingTimers:
     def what(self) -> str:
         """How many there are, and of which family."""
         given = self.family.partition(":")[2]
-        kind = "processing-time timers" if self.family.startswith("processing-") else "timers"
+        kind = "processing-time timer" if self.family.startswith("processing-") else "timer"
+        kind += "s" if self.count > 1 else ""
         count = f"more than {self.count:,}" if self.more else f"{self.count:,}"
         return (
             f"{self.actor} has {count} pending {kind} {f'of the family {given!r}' if given else 'without a name'} and no "
-            f"handler for them (the first is due at {_instant(self.time_ms)}, key {self.key!r})"
+            f"handler for {'them' if self.count > 1 else 'it'} (the first is due at {_instant(self.time_ms)}, key {self.key!r})"
         )
 
     @property
@@ -69,7 +70,7 @@ class PendingTimers:
         return f"Give {self.cls} a method with {said} again, or delete them: --drop-state {self.name}."
 
     def __str__(self) -> str:
-        return f"{self.what}. They go to the dead letters when they are due. {self.mend}"
+        return f"{self.what}. Such timers go to the dead letters when they are due. {self.mend}"
 
 
 def pending_timers(
