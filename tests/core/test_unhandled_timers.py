@@ -258,3 +258,15 @@ def test_the_search_stops_counting_but_not_looking(monkeypatch: pytest.MonkeyPat
     life = lived("overdue", "processing:check", keys="abcdef")
     with pytest.raises(IncompatibleStateError, match=r"more than 3 pending.*processing-timers:check"):
         life.start(plan_of())
+
+
+@pytest.mark.parametrize("key", ["\0", "a\0", "\0\0b", "", "ÿ"])
+def test_they_are_found_whatever_the_key_is(key: str) -> None:
+    life = Life()
+    life.start(plan_of(*ALL))
+    life.tell(Told(key, 1, ("overdue:x:y",)))
+    life.commit()
+    with pytest.raises(IncompatibleStateError) as caught:
+        life.start(plan_of())
+    assert "1 pending timer of the family 'overdue' and no handler for it" in str(caught.value)
+    assert f"key {key!r}" in str(caught.value)
