@@ -96,6 +96,22 @@ def test_a_replay_can_be_left_out(outcome, test):
     outcome(test).assert_outcomes(passed=1)
 
 
+@pytest.mark.parametrize("hash_seed", [True, False])
+def test_the_other_hash_seed_can_be_left_out(outcome, monkeypatch, hash_seed):
+    given = []
+    monkeypatch.setattr(
+        tailrace.testing.harness.Harness, "replay", lambda h, hash_seed=None: given.append(hash_seed)
+    )
+    outcome(
+        f"""
+@pytest.mark.tailrace(hash_seed={hash_seed})
+def test_one(tailrace_harness):
+    tailrace_harness(app)
+"""
+    ).assert_outcomes(passed=1)
+    assert given == [hash_seed]
+
+
 def test_a_failed_test_fails_for_its_own_reason(outcome):
     result = outcome(
         """

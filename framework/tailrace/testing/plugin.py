@@ -8,13 +8,14 @@
         assert h.query(Aircraft, "D-ABCD", "status") == "in the air"
 
 When the test has passed, every harness it made replays what was committed, and the test fails if a byte differs.
-``tailrace_harness(app, replay=False)`` or ``@pytest.mark.tailrace(replay=False)`` leaves that out. ``--tailrace-reload``
+``tailrace_harness(app, replay=False)`` or ``@pytest.mark.tailrace(replay=False)`` leaves that out;
+``@pytest.mark.tailrace(hash_seed=False)`` leaves out the part under another hash seed (see ``Harness.replay``). ``--tailrace-reload``
 runs every harness with ``reload=True``. Nothing of the framework is imported here before it is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -50,7 +51,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark."""
     config.addinivalue_line(
-        "markers", "tailrace(replay=True): whether a test's harnesses are replayed when it has passed"
+        "markers",
+        "tailrace(replay=True, hash_seed=None): whether a test's harnesses are replayed when it has passed, and whether under "
+        "another hash seed, too",
     )
 
 
@@ -81,8 +84,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Replay what a test has committed, as its last act: a difference fails the test itself."""
     result = yield
     mark = item.get_closest_marker("tailrace")
-    if mark is None or mark.kwargs.get("replay", True):
+    said: Mapping[str, Any] = {} if mark is None else mark.kwargs
+    if said.get("replay", True):
         for harness, wanted in item.stash.get(_MADE, _NONE):
             if wanted and not harness.closed:
-                harness.replay()
+                harness.replay(hash_seed=said.get("hash_seed"))
     return result
