@@ -81,6 +81,7 @@ def test_an_empty_cell_is_a_missing_field(folder) -> None:
         (b'{"customer":"a","at_ms":1}', "missing required field `cents`"),
         (b'{"customer":1,"at_ms":1,"cents":1}', "Expected `str`"),
         (b'{"customer":"a","at_ms":99999999999999999,"cents":1}', "is outside of"),
+        (b'{"customer":"a","at_ms":1760000000,"cents":1}', "event_time=lambda event: event.at_ms * 1000"),
         (b'{"customer":"\xff","at_ms":1,"cents":1}', "utf-8"),
         (
             b'{"customer":"a","at_ms":1,"cents":1,"note":"' + b"x" * (1 << 20) + b'"}',

@@ -17,6 +17,7 @@ import pytest
 from tailrace.cli.main import execute
 from tailrace.core import rows
 from tailrace.core.errors import WorkerLostError
+from tailrace.core.records import Output
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.replaying import ReplayOptions
@@ -89,6 +90,47 @@ def test_what_goes_wrong_in_a_process_is_told(lived, tmp_path, capsys) -> None:
     assert "has never run on it" in capsys.readouterr().err
     with pytest.raises(WorkerLostError, match="said nothing"):
         replay_apart(ReplayJob("tests.cli.dies:app", lived / "log", ReplayOptions()), 2)
+
+
+BY_HASH = """
+import msgspec
+import tailrace as tr
+
+class Said(msgspec.Struct):
+    key: str
+
+app = tr.App("by-hash", partitions=1)
+said = app.topic("said", Said, key="key")
+
+@app.actor
+class Saying(tr.Actor):
+    words: list[str] = tr.field(default_factory=list)
+
+    @tr.process(said)
+    def say(self, event: Said, ctx: tr.Context[str]) -> None:
+        self.words = list({f"word{number}" for number in range(12)})
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_replay_has_another_hash_seed_than_the_environment_gives(
+    tmp_path, monkeypatch, capsys, workers
+) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "1")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = f"by_hash_{workers}"
+    (tmp_path / f"{module}.py").write_text(BY_HASH)
+    where = ("--log", str(tmp_path / "log"), "--state", str(tmp_path / "state"))
+    log = EmbeddedLog(tmp_path / "log")
+    log.create_topic("said", TopicSettings(1))
+    writer = log.writer("loader")
+    writer.append([Output("said", b"a", b'{"key":"a"}', 0)])
+    writer.commit()
+    log.close()
+    # The service runs in this process, and so would the replay: a difference shows that it has run in another.
+    assert execute(["run", f"{module}:app", *where, "--until-end"]) == 0
+    assert execute(["replay", f"{module}:app", *where, "--compare", "--workers", workers]) == 1
+    assert "words: " in capsys.readouterr().out
 
 
 def test_tracing_is_for_one_process(lived, capsys) -> None:

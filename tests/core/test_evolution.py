@@ -7,7 +7,7 @@ import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.schema import ActorSchema, decode_schemas
-from tailrace.core.engine.evolution import compatibility, evolve, schema_rows
+from tailrace.core.engine.evolution import compatibility, evolve, stored_state
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import IncompatibleStateError, UsageError
 from tailrace.state import MemoryStore
@@ -41,6 +41,15 @@ def plan_of(
 
 def schema_of(annotations: dict[str, Any], **options: Any) -> ActorSchema:
     return plan_of(annotations, **options).actors[0].schema
+
+
+def schema_rows(plan: Plan, stored: bytes | None) -> tuple[dict[bytes, bytes | None], tuple[str, ...]]:
+    """What a start writes of the schema where this one is stored, and the orphans that it finds."""
+    store = MemoryStore()
+    if stored is not None:
+        store.write({rows.SCHEMA_ROW: stored}, b"")
+    found = stored_state(plan, store)
+    return found.rows, found.orphans
 
 
 def stored_by(plan: Plan, before: bytes | None = None) -> bytes:
@@ -137,9 +146,9 @@ def test_a_removed_map_is_reported_until_it_is_declared_again() -> None:
     without = plan_of({"log": tr.ListState[int]})
     row = stored_by(with_notes)
     changed, orphans = schema_rows(without, row)
-    assert orphans == ("Aircraft.notes",)
+    assert orphans == ("Aircraft.legs", "Aircraft.notes")
     row = changed[rows.SCHEMA_ROW] or b""
-    assert schema_rows(without, row) == ({}, ("Aircraft.notes",))
+    assert schema_rows(without, row) == ({}, ("Aircraft.legs", "Aircraft.notes"))
     assert schema_rows(with_notes, row)[1] == ()
     with pytest.raises(IncompatibleStateError):
         schema_rows(plan_of({"notes": tr.MapState[int, int]}), row)
@@ -214,15 +223,15 @@ def test_the_state_of_what_is_declared_no_more_is_dropped_only_when_told() -> No
     store, plan = orphaned_world()
     before = rows_of(store, "Gone")
     assert before
-    assert restarted(store, plan).orphans == ("Gone", "Kept.notes")
+    assert restarted(store, plan).stored.orphans == ("Gone", "Kept.notes")
     assert rows_of(store, "Gone") == before
     restarted(store, plan, drop=("Gone",))
     assert rows_of(store, "Gone") == []
     assert any(b"notes" in row for row in rows_of(store, "Kept"))
-    assert restarted(store, plan, drop=("Gone", "Kept.notes")).orphans == ("Kept.notes",)
+    assert restarted(store, plan, drop=("Gone", "Kept.notes")).stored.orphans == ("Kept.notes",)
     assert not any(b"notes" in row for row in rows_of(store, "Kept"))
     assert len(rows_of(store, "Kept")) == 2
-    assert restarted(store, plan).orphans == ()
+    assert restarted(store, plan).stored.orphans == ()
 
 
 def test_the_state_of_what_is_declared_cannot_be_dropped() -> None:

@@ -206,8 +206,8 @@ def test_a_field_of_the_past_stays_readable_and_the_actor_writable(odd, again):
         {"key": key, **one} for key, one in KEYS.items()
     ]
     odd.write(now, [pa.RecordBatch.from_pydict({"key": ["k3"], "miles": [99]})])
-    found = {row["key"]: row["miles"] for row in odd.read()}
-    assert found == {key: 99 if key == "k3" else one["miles"] for key, one in KEYS.items()}
+    found = {row["key"]: (row["miles"], row["hops"]) for row in odd.read()}
+    assert found == {key: (99 if key == "k3" else one["miles"], one["hops"]) for key, one in KEYS.items()}
 
 
 @pytest.mark.parametrize("newer", [0, 1])

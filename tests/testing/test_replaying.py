@@ -28,7 +28,7 @@ app = tr.App("leaking", partitions=1)
 ticks = app.topic("ticks", Step, key="key", key_type=str)
 tocks = app.topic("tocks", Sum, key="key", key_type=str)
 kept: list[Any] = []
-calls = itertools.count()
+calls = itertools.count(1)
 take = Replay.take
 
 

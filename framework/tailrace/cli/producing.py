@@ -19,6 +19,7 @@ import msgspec
 
 from tailrace.cli.sources import Row
 from tailrace.core.declare.annotations import members_of
+from tailrace.core.declare.event_time import SECONDS_FIRST_MS, SECONDS_LAST_MS, seconds_taken_for_ms
 from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import to_datetime, to_ms
 from tailrace.core.errors import BadRecordError, TailraceError
@@ -62,6 +63,9 @@ def typed(topic: Topic[Any, Any], timestamp: str | None) -> Producer:
                 f"the event time {time_ms} ms is outside of {settings.time_min_ms} to {settings.time_max_ms} ms",
                 reason="bad-time",
             )
+        if time_ms is not None and settings.refuse_seconds and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS:
+            what, mend = seconds_taken_for_ms(time_ms, settings.event_time)
+            raise BadRecordError(f"{what}. {mend}", reason="bad-time")
         if stamp is not None:
             time_ms = _time_of(stamp(event), str(timestamp))
         return Output(topic.name, key, topic.encode(event), now_ms if time_ms is None else time_ms)

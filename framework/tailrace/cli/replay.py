@@ -22,6 +22,7 @@ from tailrace.core.errors import OffsetGoneError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.hash_seeds import given_seed
 from tailrace.runtime.named_keys import NamedKeys, named_keys
 from tailrace.runtime.replaying import ReplayOptions, ReplayReport, ReplayStatus
 from tailrace.runtime.replaying_apart import ReplayJob, replay_apart, run_job
@@ -187,9 +188,11 @@ def replay(
 
 
 def _run(job: ReplayJob, workers: int, tell: Callable[[ReplayStatus], None]) -> ReplayReport:
-    """The replay, in this process or in several."""
+    """The replay, in this process or in others."""
+    # The service may have the hash seed that the environment gives to this process, too.
+    apart = workers > 1 or (given_seed() is not None and job.options.observer is None)
     try:
-        return replay_apart(job, workers, tell) if workers > 1 else run_job(job, tell)
+        return replay_apart(job, workers, tell) if apart else run_job(job, tell)
     except OffsetGoneError as error:
         error.mend = (
             "A replay has the log alone. `tailrace rebuild --archive` reads what is archived as well, "

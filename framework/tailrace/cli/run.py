@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shlex
 from contextlib import closing
 from importlib.util import find_spec
@@ -28,6 +29,8 @@ _LEAST_LEASE_MS = 500
 """A lease is renewed by a thread that competes with handlers for the interpreter."""
 _LEAST_SNAPSHOT_MS = 1_000
 """Each is taken by a process of its own, which has to start."""
+_DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
+"""``Ship``, ``Ship.calls``, ``Ship.timers:overdue``."""
 
 
 @click.command(short_help="Run an app until it is told to stop.")
@@ -88,7 +91,8 @@ _LEAST_SNAPSHOT_MS = 1_000
     "--drop-state",
     multiple=True,
     metavar="NAME",
-    help="Drop the state of an actor, or of a collection (Actor.field), that is declared no longer.",
+    help="Drop the state of an actor, of a field (Actor.field), or pending timers (Actor.timers:family), that nothing "
+    "declares any more.",
 )
 @click.option(
     "--from-snapshot",
@@ -177,9 +181,9 @@ def run(
     plan = find_app(app).plan()
     _check_snapshots(snapshots_at, log_folder)
     for name in drop_state:
-        if not (1 <= len(parts := name.split(".")) <= 2 and all(part.isidentifier() for part in parts)):
+        if not _DROPPABLE.fullmatch(name):
             raise click.BadParameter(
-                f"{name!r} names no actor, and no collection of one: write Ship, or Ship.calls",
+                f"{name!r} names no actor, and no field or timers of one: write Ship, Ship.calls, or Ship.timers:overdue",
                 param_hint="--drop-state",
             )
     if replace_state and not from_snapshot:

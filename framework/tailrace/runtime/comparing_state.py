@@ -16,6 +16,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.picture import changes, instant, told
+from tailrace.core.engine.value_rows import KeyRows, as_declared
 from tailrace.core.errors import TailraceError
 from tailrace.core.storage import StateReader
 from tailrace.runtime.differences import SHOWN, Difference, Differences
@@ -43,8 +44,13 @@ def compare_state(
     keys: Collection[Any] | None,
     into: Differences,
 ) -> int:
-    """Compare the rows of all keys, or of some; returns how many the replay has."""
+    """Compare the rows of all keys, or of some; returns how many the replay has.
+
+    Where the declarations have changed since the first commit, live rows may be of another form than the replay's, and hold
+    what nothing declares any more, which only the code of then can make: both are then compared as they are declared.
+    """
     found: dict[tuple[str, bytes], None] = {}
+    changed = live.store.get(rows.SCHEMA_ROW) != replayed.get(rows.SCHEMA_ROW)
     count = 0
     for start, stop in _ranges(plan, keys):
         count += _merge(live.store.scan(start, stop), replayed.scan(start, stop), found)
@@ -53,6 +59,8 @@ def compare_state(
         actor = actors.get(name)
         if actor is None:
             continue  # its state is kept though nothing declares it any more: only the code of then can make it
+        if changed and _same_as_declared(live.store, replayed, actor, key):
+            continue
         if into.count >= SHOWN:
             into.count += 1
             continue
@@ -97,15 +105,20 @@ def _merge(
     return count
 
 
+def _rows_of_key(store: StateReader, actor: ActorPlan, key: bytes) -> KeyRows:
+    prefix = rows.actor_prefix(actor.name) + rows.escaped(key)
+    return {row[len(prefix) :]: value for row, value in store.scan(prefix, rows.prefix_end(prefix))}
+
+
+def _same_as_declared(live: StateReader, replayed: StateReader, actor: ActorPlan, key: bytes) -> bool:
+    was, now = (as_declared(actor, _rows_of_key(store, actor, key)) for store in (live, replayed))
+    return was == now
+
+
 def _of_key(
     plan: Plan, partition: int, live: LiveState, replayed: StateReader, actor: ActorPlan, key: bytes
 ) -> Difference:
-    prefix = rows.actor_prefix(actor.name) + rows.escaped(key)
-    end = rows.prefix_end(prefix)
-    was, now = (
-        {row[len(prefix) :]: value for row, value in store.scan(prefix, end)}
-        for store in (live.store, replayed)
-    )
+    was, now = _rows_of_key(live.store, actor, key), _rows_of_key(replayed, actor, key)
     shown = shown_key(actor, key)
     return Difference(
         kind="state",

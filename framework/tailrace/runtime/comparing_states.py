@@ -24,7 +24,8 @@ from tailrace.core.engine.picture import Change, instant, told
 from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.units import TIMER
-from tailrace.core.engine.watching import Call, KeyRows, Moment, Watch
+from tailrace.core.engine.value_rows import KeyRows
+from tailrace.core.engine.watching import Call, Moment, Watch
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
 from tailrace.core.storage import Store

@@ -22,6 +22,7 @@ from tailrace.core.storage import Store
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.differences import Differences
+from tailrace.runtime.hash_seeds import another_seed, given_seed, started_with
 from tailrace.runtime.live_state import LiveFolder
 from tailrace.runtime.replaying import ReplayOptions, ReplayReport, ReplayStatus, replay
 from tailrace.runtime.signals import held_back
@@ -79,7 +80,8 @@ def replay_apart(
 ) -> ReplayReport:
     """Run a job in so many processes, or in as many as there are partitions if these are fewer.
 
-    The report is that of all; ``seconds`` is the time of the one that took longest. Ended early, it ends its processes.
+    They have another hash seed than this process, so that what depends on the order of a set shows. The report is that of
+    all; ``seconds`` is the time of the one that took longest. Ended early, it ends its processes.
 
     Raises:
         TailraceError: What the first process that failed has raised; see ``replay``.
@@ -98,7 +100,7 @@ def replay_apart(
             share = replace(job, options=replace(options, partitions=numbers[index::workers]))
             process = spawn.Process(target=_work, args=(share, theirs), daemon=True)
             processes[ours] = process
-            with held_back():
+            with held_back(), started_with(None if given_seed() is None else another_seed()):
                 process.start()
             theirs.close()
         _listen(processes, reports, tell)

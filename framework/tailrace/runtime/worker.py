@@ -126,6 +126,8 @@ class Worker:
         self._alerts = Alerts(plan, log, is_owned)
         self._reader = WatchedReader(log.reader({}))
         self._slots = [_Slot(number, _FEWEST) for number in sorted(numbers)]
+        self._noticed: set[str] = set()
+        """What was said of the stored state: most of it is the same for every partition."""
         self._records = self._turns = self._vain = 0
 
     # --- the life of a worker
@@ -304,15 +306,20 @@ class Worker:
         task, about = partition.task, self._of(slot)
         _log.info("a partition runs", extra={**about, "watermark_ms": _known(task.watermark)})
         dropped = self.settings.partition.drop
-        if kept := [name for name in task.orphans if name not in dropped]:
+        stored = task.stored
+        if kept := [name for name in stored.orphans if name not in dropped]:
             _log.info("state is kept that nothing declares any more", extra={**about, "kept": kept})
-        if unknown := sorted(dropped.difference(task.orphans)):
+        for notice in stored.notices:
+            if notice not in self._noticed:
+                self._noticed.add(notice)
+                _log.warning("%s", notice, extra=about)
+        if unknown := sorted(dropped.difference(stored.orphans)):
             # No error: it has been dropped where this is a restart.
-            meant = " ".join(filter(None, (did_you_mean(name, task.orphans) for name in unknown)))
+            meant = " ".join(filter(None, (did_you_mean(name, stored.orphans) for name in unknown)))
             _log.warning(
                 "what is to be dropped is not there, or not any more%s",
                 f". {meant}" if meant else "",
-                extra={**about, "drop": unknown, "undeclared": list(task.orphans)},
+                extra={**about, "drop": unknown, "undeclared": list(stored.orphans)},
             )
 
     def _may_go_on(self) -> bool:

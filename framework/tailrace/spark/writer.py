@@ -29,6 +29,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.declare.schema import decode_schemas, encode_schemas
 from tailrace.core.engine.evolution import evolve
+from tailrace.core.engine.value_rows import carrying
 from tailrace.core.errors import BadRecordError, IncompatibleStateError, TailraceError, UsageError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
@@ -88,6 +89,8 @@ class _Code:
     actor: ActorPlan
     key_name: str
     fields: tuple[_Field, ...]
+    carried: frozenset[str]
+    """Plain fields that rows have and nothing declares any more."""
 
 
 @dataclass
@@ -156,7 +159,9 @@ class StateWriter(DataSourceArrowWriter):
         if key_name not in self.schema.names:
             raise UsageError(f"the table has no column {key_name!r}", mend="It says whose row each one is.")
         names = [name for name in self.schema.names if name != key_name]
-        return _Code(actor, key_name, tuple(_field(actor, name) for name in names))
+        stored_fields = () if shown is None else shown.plain_fields()
+        carried = {one.name for one in stored_fields} - {one.name for one in actor.schema.fields}
+        return _Code(actor, key_name, tuple(_field(actor, name) for name in names), frozenset(carried))
 
     # --- on the workers
 
@@ -348,7 +353,8 @@ def _encoded(actor: ActorPlan, one: _Field, value: Any, key: Any) -> bytes:
 def _row(code: _Code, before: bytes | None, values: Mapping[str, bytes]) -> bytes:
     """The value row of a key: its flags, and its fields as the actor's own codec writes them, settled."""
     actor = code.actor
-    instance = actor.new() if before is None else actor.decode(before[1:])
+    encode, decode = carrying(actor, code.carried) if code.carried else (actor.encode, actor.decode)
+    instance = actor.new() if before is None else decode(before[1:])
     for one in code.fields:
         value = msgspec.msgpack.decode(values[one.name], type=one.type)
         if one.is_open and before is not None and hasattr(instance, one.attr):
@@ -364,8 +370,8 @@ def _row(code: _Code, before: bytes | None, values: Mapping[str, bytes]) -> byte
         )
     if actor.seal is not None:
         actor.seal(instance)
-    settled = actor.decode(actor.encode(instance))
-    return (_PLAIN if before is None else before[:1]) + actor.encode(settled)
+    settled = decode(encode(instance))
+    return (_PLAIN if before is None else before[:1]) + encode(settled)
 
 
 def _zoned(value: Any) -> Any:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Watermark,
     )
     from tailrace.testing.harness import Harness
+    from tailrace.testing.hash_order import HashOrderWarning
     from tailrace.testing.invariants import LawBrokenError, Observer
     from tailrace.testing.memory_log import MemoryLog
     from tailrace.testing.replaying import ReplayReport
@@ -41,6 +42,7 @@ __all__ = [
     "Emitted",
     "Fault",
     "Harness",
+    "HashOrderWarning",
     "Idle",
     "Item",
     "LawBrokenError",
@@ -56,6 +58,7 @@ __all__ = [
 _MODULES = {
     "emitted": ("DeadLetter", "Emitted", "Out"),
     "harness": ("Harness",),
+    "hash_order": ("HashOrderWarning",),
     "invariants": ("LawBrokenError", "Observer"),
     "simulator": ("SimulationReport", "Simulator"),
     "memory_log": ("MemoryLog",),

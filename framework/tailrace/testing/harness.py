@@ -34,7 +34,7 @@ from tailrace.runtime.topics import prepare_topics
 from tailrace.testing import faults
 from tailrace.testing.emitted import Emitted
 from tailrace.testing.memory_log import MemoryLog
-from tailrace.testing.replaying import ReplayReport, replay
+from tailrace.testing.replaying import ReplayReport, check_hash_seed, replay
 from tailrace.testing.service import Service, StateKind
 from tailrace.testing.view import View
 
@@ -74,6 +74,7 @@ class Harness(View):
         if slice_size < 1 or (isinstance(commit_every, int) and commit_every < 1):
             raise UsageError("slice_size and commit_every are numbers of records", mend="Give 1 or more.")
         plan = app.plan() if partitions is None else replace(app.plan(), partitions=partitions)
+        self._app = app
         log = MemoryLog()
         prepare_topics(log, plan, create_declared=True)
         self._now_ms = to_ms(now_ms)
@@ -262,13 +263,22 @@ class Harness(View):
             with self._killing():
                 self._service.start()
 
-    def replay(self) -> ReplayReport:
+    def replay(self, *, hash_seed: bool | None = None) -> ReplayReport:
         """Do everything that was committed again, along the tape and from nothing, and compare byte by byte.
+
+        Then the same in another process, which has another hash seed: that finds what depends on the order of a set or on
+        ``hash()`` (see ``other_seed``). The app must be an attribute of a module, which that process imports. Where it is
+        not, its handlers are read for what may depend on the seed (see ``hash_order``), and a HashOrderWarning tells.
+        With ``hash_seed=True`` such an app is a UsageError; ``hash_seed=False`` leaves all of this out, for an app that
+        depends on what a test has patched in its module.
 
         Raises ReplayDivergedError, which names the first difference, in state, outputs or positions.
         """
         self.recover()
-        return replay(self.plan, self.log, self._service.stores, self._task_settings)
+        report = replay(self.plan, self.log, self._service.stores, self._task_settings)
+        if hash_seed is not False:
+            check_hash_seed(self._app, self.plan, self.log, self._task_settings, report, must=bool(hash_seed))
+        return report
 
     def close(self) -> None:
         """Let go of everything. May be called again."""

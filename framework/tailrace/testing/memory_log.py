@@ -24,7 +24,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from tailrace.core.errors import (
     CommitUnknownError,
@@ -74,6 +74,20 @@ class MemoryLog:
         self._published: dict[str, list[tuple[Publication, list[int]]]] = {}
         self._last_published: dict[tuple[str, str], int | None] = {}
         self._partition_of_key: dict[tuple[int, bytes], int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process is sent: all that is committed, without those who write and what they have not committed."""
+        kept = ("markers", "max_record_bytes", "_settings", "_offsets", "_published")
+        return {name: getattr(self, name) for name in kept} | {
+            "_partitions": {
+                topic: [one.settled() for one in partitions] for topic, partitions in self._partitions.items()
+            }
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The log as it was sent."""
+        MemoryLog.__init__(self)
+        vars(self).update(state)
 
     # --- topics and positions
 

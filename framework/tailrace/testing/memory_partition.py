@@ -43,6 +43,12 @@ class Partition:
         """Where the first open transaction begins, or the end."""
         return self.undecided[0].records[0].offset if self.undecided else self.end
 
+    def settled(self) -> Partition:
+        """A copy that holds what is committed, and ends there."""
+        copy = Partition(self.place)
+        copy.records, copy.start, copy.end = self.records, self.start, self.last_stable
+        return copy
+
     def append(self, records: list[InputRecord], transaction: Transaction | None) -> None:
         """Add records whose offsets follow ``end``; ``transaction`` None is a producer that uses none."""
         if not records:

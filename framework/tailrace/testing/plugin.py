@@ -8,13 +8,14 @@
         assert h.query(Aircraft, "D-ABCD", "status") == "in the air"
 
 When the test has passed, every harness it made replays what was committed, and the test fails if a byte differs.
-``tailrace_harness(app, replay=False)`` or ``@pytest.mark.tailrace(replay=False)`` leaves that out. ``--tailrace-reload``
+``tailrace_harness(app, replay=False)`` or ``@pytest.mark.tailrace(replay=False)`` leaves that out;
+``@pytest.mark.tailrace(hash_seed=False)`` leaves out the part under another hash seed (see ``Harness.replay``). ``--tailrace-reload``
 runs every harness with ``reload=True``. Nothing of the framework is imported here before it is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -32,6 +33,8 @@ class MakeHarness(Protocol):
         ...
 
 
+_OPTIONS = ("replay", "hash_seed")
+"""Of the mark ``tailrace``."""
 _MADE = pytest.StashKey[list[tuple["Harness", bool]]]()
 """The harnesses of a test, and whether each is to be replayed."""
 _NONE: list[tuple[Harness, bool]] = []
@@ -50,7 +53,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark."""
     config.addinivalue_line(
-        "markers", "tailrace(replay=True): whether a test's harnesses are replayed when it has passed"
+        "markers",
+        "tailrace(replay=True, hash_seed=None): whether a test's harnesses are replayed when it has passed, and whether under "
+        "another hash seed, too",
     )
 
 
@@ -80,15 +85,16 @@ def tailrace_harness(request: pytest.FixtureRequest) -> Generator[MakeHarness]:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Replay what a test has committed, as its last act: a difference fails the test itself."""
     mark = item.get_closest_marker("tailrace")
-    for name in mark.kwargs if mark is not None else ():
-        if name != "replay":
+    said: Mapping[str, Any] = {} if mark is None else mark.kwargs
+    for name in said:
+        if name not in _OPTIONS:
             from tailrace.core.suggestions import did_you_mean  # noqa: PLC0415  # as above
 
-            meant = did_you_mean(name, ("replay",), "There is replay.")
+            meant = did_you_mean(name, _OPTIONS, f"There are {', '.join(_OPTIONS)}.")
             pytest.fail(f"the mark tailrace has no option {name!r}. {meant}", pytrace=False)
     result = yield
-    if mark is None or mark.kwargs.get("replay", True):
+    if said.get("replay", True):
         for harness, wanted in item.stash.get(_MADE, _NONE):
             if wanted and not harness.closed:
-                harness.replay()
+                harness.replay(hash_seed=said.get("hash_seed"))
     return result

@@ -11,18 +11,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace as replaced
 
+from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
-from tailrace.core.errors import ReplayDivergedError
+from tailrace.core.errors import ReplayDivergedError, UsageError
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log
 from tailrace.runtime import replaying
 from tailrace.runtime.comparing_state import LiveState
 from tailrace.runtime.replaying import ReplayOptions, ReplayReport
 from tailrace.runtime.restore import decode_store_cut
+from tailrace.testing.hash_order import warn_of_hash_order
+from tailrace.testing.memory_log import MemoryLog
+from tailrace.testing.other_seed import replay_under_another_seed
 
 __all__ = ["ReplayReport", "replay"]
 
+_SEED_MEND = (
+    "The handlers depend on the order of a set, or on hash(): sort before anything is emitted or stored in that order. "
+    "If they depend on what the test has patched in their module instead, which another process does not see, write "
+    "h.replay(hash_seed=False)."
+)
 _MEND = "The handlers depend on something that is not on the tape (a clock, chance, a global, an object kept outside)."
 
 
@@ -43,3 +52,28 @@ def replay(plan: Plan, log: Log, stores: Sequence[Store], settings: TaskSettings
     if report.differences.count:
         raise ReplayDivergedError("; ".join(map(str, report.differences.shown[:3])), mend=_MEND)
     return report
+
+
+def check_hash_seed(
+    app: App, plan: Plan, log: MemoryLog, settings: TaskSettings, report: ReplayReport, *, must: bool
+) -> None:
+    """Replay once more under another hash seed. Where that cannot be, look at the handlers and say so in the report.
+
+    Raises:
+        ReplayDivergedError: Something differs; it names the first difference.
+        UsageError: It ``must`` be, and cannot.
+    """
+    answer = replay_under_another_seed(app, plan, log, settings)
+    if answer.differences:
+        shown = "; ".join(answer.differences[:3])
+        raise ReplayDivergedError(f"under another hash seed {shown}", mend=_SEED_MEND)
+    if not answer.why_not:
+        report.compared.append("the log, under another hash seed")
+        return
+    if must:
+        raise UsageError(
+            f"nothing can be replayed under another hash seed: {answer.why_not}",
+            mend="Declare the app at the top of a module that can be imported by its name.",
+        )
+    report.note(f"nothing was replayed under another hash seed: {answer.why_not}")
+    warn_of_hash_order(plan)

@@ -4,8 +4,8 @@ An actor is a msgspec struct. Its class body is read by ``ActorMeta``: annotatio
 methods become handlers (``handlers``), and what could not work is refused there and then. An annotation that names
 something defined further down is looked at again when the app is planned.
 
-An instance has three slots that are not fields and are never encoded; the task that loads it sets them: its key, where
-it stands in the task's books, and its collections and timers.
+An instance has slots that are not fields and are never encoded; the task that loads it sets them: its key, where
+it stands in the task's books, its collections and timers, and what its row has that nothing declares.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Declaration:
 class ActorBase:
     """The slots of an instance that are not fields."""
 
-    __slots__ = ("_tr_key", "_tr_mark", "_tr_parts", "_tr_row")
+    __slots__ = ("_tr_carried", "_tr_key", "_tr_mark", "_tr_parts", "_tr_row")
 
 
 if TYPE_CHECKING:

@@ -173,7 +173,8 @@ class App:
         - ``on_error``: as for the app, for this topic.
         - ``repartition``: read it through an internal topic, for producers whose keys or partitioner differ.
         - ``format``: ``"json"`` (the default) or ``"msgpack"``.
-        - ``time_range``: the event times that make sense; others are bad records. Default: 1970 to 2200.
+        - ``time_range``: the event times that make sense; others are bad records. Default: 1970 to 2200, without
+          those of early 1970 that look like seconds since 1970 taken for milliseconds.
 
         The same topic may be declared again in the same words. Raises DefinitionError with the mend otherwise.
         """

@@ -10,9 +10,11 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import inspect
 
-from tailrace.core.durations import to_ms
+from tailrace.core.durations import to_datetime, to_ms
 from tailrace.core.errors import BadRecordError, DefinitionError, UsageError
 from tailrace.core.suggestions import did_you_mean
+
+YEAR_2200_MS: Final = 7_258_118_400_000
 
 
 class TimeSource(Enum):
@@ -30,6 +32,24 @@ RECORD_TIME: Final = TimeSource.RECORD
 
 ARRIVAL_TIME: Final = TimeSource.ARRIVAL
 """The event time is the clock reading under which the task took the record. It is on the tape, so a rebuild has it."""
+
+
+SECONDS_FIRST_MS: Final = 1_000_000_000
+SECONDS_LAST_MS: Final = 4_102_444_800
+"""The years 2001 to 2100 in seconds since 1970. As milliseconds they are five weeks from 12 January 1970 on."""
+
+
+def seconds_taken_for_ms(time_ms: int, source: Any) -> tuple[str, str]:
+    """What is wrong with an event time that looks like seconds, and what to do. ``source``: the topic's ``event_time``."""
+    meant = to_datetime(time_ms * 1_000).isoformat()
+    path = source if isinstance(source, str) else "at"
+    what = f"the event time {time_ms} ms ({to_datetime(time_ms).isoformat()}) looks like seconds since 1970 ({meant})"
+    mend = (
+        "Event times are milliseconds: multiply by 1000 where the event is made, or with "
+        f"event_time=lambda event: event.{path} * 1000. If these really are milliseconds of 1970, "
+        f"give the topic a time_range that includes them: time_range=(0, {YEAR_2200_MS})."
+    )
+    return what, mend
 
 
 class WatermarkGenerator(msgspec.Struct):

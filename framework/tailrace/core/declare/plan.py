@@ -133,6 +133,8 @@ class InputPlan:
     """The app writes it itself: all of its tasks publish a watermark for it."""
     repartitioned: bool = False
     """Records come with other keys than their route's: the one route forwards them to the topic keyed as declared."""
+    refuse_seconds: bool = False
+    """Event times that look like seconds since 1970 are refused; see ``TopicSettings``."""
     declared: str = ""
     """The name that the input was declared with, where another topic is read for it; see ``declared_name``."""
 
@@ -179,12 +181,16 @@ class ListPlan:
 
 @dataclass(frozen=True, slots=True)
 class TtlPlan:
-    """A plain field with a time to live; its number in ``ActorPlan.ttls`` is what a write to it reports."""
+    """A plain field with a time to live; its number in ``ActorPlan.ttls`` is what a write to it reports.
+
+    ``default`` is what it goes back to, encoded as it is stored.
+    """
 
     attr: str
     name: str
     ttl_ms: int
     domain: int
+    default: bytes
 
 
 @dataclass(frozen=True, slots=True)

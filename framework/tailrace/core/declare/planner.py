@@ -30,7 +30,14 @@ from tailrace.core.errors import DefinitionError
 from tailrace.core.records import CHANNEL
 from tailrace.core.values.codec import ValueCodec
 from tailrace.core.values.keys import key_codec_for, map_key_codec_for
-from tailrace.core.values.types import is_fixed_point, is_immutable, make_sealer, normaliser
+from tailrace.core.values.types import (
+    CODEC_ERRORS,
+    is_fixed_point,
+    is_immutable,
+    make_sealer,
+    normaliser,
+    spell,
+)
 
 if TYPE_CHECKING:
     from tailrace.core.declare.actor import ActorMeta
@@ -285,6 +292,7 @@ def _input(app: App, index: int, read: _Read, flow: Flow, operators: list[Operat
         on_error=settings.on_error or app.on_error,
         time_min_ms=settings.time_min_ms,
         time_max_ms=settings.time_max_ms,
+        refuse_seconds=settings.refuse_seconds,
         routes=routes,
         moves=tuple(number for number, one in enumerate(operators) if name in flow.sources[one.name]),
         touches=_touched(operators, routes),
@@ -330,6 +338,7 @@ def _actor(app: App, index: int, name: str, takers: Takers) -> ActorPlan:
     values = declaration.of_kind("value")
     codec = ValueCodec[Any](cls)
     required = tuple(one.attr for one in values if one.required)
+    new = _maker(cls, required)
     event_timers: dict[str, Route] = {}
     processing_timers: dict[str, Route] = {}
     messages: dict[str, MessagePlan] = {}
@@ -337,7 +346,7 @@ def _actor(app: App, index: int, name: str, takers: Takers) -> ActorPlan:
         index=index,
         name=name,
         cls=cls,
-        new=_maker(cls, required),
+        new=new,
         encode=codec.encode,
         decode=codec.decode,
         key_codec=key_codec_for(_key_type(cls)),
@@ -352,7 +361,7 @@ def _actor(app: App, index: int, name: str, takers: Takers) -> ActorPlan:
         maps=tuple(_map(one) for one in declaration.of_kind("map")),
         lists=tuple(_list(one) for one in declaration.of_kind("list")),
         ttls=tuple(
-            TtlPlan(one.attr, one.name, one.ttl_ms, one.ttl_domain)
+            TtlPlan(one.attr, one.name, one.ttl_ms, one.ttl_domain, _stored_default(one, new))
             for one in declaration.with_ttl()
             if one.ttl_ms is not None
         ),
@@ -408,6 +417,18 @@ def _maker(cls: Any, required: tuple[str, ...]) -> Callable[[], Any]:
         return instance
 
     return new
+
+
+def _stored_default(one: Field, new: Callable[[], Any]) -> bytes:
+    """The default of a plain field as it is stored: that of a float may be written as an int."""
+    default = getattr(new(), one.attr)
+    try:
+        return ValueCodec[Any](one.annotation).settle(default)[0]
+    except CODEC_ERRORS as error:
+        raise DefinitionError(
+            f"{one.where} has the default {default!r}, which is not of its type {spell(one.annotation)}: {error}",
+            mend="Give it a default of its type.",
+        ) from error
 
 
 def _map(one: Field) -> MapPlan:

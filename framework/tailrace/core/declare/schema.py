@@ -8,6 +8,7 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.actor import declaration_of, key_type_of_actor
+from tailrace.core.declare.handlers import TimerRole
 from tailrace.core.errors import CorruptStateError, NewerFormatError
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema, describe_type
 
@@ -19,11 +20,17 @@ FORMAT: Final = 1
 
 
 class ActorSchema(msgspec.Struct, frozen=True):
-    """What is stored of an actor. ``past``: fields that are declared no more and that rows may still have."""
+    """What is stored of an actor. ``past``: fields that are declared no more and that rows may still have.
+
+    ``timers`` are the families that pending timers may be of (see ``timer_family``); None in what an earlier version has
+    written, which did not note them. ``mixed``: rows may be of the form that another declaration has given them.
+    """
 
     key: TypeSchema
     fields: tuple[FieldSchema, ...]
     past: tuple[FieldSchema, ...] = ()
+    timers: tuple[str, ...] | None = None
+    mixed: bool = False
 
 
 class SchemaRow(msgspec.Struct, frozen=True):
@@ -43,8 +50,25 @@ _decoder = msgspec.json.Decoder(SchemaRow)
 
 def describe(cls: type[Any]) -> ActorSchema:
     """The schema of an actor class whose annotations are resolved; the same in every process."""
-    fields = sorted(declaration_of(cls).fields, key=lambda one: one.name)
-    return ActorSchema(describe_type(key_type_of_actor(cls)), tuple(map(_described, fields)))
+    declaration = declaration_of(cls)
+    fields = sorted(declaration.fields, key=lambda one: one.name)
+    timers = {
+        timer_family(role.domain, role.family)
+        for handler in declaration.handlers
+        for role in handler.roles
+        if isinstance(role, TimerRole)
+    }
+    return ActorSchema(
+        describe_type(key_type_of_actor(cls)), tuple(map(_described, fields)), timers=tuple(sorted(timers))
+    )
+
+
+def timer_family(domain: int, family: str) -> str:
+    """A family of timers in one word, which ``--drop-state`` takes behind the actor's name: ``timers:overdue``.
+
+    Those without a name are ``timers:``. The family has no colon: it is what stands before the first one of a name.
+    """
+    return f"{'processing-' if domain == rows.PROCESSING_TIME else ''}timers:{family}"
 
 
 def _described(one: Field) -> FieldSchema:

@@ -88,6 +88,8 @@ class TopicSettings:
     repartition: bool
     time_min_ms: int
     time_max_ms: int
+    refuse_seconds: bool
+    """Refuse event times that look like seconds: no ``time_range`` says that they are none."""
 
 
 class Topic(Edge[E, K]):

@@ -9,7 +9,7 @@ from typing import Any, Final, cast, get_origin
 import msgspec
 
 from tailrace.core.declare.annotations import Scope, members_of
-from tailrace.core.declare.event_time import RECORD_TIME, TimeSource, WatermarkGenerator
+from tailrace.core.declare.event_time import RECORD_TIME, YEAR_2200_MS, TimeSource, WatermarkGenerator
 from tailrace.core.declare.plan import ON_ERROR, TimeKind, WatermarkKind
 from tailrace.core.declare.topic import Topic, TopicOptions, TopicSettings
 from tailrace.core.durations import duration, to_ms
@@ -19,7 +19,6 @@ from tailrace.core.values.key_paths import Path
 from tailrace.core.values.keys import key_codec_for, key_getter, key_type_of
 from tailrace.core.values.types import check_durable, spell
 
-YEAR_2200_MS: Final = 7_258_118_400_000
 _PATH: Final[tuple[type[Any], ...]] = (str, tuple)
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -157,6 +156,7 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
         repartition=repartition,
         time_min_ms=time_min_ms,
         time_max_ms=time_max_ms,
+        refuse_seconds=time_kind == "field" and "time_range" not in options,
     )
 
 

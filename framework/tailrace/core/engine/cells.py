@@ -11,8 +11,10 @@ At the end of a handler its instance is *sealed*: wrong types are refused, and u
 point of the codec, the instance is replaced by the one that its encoding says. So what is live is always what a restart
 would load. At a commit each dirty instance is encoded once and compared with its image; what differs is written.
 
-An instance exists once it has been touched, until ``clear()``. Whatever a key has (timers, entries) hangs on its value
-row: no value row, nothing else, and so nothing needs to be looked for.
+An instance is *bare* when its fields all have their defaults and it has no timer and no entry: then no handler can tell
+it from a new one, and a commit stores no row for it, whether it was never anything else, was cleared, or has gone back
+to its defaults. An instance with a required field is never bare, except when it is cleared. Whatever a key has (timers,
+entries) hangs on its value row: no value row, nothing else, and so nothing needs to be looked for.
 
 Live instances are kept in two generations, ``live`` and ``old``. A commit that finds ``live`` too heavy makes it the old
 one; what is used moves back. Nothing dirty is ever dropped, as a commit leaves nothing dirty.
@@ -20,11 +22,12 @@ one; what is used moves back. Nothing dirty is ever dropped, as a commit leaves 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.parts import Past
 from tailrace.core.engine.tables import Rows, Table
 from tailrace.core.engine.timers import TimerQueue
 from tailrace.core.handling.entries import MISSING, Entries
@@ -46,6 +49,7 @@ class Cells:
         "epoch",
         "partition",
         "partitions",
+        "past",
         "queues",
         "reading",
         "reload",
@@ -69,8 +73,14 @@ class Cells:
         reload: bool = False,
         checked: bool = False,
         reading: bool = False,
+        past: Mapping[str, Past] | None = None,
     ) -> None:
-        """``queues`` by time domain and actor; ``reload`` decodes every touched instance anew; ``checked`` looks for state changed behind our back."""
+        """``queues`` by time domain and actor; ``reload`` decodes every touched instance anew; ``checked`` looks for state
+        changed behind our back.
+
+        ``past``: of actors by name, what is stored of them that other declarations have written.
+        """
+        self.past: Mapping[str, Past] = {} if past is None else past
         self.state = state
         self.partition = partition
         self.partitions = plan.partitions

@@ -1,33 +1,46 @@
 """What a changed declaration means for the state that is already stored; run when a task starts.
 
-The rules for types are in ``type_evolution``. An actor that is declared no more keeps its rows until it is told to be
-dropped, and so do its maps and lists; its plain fields go when their row is next written.
+The rules for types are in ``type_evolution``. Whatever is declared no more is kept until it is told to be dropped:
+
+    an actor             its rows stay as they are
+    a map or a list      its entries stay, until their key is cleared
+    a plain field        its value is carried along when the row is written again (see ``value_rows``)
+    a timer's handler    pending timers of its family stop the start, unless failing timers go to the dead letters
+
+An *orphan* is named as it is dropped: ``Aircraft``, ``Aircraft.notes``, ``Aircraft.timers:overdue``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.schema import ActorSchema, decode_schemas, encode_schemas
+from tailrace.core.engine.dropping import Dropping, PendingTimers, pending_timers
+from tailrace.core.engine.parts import Past
 from tailrace.core.errors import IncompatibleStateError, UsageError
-from tailrace.core.values.type_evolution import Change, evolve_fields, evolve_key
+from tailrace.core.values.type_evolution import ABSENT, Change, evolve_fields, evolve_key
 
 if TYPE_CHECKING:
     from tailrace.core.declare.plan import Plan
     from tailrace.core.storage import StateReader
+    from tailrace.core.values.type_schemas import FieldSchema
 
 
 def evolve(stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, list[Change]]:
     """What to store as the actor's schema from now on, and how the declaration differs from what is stored.
 
-    The schema means nothing if there is an incompatible change.
+    The schema means nothing if there is an incompatible change. Its families of timers are those that were stored.
     """
     changes: list[Change] = []
     key = evolve_key("key", stored.key, declared.key, changes)
     fields, past = evolve_fields("", (stored.fields, stored.past), declared.fields, changes)
-    return ActorSchema(key, fields, past), changes
+    mixed = stored.mixed or any(change.kind != "ttl" for change in changes)
+    return ActorSchema(key, fields, past, stored.timers, mixed), changes
 
 
 def compatibility(stored: ActorSchema, declared: ActorSchema) -> list[Change]:
@@ -48,69 +61,185 @@ def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> ActorSche
             field=first.field,
             stored=first.stored or "nothing",
             declared=first.declared,
-            mend=first.mend,
+            mend=_or_renamed(first, schema),
         )
     return schema
 
 
-def schema_rows(
-    plan: Plan, stored: bytes | None, dropped: Collection[str] = ()
-) -> tuple[dict[bytes, bytes | None], tuple[str, ...]]:
-    """The rows to write with the next commit so that the stored schema is right, and what is stored for nobody.
+def _or_renamed(change: Change, schema: ActorSchema) -> str:
+    """The mend of a change; of a new field without default, the fields that it may be another name of."""
+    new = next((one for one in schema.fields if one.name == change.field), None)
+    if new is None or change.stored != ABSENT:
+        return change.mend
+    old = [one.name for one in _undeclared(schema) if one.kind == new.kind and one.type == new.type]
+    if not old:
+        return change.mend
+    said = " or ".join(f'name="{name}"' for name in old)
+    return f"{change.mend} If it is a renamed field, add its old name to it: tr.field({said})."
 
-    The latter are the names of actors and of maps and lists (``Aircraft.notes``) that are declared no more and whose
-    rows are kept, those being ``dropped`` included for the last time. Raises IncompatibleStateError, NewerFormatError
-    or CorruptStateError, and UsageError if one is to be dropped that is still declared.
+
+# --- what nothing declares
+
+
+def _undeclared(schema: ActorSchema) -> list[FieldSchema]:
+    """The fields that nothing declares any more; of several of a name the last one, which is the widest."""
+    declared = {one.name for one in schema.fields}
+    return [*{one.name: one for one in schema.past if one.name not in declared}.values()]
+
+
+def _said_of_field(actor: str, field: FieldSchema, schema: ActorSchema) -> str:
+    """That a plain field is kept, and what to do about it."""
+    renamed = [
+        f'{new.name}: {new} = tr.field({"" if new.required else "default=..., "}name="{field.name}")'
+        for new in schema.fields
+        if new.kind == "value" and new.absent and new.type == field.type
+    ]
+    hint = f'Renamed? Add name="{field.name}" to the field: {" or ".join(renamed)}. ' if renamed else ""
+    return (
+        f"{actor}.{field.name} ({field}) is stored and no longer declared; its values are kept. "
+        f"{hint}To delete them: --drop-state {actor}.{field.name}."
+    )
+
+
+@dataclass(slots=True)
+class StoredState:
+    """What is stored for a task, in the light of what is declared now.
+
+    ``state`` shows it without what is dropped; ``rows`` and ``index`` are to be written with the next commit, before
+    what that commit has changed. ``orphans`` are the names of what is stored for nobody, those being dropped included for
+    the last time; ``notices`` tell an operator of those among them that are easily overlooked. ``past`` is by actor.
     """
-    before = {} if stored is None else decode_schemas(stored)
+
+    state: StateReader
+    rows: dict[bytes, bytes | None]
+    index: dict[bytes, bytes | None]
+    orphans: tuple[str, ...]
+    notices: tuple[str, ...]
+    past: Mapping[str, Past]
+
+    def written(self) -> None:
+        """The rows are in the store now."""
+        self.rows, self.index = {}, {}
+        if isinstance(self.state, Dropping):
+            self.state.written()
+
+
+def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> StoredState:
+    """See what is stored, and drop what is to be dropped.
+
+    Raises:
+        IncompatibleStateError: It cannot be read as declared, or timers are pending that nothing handles.
+        NewerFormatError, CorruptStateError: See ``decode_schemas``.
+        UsageError: Something is to be dropped that is declared.
+    """
+    row = state.get(rows.SCHEMA_ROW)
+    before = {} if row is None else decode_schemas(row)
+    after = _merged(plan, before)
+    pending = _unhandled(plan, before, after, state)
+    orphans = sorted([*_orphans(plan, before, after), *pending])
+    dropped = _checked(plan, after, orphans, drop)
+    left = [one for name, one in pending.items() if name not in dropped]
+    if left and plan.on_error == "stop":
+        raise _unhandled_error(left)
+    for actor in plan.actors:
+        timers = {*(actor.schema.timers or ()), *(one.family for one in left if one.actor == actor.name)}
+        after[actor.name] = msgspec.structs.replace(after[actor.name], timers=tuple(sorted(timers)))
+    dropping = None
+    if dropped:
+        dropping = Dropping(plan, state, dropped)
+        after = _without(after, dropped)
+    fields = [
+        (name, field)
+        for name in sorted(one.name for one in plan.actors)
+        for field in _undeclared(after[name])
+        if field.kind == "value"
+    ]
+    encoded = encode_schemas(after)
+    changed: dict[bytes, bytes | None] = {} if encoded == row else {rows.SCHEMA_ROW: encoded}
+    return StoredState(
+        state if dropping is None else dropping,
+        changed if dropping is None else changed | dropping.rows,
+        {} if dropping is None else dropping.index,
+        tuple(orphans),
+        (*(_said_of_field(name, field, after[name]) for name, field in fields), *map(str, left)),
+        {one.name: _past(after[one.name], one.schema) for one in plan.actors if one.name in before},
+    )
+
+
+def _merged(plan: Plan, before: Mapping[str, ActorSchema]) -> dict[str, ActorSchema]:
     after = dict(before)
     for actor in plan.actors:
         there = before.get(actor.name)
         after[actor.name] = actor.schema if there is None else evolved(actor.name, there, actor.schema)
+    return after
+
+
+def _orphans(plan: Plan, before: Mapping[str, ActorSchema], after: Mapping[str, ActorSchema]) -> list[str]:
     declared = {actor.name for actor in plan.actors}
-    orphans = [name for name in before if name not in declared]
-    orphans += [
-        f"{name}.{field.name}"
-        for name in declared
-        for field in after[name].past
-        if field.kind != "value" and field.name not in {one.name for one in after[name].fields}
+    return [name for name in before if name not in declared] + [
+        f"{name}.{field.name}" for name in declared for field in _undeclared(after[name])
     ]
-    for name in dropped:
-        owner, _, field = name.partition(".")
-        if owner in declared and (not field or field in {one.name for one in after[owner].fields}):
+
+
+def _unhandled(
+    plan: Plan, before: Mapping[str, ActorSchema], after: Mapping[str, ActorSchema], state: StateReader
+) -> dict[str, PendingTimers]:
+    """The pending timers that no handler takes, by the names they are dropped under.
+
+    The schema names the families that timers may be of, so that nothing is looked for unless a handler has gone (or an
+    earlier version has written the state). Then the index is read once: where none is found, the family is forgotten.
+    """
+    wanted: dict[str, set[str] | None] = {}
+    for actor in plan.actors:
+        known = after[actor.name].timers
+        if actor.name not in before:
+            continue
+        if known is None:
+            wanted[actor.name] = None
+        elif gone := {*known} - {*(actor.schema.timers or ())}:
+            wanted[actor.name] = gone
+    return pending_timers(plan, state, wanted) if wanted else {}
+
+
+def _unhandled_error(left: list[PendingTimers]) -> IncompatibleStateError:
+    first = left[0]
+    more = f"; so it is with {', '.join(one.name for one in left[1:])}" if left[1:] else ""
+    return IncompatibleStateError(f"{first.what}{more}", actor=first.actor, mend=first.mend)
+
+
+def _checked(
+    plan: Plan, after: Mapping[str, ActorSchema], orphans: list[str], drop: Collection[str]
+) -> set[str]:
+    """What there is of what is to be dropped."""
+    declared = {actor.name: actor.schema for actor in plan.actors}
+    for name in drop:
+        owner, _, part = name.partition(".")
+        if owner not in declared:
+            continue
+        known = {*(one.name for one in after[owner].fields), *(declared[owner].timers or ())}
+        if not part or part in known:
             raise UsageError(
                 f"the state of {name} is to be dropped, but {name} is declared",
-                mend=f"What can be dropped: {', '.join(sorted(orphans)) or 'nothing'}.",
+                mend=f"What can be dropped: {', '.join(orphans) or 'nothing'}.",
             )
-        if name not in orphans:
-            continue
-        if not field:
-            del after[owner]
-        else:
-            schema = after[owner]
-            after[owner] = ActorSchema(
-                schema.key,
-                schema.fields,
-                tuple(one for one in schema.past if one.name != field or one.kind == "value"),
-            )
-    row = encode_schemas(after)
-    return ({} if row == stored else {rows.SCHEMA_ROW: row}), tuple(sorted(orphans))
+    return {name for name in drop if name in orphans}
 
 
-def orphan_rows(
-    state: StateReader, orphan: str
-) -> tuple[dict[bytes, bytes | None], dict[bytes, bytes | None]]:
-    """The rows that take an orphan out of the changelog and the store, and those of the index that go with them.
+def _without(schemas: dict[str, ActorSchema], dropped: Collection[str]) -> dict[str, ActorSchema]:
+    return {
+        name: msgspec.structs.replace(
+            schema, past=tuple(one for one in schema.past if f"{name}.{one.name}" not in dropped)
+        )
+        for name, schema in schemas.items()
+        if name not in dropped
+    }
 
-    They are as many as it has rows, and are held in memory together.
-    """
-    actor, _, field = orphan.partition(".")
-    prefix = rows.actor_prefix(actor)
-    kinds = (b"m" + field.encode() + b"\0", b"l" + field.encode() + b"\0")
-    gone: dict[bytes, bytes | None] = {}
-    index: dict[bytes, bytes | None] = {}
-    for row, value in state.scan(prefix, rows.prefix_end(prefix)):
-        if not field or rows.read_state_row(row).rest.startswith(kinds):
-            gone[row] = None
-            index |= rows.derived_index_rows(row, value, None)
-    return gone, index
+
+def _past(schema: ActorSchema, declared: ActorSchema) -> Past:
+    undeclared = _undeclared(schema)
+    kinds = {"map": b"m", "list": b"l"}
+    return Past(
+        frozenset(one.name for one in undeclared if one.kind == "value"),
+        tuple((kinds[one.kind], one.name) for one in undeclared if one.kind in kinds),
+        schema.mixed or schema != declared,
+    )

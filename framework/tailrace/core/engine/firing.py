@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Route
+from tailrace.core.declare.schema import timer_family
 from tailrace.core.durations import INSTANT_LIMIT_MS, is_instant
 from tailrace.core.engine.tables import Table
 from tailrace.core.engine.timers import FOREVER, Entry, TimerQueue
@@ -165,7 +166,7 @@ class Firing:
             raise UsageError(
                 f"{plan.name} has a pending timer of the family {family!r} but no handler for it",
                 mend="It was set by an earlier version of the code. Give the actor that handler again, "
-                "or let such timers go to the dead letters.",
+                f"or delete such timers: --drop-state {plan.name}.{timer_family(domain, family)}.",
             )
         return route
 

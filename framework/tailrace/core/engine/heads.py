@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tailrace.core import rows
+from tailrace.core.declare.event_time import SECONDS_FIRST_MS, SECONDS_LAST_MS, seconds_taken_for_ms
 from tailrace.core.declare.plan import InputPlan, Plan, Route
 from tailrace.core.durations import to_datetime
 from tailrace.core.engine.tables import Table
@@ -91,7 +92,7 @@ class InputHeads:
             times: list[Any] = list(stamps if plan.time_of is None else map(plan.time_of, events))
             if None in keys or None in times:
                 return None
-            sound = plan.time_min_ms <= min(times) and max(times) <= plan.time_max_ms
+            sound = self._in_range(times)
         except Exception:  # noqa: BLE001  # whatever it is, it is met again one by one, and told of its record
             return None
         return list(zip(offsets, times, keys, events, records, strict=True)) if sound else None
@@ -99,17 +100,27 @@ class InputHeads:
     def of_events(self, events: Iterable[Any], first_offset: int) -> list[Head]:
         """Heads of decoded events at consecutive offsets, whose timestamps are taken to be 0."""
         plan = self._plan
-        key_of, time_of, low, high = plan.key_of, plan.time_of, plan.time_min_ms, plan.time_max_ms
+        key_of, time_of = plan.key_of, plan.time_of
         if key_of is None or time_of is None:
             return [self._head(offset, 0, event, None) for offset, event in enumerate(events, first_offset)]
         events = list(events)
         times: list[Any] = list(map(time_of, events))
         keys = list(map(key_of, events))
         offsets = range(first_offset, first_offset + len(events))
-        sound = events and None not in keys and None not in times and low <= min(times) and max(times) <= high
-        if not sound:
+        sound = events and None not in keys and None not in times
+        if not (sound and self._in_range(times)):
             return [self._head(offset, 0, event, None) for offset, event in zip(offsets, events, strict=True)]
         return list(zip(offsets, times, keys, events, repeat(None)))
+
+    def _in_range(self, times: Sequence[int]) -> bool:
+        """Whether all times, of which there is one at least, make sense."""
+        plan, earliest_ms = self._plan, min(times)
+        if not plan.time_min_ms <= earliest_ms or not max(times) <= plan.time_max_ms:
+            return False
+        # Times of this century are none of these, so that one comparison is all that it costs.
+        return earliest_ms > SECONDS_LAST_MS or not (
+            plan.refuse_seconds and any(SECONDS_FIRST_MS <= one <= SECONDS_LAST_MS for one in times)
+        )
 
     def _head(self, offset: int, timestamp_ms: int, event: Any, record: InputRecord | None) -> Head:
         plan = self._plan
@@ -139,6 +150,9 @@ class InputHeads:
         if not plan.time_min_ms <= time_ms <= plan.time_max_ms:
             said = f"the event time {time_ms} ms is outside of {plan.time_min_ms} to {plan.time_max_ms} ms"
             return offset, None, None, Refused("bad-time", said + _as_date(time_ms)), record
+        if plan.refuse_seconds and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS and plan.topic is not None:
+            refused = Refused("bad-time", *seconds_taken_for_ms(time_ms, plan.topic.settings.event_time))
+            return offset, None, None, refused, record
         return offset, time_ms, key, event, record
 
     def _message(self, record: InputRecord) -> Head:

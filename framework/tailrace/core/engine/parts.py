@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tailrace.core import rows
+from tailrace.core.declare.plan import MapPlan
 from tailrace.core.handling.collections import ListState, MapState
 from tailrace.core.handling.entries import Entries, ListEntries
+from tailrace.core.values.keys import map_key_codec_for
 
 if TYPE_CHECKING:
     from tailrace.core.engine.tables import Table
+
+
+class Past(NamedTuple):
+    """What is stored of an actor that its declaration would not have written."""
+
+    fields: frozenset[str] = frozenset()
+    """Plain fields that nothing declares any more; their values are carried."""
+    collections: tuple[tuple[bytes, str], ...] = ()
+    """Maps (``m``) and lists (``l``) that nothing declares any more; their entries are kept."""
+    mixed: bool = False
+    """There may be value rows of another form than the one that is written now."""
+
+
+NO_PAST: Final = Past()
 
 TimerId = tuple[int, bytes]
 """Time domain and timer name in bytes."""
@@ -19,7 +35,18 @@ TimerId = tuple[int, bytes]
 class Parts:
     """What an instance has besides its plain fields: its collections and its pending timers."""
 
-    __slots__ = ("_lists", "_maps", "_timers", "fresh", "key", "key_bytes", "prefix", "table", "written")
+    __slots__ = (
+        "_lists",
+        "_maps",
+        "_past",
+        "_timers",
+        "fresh",
+        "key",
+        "key_bytes",
+        "prefix",
+        "table",
+        "written",
+    )
 
     def __init__(self, table: Table, key: Any, key_bytes: bytes, *, fresh: bool, has_timers: bool) -> None:
         self.table = table
@@ -33,6 +60,7 @@ class Parts:
         self._timers: dict[TimerId, rows.Timer] | None = None if has_timers else {}
         self._maps: dict[int, MapState[Any, Any]] = {}
         self._lists: dict[int, ListState[Any]] = {}
+        self._past: tuple[Entries, ...] | None = None
 
     def map(self, index: int) -> MapState[Any, Any]:
         """The map state that the actor declares as number ``index``."""
@@ -69,12 +97,19 @@ class Parts:
         return self._timers is None or bool(self._timers)
 
     def collections(self) -> Sequence[Entries]:
-        """The entries of every collection of the actor, used before or not."""
-        plan = self.table.plan
+        """The entries of every collection of the actor, used before or not, declared or not any more."""
+        plan, past = self.table.plan, self.table.past.collections
+        if past and self._past is None:
+            self._past = tuple(Entries(self, _undeclared(name), kind) for kind, name in past)
         return [
+            *(self._past or ()),
             *(self.map(i)._entries for i in range(len(plan.maps))),
             *(self.list(i)._entries for i in range(len(plan.lists))),
         ]
+
+    def is_empty(self) -> bool:
+        """Whether there is no timer and no entry. Between two handlers only."""
+        return not self.has_timers and not any(entries.occupied() for entries in self.collections())
 
     def forget_live(self) -> None:
         """Decode every entry anew from here on."""
@@ -83,3 +118,18 @@ class Parts:
             *(one._entries for one in self._lists.values()),
         ):
             entries.forget_live()
+
+
+def _undeclared(name: str) -> MapPlan:
+    """A plan for a map or list that nothing declares: with it entries can be found and removed, and not read."""
+    return MapPlan(
+        attr=name,
+        name=name,
+        key_codec=map_key_codec_for(str),
+        encode=bytes,
+        decode=bytes,
+        immutable=True,
+        check=None,
+        ttl_ms=None,
+        ttl_domain=rows.EVENT_TIME,
+    )

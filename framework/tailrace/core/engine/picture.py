@@ -78,13 +78,16 @@ def _fields(actor: ActorPlan, value: bytes) -> Picture:
     try:
         instance = actor.decode(value[1:])
     except (msgspec.MsgspecError, ValueError):
-        return _undeclared_fields(value)
+        return _stored_fields(value)
     names: tuple[str, ...] = getattr(actor.cls, "__struct_fields__")  # noqa: B009  # no type checker knows it
-    return {name: repr(getattr(instance, name)) for name in names if hasattr(instance, name)}
+    shown = {name: repr(getattr(instance, name)) for name in names if hasattr(instance, name)}
+    declared = {one.name for one in actor.schema.fields}
+    undeclared = _stored_fields(value).items()
+    return shown | {f"{name} (not declared)": one for name, one in undeclared if name not in declared}
 
 
-def _undeclared_fields(value: bytes) -> Picture:
-    """The fields as they are stored, where the declaration does not fit."""
+def _stored_fields(value: bytes) -> Picture:
+    """The fields as they are stored."""
     try:
         stored: dict[str, Any] = msgspec.msgpack.decode(value[1:], type=dict[str, Any])
     except (msgspec.MsgspecError, ValueError):

@@ -129,7 +129,7 @@ class ShardTask(Task):
         self._stands = -1
         self._start = msgspec.structs.replace(self.totals)
         if shard:
-            self._own_rows, self._own_index = {}, {}  # they are those of the whole, once
+            self.stored.written()  # its rows are those of the whole, once
         self.pause: Callable[[], None] | None = None
         """Called in the middle of a long drain, as often as ``settings.firing_budget`` says: the driver may take outputs
         (``take_ordered``) and commit."""

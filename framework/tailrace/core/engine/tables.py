@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
-from tailrace.core.engine.parts import Parts, TimerId
+from tailrace.core.engine.parts import NO_PAST, Parts, TimerId
+from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, carrying, encoded_blank, raw_fields
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import (
     CorruptStateError,
@@ -28,13 +30,14 @@ if TYPE_CHECKING:
 
 _CLEAN = 0
 _ABSENT = -1
+_OF_THE_PAST = -2
+"""Its row is not what its encoding says (see ``value_rows``): it is written at the commit after its first touch."""
+_UNLIKE = b""
+"""An image that no instance has: what is touched under it is written."""
 
 _WEIGHT = 460
 """Bytes a live instance is reckoned at, besides three times its encoding."""
 _PARTS_WEIGHT = 600
-
-_PLAIN = bytes((rows.FORMAT,))
-_WITH_TIMERS = bytes((rows.FORMAT | rows.HAS_TIMERS,))
 
 _ONE_IN = 4
 """Rows are read ahead where one in so many records has a key that is not live: to look for these costs time, too."""
@@ -48,8 +51,11 @@ class Table:
     __slots__ = (
         "_ahead",
         "_asked",
+        "_bare",
+        "_blank",
         "_expected",
         "_has_parts",
+        "_new",
         "_weight",
         "cells",
         "decode",
@@ -61,6 +67,7 @@ class Table:
         "live",
         "moved",
         "old",
+        "past",
         "plan",
         "prefix",
         "seal",
@@ -74,8 +81,10 @@ class Table:
         self.state = cells.state
         self.prefix = rows.actor_prefix(plan.name)
         self.fields: tuple[str, ...] = getattr(plan.cls, "__struct_fields__")  # noqa: B009  # no type checker knows it
-        self.encode = plan.encode
-        self.decode = plan.decode
+        self.past = cells.past.get(plan.name, NO_PAST)
+        self.encode, self.decode = plan.encode, plan.decode
+        if self.past.fields:
+            self.encode, self.decode = carrying(plan, self.past.fields)
         self.encode_key = plan.key_codec.encode
         self.seal = plan.seal if plan.seal is not None else _nothing_to_seal
         self.live: dict[Any, Any] = {}
@@ -87,12 +96,18 @@ class Table:
         """In a checked run: what each live instance was encoded to when its last handler returned."""
         self.simple = plan.fixed and not plan.ttls and not checked and not cells.reload
         """Whether checking types is all there is to sealing."""
-        self._has_parts = bool(plan.maps or plan.lists or plan.ttls)
+        self._has_parts = bool(plan.maps or plan.lists or plan.ttls or self.past.collections)
         self._weight = 0
         self._ahead: dict[bytes, bytes | None] = {}
         """Rows read before they are needed. They are true until the store is written to."""
         self._asked = self._expected = 0
         """How many instances were asked of the store in the last run of records, and how many records it had."""
+        self._blank = blank = encoded_blank(plan)
+        """What an instance whose fields all have their defaults is encoded to; None if it cannot be."""
+        self._new: Callable[[], Any] = plan.new if blank is None else partial(plan.decode, blank)
+        """Makes a new instance, equal to one that was stored and loaded: an int default of a float is a float."""
+        self._bare: list[tuple[Any, bytes | None]] = []
+        """The instances that the last ``collect`` found bare, each with its image: they have no row."""
 
     # --- the unit ---
 
@@ -138,12 +153,14 @@ class Table:
         else:
             row = self._ahead.pop(name) if name in self._ahead else self.state.get(name)
         if row is None:
-            instance = self.plan.new()
+            instance = self._new()
             self._bind(instance, key, key_bytes, name, _ABSENT, has_timers=False)
             cells.undo.append((self.live, key, MISSING))
         else:
             instance = self._read(key, row)
-            self._bind(instance, key, key_bytes, name, _CLEAN, has_timers=bool(row[0] & rows.HAS_TIMERS))
+            of_the_past = self.past.mixed and self.encode(instance) != row[1:]
+            mark = _OF_THE_PAST if of_the_past else _CLEAN
+            self._bind(instance, key, key_bytes, name, mark, has_timers=bool(row[0] & rows.HAS_TIMERS))
             self._weight += _WEIGHT + 3 * len(row)
         self.live[key] = instance
         return instance
@@ -192,7 +209,12 @@ class Table:
         image = None if mark == _ABSENT else self.encode(instance)
         if mark != self.cells.epoch:
             instance._tr_mark = self.cells.epoch
-            self.dirty.setdefault(instance._tr_key, image)
+            if mark == _OF_THE_PAST:
+                # Whether it is written must not depend on where commits fall, as it would if only a change counted.
+                self.cells.undo.append((self.dirty, instance._tr_key, MISSING))
+                self.dirty[instance._tr_key] = _UNLIKE
+            else:
+                self.dirty.setdefault(instance._tr_key, image)
         if self.images is not None and image != self.images.get(instance._tr_key, image):
             raise self._leak(instance._tr_key)
         return image
@@ -201,7 +223,7 @@ class Table:
         """Seal in full: drop what was cleared, check types, renew expiries, decode what is no fixed point."""
         plan, cells = self.plan, self.cells
         key = instance._tr_key
-        if cells.cleared and (plan.index, key) in cells.cleared and self._is_bare(instance):
+        if plan.required and (plan.index, key) in cells.cleared and self._is_forgotten(instance):
             cells.undo.append((self.live, key, instance))
             del self.live[key]
             if self.images is not None:
@@ -220,10 +242,10 @@ class Table:
         if self.images is not None:
             self.images[key] = encoded
 
-    def _is_bare(self, instance: Any) -> bool:
-        """Whether a cleared instance has got nothing since."""
+    def _is_forgotten(self, instance: Any) -> bool:
+        """Whether a cleared instance has got nothing since: it may lack fields that are required of others."""
         parts: Parts | None = instance._tr_parts
-        if parts is not None and (parts.has_timers or any(e.occupied() for e in parts.collections())):
+        if parts is not None and not parts.is_empty():
             return False
         blank = self.plan.new()
         return all(
@@ -262,12 +284,11 @@ class Table:
         parts = self.parts(instance)
         before = {} if image is None else raw_fields(image)
         after = raw_fields(encoded)
-        blank = {} if self.plan.required else raw_fields(self.encode(self.plan.new()))
         for index, ttl in enumerate(self.plan.ttls):
             value = after.get(ttl.name)
-            if index in parts.written or value != before.get(ttl.name, blank.get(ttl.name)):
+            if index in parts.written or value != before.get(ttl.name, ttl.default):
                 timer = (ttl.domain, rows.expiry_name(b"v" + ttl.name.encode()))
-                if value == blank.get(ttl.name):
+                if value == ttl.default:
                     self.move_timer(parts, timer, None)
                 else:
                     expiry = self.cells.expiry(ttl.domain, ttl.ttl_ms)
@@ -280,7 +301,9 @@ class Table:
         if image is None:
             self.live.pop(key, None)
         elif instance is not None:
-            self.live[key] = self._reborn(instance, image)
+            reborn = self.live[key] = self._reborn(instance, image)
+            if key not in self.dirty:  # the unit was the first to touch it
+                reborn._tr_mark = _OF_THE_PAST
             if instance._tr_parts is not None:
                 instance._tr_parts.written.clear()
         if self.images is not None:
@@ -288,13 +311,15 @@ class Table:
 
     def clear(self, instance: Any) -> None:
         """Forget all that a key has: fields, timers, entries."""
-        blank = self.plan.new()
+        blank = self._new()
         for field in self.fields:
             if field in self.plan.required:
                 if hasattr(instance, field):
                     delattr(instance, field)
             else:
                 setattr(instance, field, getattr(blank, field))
+        if self.past.fields:
+            instance._tr_carried = None
         parts: Parts | None = instance._tr_parts
         if parts is not None:
             parts.written.clear()
@@ -341,15 +366,18 @@ class Table:
             image = self.touch(instance)
             self.cells.touched.append((self, instance._tr_key, image))
             self.move_timer(parts, (domain, name), None)
-            setattr(instance, ttl.attr, getattr(self.plan.new(), ttl.attr))
+            setattr(instance, ttl.attr, getattr(self._new(), ttl.attr))
             self.settle(instance, image)
             return True
         map_name, _, entry = name[2:].partition(b"\0")
         number = next((i for i, m in enumerate(self.plan.maps) if m.name.encode() == map_name), None)
+        if number is None:
+            return False  # it is kept, and so is what says when it expires
         self.cells.disarm(domain, time_ms, self, parts.key_bytes, name)
-        if number is None or not parts.map(number)._entries.expire(entry, time_ms):
+        if not parts.map(number)._entries.expire(entry, time_ms):
             return False
         self.cells.seal_collections()
+        self.touch(instance)  # with its last entry it may have become bare
         return True
 
     def move_timer(self, parts: Parts, timer: TimerId, to: rows.Timer | None) -> None:
@@ -393,7 +421,8 @@ class Table:
         """Add the rows that have changed since the last commit, and the changes of the index that go with them."""
         actor = self.plan.name.encode()
         flags_changed = {key for key, _ in self.moved}
-        live, encode = self.live, self.encode
+        live, encode, blank = self.live, self.encode, self._blank
+        self._bare.clear()
         for key, image in self.dirty.items():
             instance = live.get(key)
             if instance is None:
@@ -401,9 +430,14 @@ class Table:
                     batch[self.prefix + rows.escaped(self.encode_key(key))] = None
                 continue
             encoded = encode(instance)
+            parts: Parts | None = instance._tr_parts
+            if encoded == blank and (parts is None or parts.is_empty()):
+                self._bare.append((instance, image))
+                if image is not None:
+                    batch[instance._tr_row] = None
+                continue
             if encoded != image or key in flags_changed:
-                parts: Parts | None = instance._tr_parts
-                flags = _PLAIN if parts is None or not parts.has_timers else _WITH_TIMERS
+                flags = PLAIN if parts is None or not parts.has_timers else WITH_TIMERS
                 batch[instance._tr_row] = flags + encoded
             if image is None:
                 self._weight += _WEIGHT + 3 * len(encoded)
@@ -426,6 +460,17 @@ class Table:
         self.dirty.clear()
         self.moved.clear()
         self._ahead.clear()
+        for instance, image in self._bare:
+            # What has no row is not live: at its next touch it is a new instance, as after a restart.
+            key = instance._tr_key
+            del self.live[key]
+            if self.images is not None:
+                self.images.pop(key, None)
+            if image is not None:
+                self._weight -= _WEIGHT + 3 * len(image)
+            if instance._tr_parts is not None:
+                self._weight -= _PARTS_WEIGHT
+        self._bare.clear()
         if self._weight > limit // 2:
             self.old = self.live
             self.live = {}
@@ -434,11 +479,3 @@ class Table:
 
 def _nothing_to_seal(instance: Any) -> None:
     """For an actor without plain fields."""
-
-
-_decode_raw = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
-
-
-def raw_fields(encoded: bytes) -> dict[str, bytes]:
-    """The fields of an encoded instance, each still encoded."""
-    return {name: bytes(value) for name, value in _decode_raw(encoded).items()}

@@ -57,7 +57,7 @@ class Task(TaskState):
 
     ``state`` and ``cut`` say where it starts; without a cut it is new and begins at ``positions`` (0 where nothing is
     said), with ``lineage`` as the seed of all its randomness. ``replaying`` gives it the skips of a tape: then a
-    handler that fails without one is a ReplayDivergedError. ``drop`` names orphans (see ``orphans``) whose state goes
+    handler that fails without one is a ReplayDivergedError. ``drop`` names orphans (see ``stored``) whose state goes
     with the first commit; ``watch`` shows what it does. IncompatibleStateError: what is stored cannot be read as declared.
     """
 

@@ -15,7 +15,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.cells import Cells
-from tailrace.core.engine.evolution import orphan_rows, schema_rows
+from tailrace.core.engine.evolution import stored_state
 from tailrace.core.engine.firing import Due, Firing
 from tailrace.core.engine.heads import InputHeads
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
@@ -58,6 +58,9 @@ class TaskState:
                 f"the cut is of app {start.app!r} partition {start.partition}, "
                 f"not of app {plan.app!r} partition {partition}"
             )
+        self.stored = stored_state(plan, state, drop)
+        """What is stored, in the light of what is declared; ``state`` shows it without what is dropped."""
+        state, self._dropping = self.stored.state, bool(drop)
         self.lineage = lineage if start is None else start.lineage
         self._base = "" if start is None else start.base
         most = settings.timers_in_memory // max(1, len(plan.actors))
@@ -76,18 +79,11 @@ class TaskState:
             cache_bytes=settings.cache_bytes,
             reload=settings.reload,
             checked=settings.checked,
+            past=self.stored.past,
         )
         self._context: Context[Any] = Context(plan, self.lineage, settings.timer_loop_cap, settings.promises)
         self._cells.context = self._context
         self._context.metrics._bind(self._cells.undo)
-        self._own_rows, self.orphans = schema_rows(plan, state.get(rows.SCHEMA_ROW), drop)
-        """``orphans``: actors, maps and lists whose state is kept though nothing declares them any more."""
-        self._own_index: dict[bytes, bytes | None] = {}
-        self._dropping = bool(drop)
-        for orphan in drop:
-            gone, index = orphan_rows(state, orphan)
-            self._own_rows |= gone
-            self._own_index |= index
         self._watermarks = Watermarks(plan)
         self._inputs = [InputHeads(plan, one, partition) for one in plan.inputs]
         self.positions = {one.name: (positions or {}).get(one.name, 0) for one in plan.inputs}
@@ -226,8 +222,8 @@ class TaskState:
         if self._context._outputs:
             raise UsageError("outputs are waiting", mend="Call take_outputs() before commit_batch().")
         batch, index = self._cells.collect()
-        batch.update(self._own_rows)
-        index.update(self._own_index)
+        if self.stored.rows:
+            batch, index = self.stored.rows | batch, self.stored.index | index
         plan, of_operator = self.plan, self._watermarks.of_operator
         cut = tape.Cut(
             tape.FORMAT,
@@ -271,7 +267,8 @@ class TaskState:
         """The last batch is durable and ``state`` gives its rows back."""
         self._cells.committed()
         self._tape.committed()
-        self._own_rows, self._own_index, self._dropping = {}, {}, False
+        self.stored.written()
+        self._dropping = False
         self._noted_start = True
         self._fired = self.totals.fired
         self._context.metrics._clear()

@@ -22,12 +22,10 @@ from tailrace.core.engine.failure import timer_named, timer_of
 from tailrace.core.engine.heads import BoundRoute
 from tailrace.core.engine.tables import Table
 from tailrace.core.engine.units import TIMER, Units
+from tailrace.core.engine.value_rows import KeyRows
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.handling.context import Context
 from tailrace.core.records import Headers, InputRecord, RawOutput
-
-KeyRows = dict[bytes, bytes]
-"""The rows of one key of one actor, by what follows the key in them: ``rows.StateRow.rest``."""
 
 
 @dataclass(frozen=True, slots=True)

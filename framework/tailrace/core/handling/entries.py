@@ -206,6 +206,8 @@ class Entries:
 
     def occupied(self) -> bool:
         """Whether there is any entry."""
+        if not self._touched and any(data is not None for data in self._pending.values()):
+            return True  # without a look into the store
         return next(self.names(), None) is not None
 
     def clear(self) -> None:

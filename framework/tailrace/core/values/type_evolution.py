@@ -31,6 +31,8 @@ import msgspec
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema
 
 ChangeKind = Literal["added", "removed", "widened", "ttl", "incompatible"]
+ABSENT = "absent in some rows"
+"""What is stored of a field that is new, and required."""
 _DEFAULT = "Give the field a default."
 _OTHER_NAME = "Keep the type, or store the new one beside it under another name (name=)."
 _ARRAYS = ("list", "tuple...")
@@ -69,9 +71,7 @@ def evolve_fields(
         if there is None:
             one = msgspec.structs.replace(one, absent=True)
         if one.required and one.absent:
-            changes.append(
-                Change("incompatible", _dotted(path, field.name), "absent in some rows", str(field), _DEFAULT)
-            )
+            changes.append(Change("incompatible", _dotted(path, field.name), ABSENT, str(field), _DEFAULT))
         merged.append(one)
     gone = [field for field in fields if field.name not in names]
     changes.extend(Change("removed", _dotted(path, field.name), str(field), "") for field in gone)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from typing import Protocol, TypeAlias
 
 from tailrace.core.errors import WorkerLostError
+from tailrace.runtime.hash_seeds import started_with
 from tailrace.runtime.rebuilding.job import Unit, UnitResult, decode_result, decode_unit, encode_result
 from tailrace.runtime.rebuilding.units import run_unit
 from tailrace.runtime.signals import held_back
@@ -19,7 +19,6 @@ from tailrace.runtime.signals import held_back
 Tell: TypeAlias = Callable[[], None]
 
 _EVERY_S = 0.5
-_HASH_SEED = "PYTHONHASHSEED"
 
 
 class Engine(Protocol):
@@ -62,7 +61,7 @@ class LocalEngine:
                 tell()
             return
         context = multiprocessing.get_context("spawn")
-        with _hash_seed(self.hash_seed):
+        with started_with(self.hash_seed):
             count = min(self.processes, len(units))
             pool = ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_parent)
             try:
@@ -105,20 +104,3 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-@contextmanager
-def _hash_seed(seed: int | None) -> Generator[None]:
-    """Processes started meanwhile begin with this hash seed."""
-    if seed is None:
-        yield
-        return
-    before = os.environ.get(_HASH_SEED)
-    os.environ[_HASH_SEED] = str(seed)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_HASH_SEED]
-        else:
-            os.environ[_HASH_SEED] = before

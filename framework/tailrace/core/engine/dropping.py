@@ -1,0 +1,200 @@
+"""State that nothing declares any more: pending timers without a handler, and what is dropped.
+
+What is dropped goes with the first commit of a task. Until then the task sees its store through a ``Dropping``, which
+shows it without that. All that is dropped is held in memory together.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from tailrace.core import rows
+from tailrace.core.declare.schema import timer_family
+from tailrace.core.durations import to_datetime
+from tailrace.core.engine.value_rows import KeyRows, without
+from tailrace.core.errors import TailraceError
+
+if TYPE_CHECKING:
+    from tailrace.core.declare.plan import ActorPlan, Plan
+    from tailrace.core.storage import StateReader
+
+_SAME: Final[Any] = object()
+_COUNTED: Final = 100_000
+"""So many timers without a handler are counted; that there are more is all that is said then."""
+
+
+# --- timers that nothing handles
+
+
+@dataclass(slots=True)
+class PendingTimers:
+    """The pending timers of one family that no handler takes; ``key`` and ``time_ms`` are of the first that is due."""
+
+    actor: str
+    family: str
+    """As ``timer_family`` names it."""
+    cls: str
+    key: Any
+    time_ms: int
+    count: int = 0
+    more: bool = False
+
+    @property
+    def name(self) -> str:
+        """What it is dropped under."""
+        return f"{self.actor}.{self.family}"
+
+    @property
+    def what(self) -> str:
+        """How many there are, and of which family."""
+        given = self.family.partition(":")[2]
+        kind = "processing-time timer" if self.family.startswith("processing-") else "timer"
+        kind += "s" if self.count > 1 else ""
+        count = f"more than {self.count:,}" if self.more else f"{self.count:,}"
+        return (
+            f"{self.actor} has {count} pending {kind} {f'of the family {given!r}' if given else 'without a name'} and no "
+            f"handler for {'them' if self.count > 1 else 'it'} (the first is due at {_instant(self.time_ms)}, key {self.key!r})"
+        )
+
+    @property
+    def mend(self) -> str:
+        """What to do."""
+        kind, _, given = self.family.partition(":")
+        decorator = "on_processing_timer" if kind.startswith("processing-") else "on_timer"
+        said = f'@tr.{decorator}("{given}")' if given else f"@tr.{decorator}"
+        return f"Give {self.cls} a method with {said} again, or delete them: --drop-state {self.name}."
+
+    def __str__(self) -> str:
+        return f"{self.what}. Such timers go to the dead letters when they are due. {self.mend}"
+
+
+def pending_timers(
+    plan: Plan, state: StateReader, families: Mapping[str, Collection[str] | None]
+) -> dict[str, PendingTimers]:
+    """The pending timers of these families, or of all families that have no handler where it says None, by actor.
+
+    Reads the index, which has one row for each pending timer: a second or two for a million.
+    """
+    actors = {actor.name.encode(): actor for actor in plan.actors if actor.name in families}
+    found: dict[str, PendingTimers] = {}
+    passed: set[tuple[int, bytes, bytes]] = set()
+    for domain in (rows.EVENT_TIME, rows.PROCESSING_TIME):
+        prefix = rows.INDEX + bytes((domain,))
+        for row, _ in state.scan(prefix, rows.prefix_end(prefix)):
+            end_of_actor = row.index(b"\0", 10)
+            name = row[
+                row.index(b"\0\0", end_of_actor + 1) + 2 :
+            ]  # an escaped key ends with the first two zeros
+            # All that are named by their time are of one kind, and so are all expiries.
+            family_bytes = name.partition(b":")[0] if name[:1] == b"n" else name[:1]
+            kind = (domain, row[10:end_of_actor], family_bytes)
+            if kind in passed:
+                continue
+            actor, family = actors.get(kind[1]), _family(domain, name)
+            if (
+                actor is None
+                or name[:1] == rows.EXPIRY
+                or family in (actor.schema.timers or ())
+                or ((wanted := families[actor.name]) is not None and family not in wanted)
+            ):
+                passed.add(kind)
+                continue
+            one = found.get(f"{actor.name}.{family}")
+            if one is None:
+                one = _first(actor, family, row)
+                found[one.name] = one
+            one.more = one.count == _COUNTED
+            one.count += not one.more
+    return found
+
+
+def _first(actor: ActorPlan, family: str, row: bytes) -> PendingTimers:
+    time_ms, _, key, _ = rows.read_index_row(row)
+    return PendingTimers(actor.name, family, actor.cls.__name__, actor.key_codec.decode(key), time_ms)
+
+
+def _family(domain: int, name: bytes) -> str:
+    return timer_family(domain, "" if name[:1] == b"u" else name[1:].decode().partition(":")[0])
+
+
+def _instant(time_ms: int) -> str:
+    try:
+        return to_datetime(time_ms).isoformat()
+    except TailraceError:
+        return f"{time_ms} ms"
+
+
+# --- what is dropped
+
+
+class Dropping:
+    """State without what is dropped: ``rows`` and ``index`` are the changes that take it out of the store."""
+
+    def __init__(self, plan: Plan, state: StateReader, dropped: Collection[str]) -> None:
+        self._state = state
+        self.rows: dict[bytes, bytes | None] = {}
+        self.index: dict[bytes, bytes | None] = {}
+        actors = {actor.name: actor for actor in plan.actors}
+        parts: dict[str, list[str]] = {}
+        for name in sorted(dropped):
+            owner, _, part = name.partition(".")
+            parts.setdefault(owner, []).append(part)
+        for owner, some in parts.items():
+            self._drop(owner, actors.get(owner), some)
+        self._changed = self.rows | self.index
+        self._order = sorted(self._changed)
+
+    def _drop(self, name: str, actor: ActorPlan | None, parts: list[str]) -> None:
+        prefix = rows.actor_prefix(name)
+        found = self._state.scan(prefix, rows.prefix_end(prefix))
+        for key_prefix, group in groupby(found, key=lambda pair: rows.key_prefix(pair[0])):
+            before = {row[len(key_prefix) :]: value for row, value in group}
+            after: KeyRows = {}
+            if actor is not None:
+                after = without(actor, before, parts, [rest for rest in before if _is_of(rest, parts)])
+            for rest, value in before.items():
+                now = after.get(rest)
+                if now == value:
+                    continue
+                self.rows[key_prefix + rest] = now
+                if rest:
+                    self.index |= rows.derived_index_rows(key_prefix + rest, value, now)
+
+    def written(self) -> None:
+        """The store has these changes now."""
+        self._changed, self._order = {}, []
+
+    def get(self, row: bytes, /) -> bytes | None:
+        """See ``StateReader``."""
+        value = self._changed.get(row, _SAME)
+        return self._state.get(row) if value is _SAME else value
+
+    def get_many(self, rows: Sequence[bytes], /) -> list[bytes | None]:
+        """See ``StateReader``."""
+        stored = self._state.get_many(rows)
+        if not self._changed:
+            return stored
+        return [self._changed.get(row, value) for row, value in zip(rows, stored, strict=True)]
+
+    def scan(self, start: bytes, stop: bytes, /) -> Iterator[tuple[bytes, bytes]]:
+        """See ``StateReader``."""
+        stored = self._state.scan(start, stop)
+        changed, order = self._changed, self._order
+        some = order[bisect_left(order, start) : bisect_left(order, stop)]
+        if not some:
+            return stored
+        here = ((row, value) for row in some if (value := changed[row]) is not None)
+        return merge((pair for pair in stored if pair[0] not in changed), here)
+
+
+def _is_of(rest: bytes, parts: Collection[str]) -> bool:
+    """Whether a row of a key belongs to one of these maps, lists and families of timers."""
+    kind = rest[:1]
+    if kind == b"t":
+        return rest[2:3] != rows.EXPIRY and _family(rest[1], rest[2:]) in parts
+    return kind in (b"m", b"l") and rest[1:].partition(b"\0")[0].decode() in parts

@@ -1,0 +1,162 @@
+"""Value rows: the plain fields of an instance as one msgpack map, behind a byte of flags.
+
+A row may be of another form than the one that the declaration writes, if an earlier version of the code wrote it: it has
+a field more or less, or an int where there is a float now. Such a row is *of the past*. A row may also hold a field that
+nothing declares any more, since it was renamed or removed. What it holds is *carried*: an instance that is loaded keeps
+those fields as they are, name and value still encoded, and they are written again behind the declared ones. Only an
+actor whose stored schema has such a field is given the decoder and encoder that do so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import ActorPlan, ListPlan, MapPlan
+from tailrace.core.values.types import CODEC_ERRORS
+
+PLAIN: Final = bytes((rows.FORMAT,))
+WITH_TIMERS: Final = bytes((rows.FORMAT | rows.HAS_TIMERS,))
+
+KeyRows = dict[bytes, bytes]
+"""The rows of one key of one actor, by what follows the key in them: ``rows.StateRow.rest``."""
+
+_decode_raw = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def raw_fields(encoded: bytes) -> dict[str, bytes]:
+    """The fields of an encoded instance, each still encoded."""
+    return {name: bytes(value) for name, value in _decode_raw(encoded).items()}
+
+
+def joined(fields: Mapping[str, bytes]) -> bytes:
+    """What ``raw_fields`` has taken apart."""
+    return with_more(b"\x80", len(fields), _pairs(fields))
+
+
+def encoded_blank(plan: ActorPlan) -> bytes | None:
+    """The encoding of a new instance once it is sealed; None if fields are required, or if it cannot be made."""
+    if plan.required:
+        return None
+    try:
+        blank = plan.new()
+        if plan.seal is not None:
+            plan.seal(blank)
+        encoded = plan.encode(blank)
+        return encoded if plan.fixed else plan.encode(plan.decode(encoded))
+    except Exception:  # noqa: BLE001  # defaults are the user's: what is wrong with one is said to the first handler
+        return None
+
+
+# --- fields that nothing declares
+
+
+def carrying(
+    plan: ActorPlan, names: Collection[str]
+) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """An encoder and a decoder of an actor's instances that carry these fields, in the order that they have in the row."""
+
+    def encode(instance: Any) -> bytes:
+        encoded = plan.encode(instance)
+        carried = getattr(instance, "_tr_carried", None)
+        return encoded if carried is None else with_more(encoded, *carried)
+
+    def decode(data: bytes) -> Any:
+        instance = plan.decode(data)
+        found = {name: bytes(value) for name, value in _decode_raw(data).items() if name in names}
+        instance._tr_carried = (len(found), _pairs(found)) if found else None
+        return instance
+
+    return encode, decode
+
+
+def with_more(encoded: bytes, count: int, pairs: bytes) -> bytes:
+    """An encoded map with ``count`` more pairs at its end."""
+    if encoded[0] < 0x90:
+        size, start = encoded[0] & 0x0F, 1
+    else:
+        start = 3 if encoded[0] == 0xDE else 5
+        size = int.from_bytes(encoded[1:start], "big")
+    size += count
+    if size < 16:
+        head = bytes((0x80 | size,))
+    else:
+        head = b"\xde" + size.to_bytes(2, "big") if size < 1 << 16 else b"\xdf" + size.to_bytes(4, "big")
+    return b"".join((head, encoded[start:], pairs))
+
+
+def _pairs(fields: Mapping[str, bytes]) -> bytes:
+    return b"".join(_encode(name) + value for name, value in fields.items())
+
+
+# --- the rows of a key, without a task
+
+
+def without(plan: ActorPlan, found: KeyRows, fields: Collection[str], gone: Collection[bytes]) -> KeyRows:
+    """The rows of a key without some plain fields, their expiries, and the rows ``gone``; none if the key is then bare."""
+    expiries = {b"!v" + name.encode() for name in fields}
+    left = {
+        rest: value
+        for rest, value in found.items()
+        if rest and rest not in gone and not (rest[:1] == b"t" and rest[2:] in expiries)
+    }
+    value = found.get(b"")
+    if value is None:
+        return left
+    encoded = value[1:]
+    had = raw_fields(encoded)
+    if not had.keys().isdisjoint(fields):
+        encoded = joined({name: one for name, one in had.items() if name not in fields})
+    flags = WITH_TIMERS if any(rest[:1] == b"t" for rest in left) else PLAIN
+    if not left and _is_blank(plan, encoded):
+        return {}
+    return {b"": flags + encoded, **left}
+
+
+def _is_blank(plan: ActorPlan, encoded: bytes) -> bool:
+    """Whether an encoded instance has nothing but defaults, in whatever form."""
+    declared = {one.name for one in plan.schema.fields}
+    return raw_fields(encoded).keys() <= declared and _rewritten(plan, encoded) == encoded_blank(plan)
+
+
+def _rewritten(codec: ActorPlan | MapPlan | ListPlan, encoded: bytes) -> bytes:
+    try:
+        return codec.encode(codec.decode(encoded))
+    except (*CODEC_ERRORS, AttributeError):
+        return encoded
+
+
+def as_declared(plan: ActorPlan, found: KeyRows) -> KeyRows:
+    """The rows of a key as the declaration would have them: nothing undeclared, nothing of the past, none if it is bare.
+
+    With these, states can be compared that different versions of the code have written.
+    """
+    expiries = {b"!v" + one.name.encode() for one in plan.ttls}
+    kept: KeyRows = {}
+    for rest, value in found.items():
+        kind = rest[:1]
+        if kind == b"t" and (rest[2:4] != b"!v" or rest[2:] in expiries):
+            kept[rest] = value
+        elif kind in (b"m", b"l"):
+            name, _, entry = rest[1:].partition(b"\0")
+            plans: tuple[MapPlan | ListPlan, ...] = plan.maps if kind == b"m" else plan.lists
+            for one in plans:
+                if one.name.encode() == name:
+                    kept[rest] = value if kind == b"l" and not entry else _entry_as_declared(one, value)
+    value_row = found.get(b"")
+    if value_row is None:
+        return kept
+    encoded = _rewritten(plan, value_row[1:])
+    if not kept and encoded == encoded_blank(plan):
+        return {}
+    flags = WITH_TIMERS if any(rest[:1] == b"t" for rest in kept) else PLAIN
+    return {b"": flags + encoded, **kept}
+
+
+def _entry_as_declared(plan: MapPlan | ListPlan, value: bytes) -> bytes:
+    encoded, _ = rows.unpack_entry(value)
+    return value[: len(value) - len(encoded)] + _rewritten(plan, encoded)

@@ -1,0 +1,306 @@
+"""An instance that is back to its defaults, without timers and entries, has no row, wherever commits fall."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core import rows
+from tailrace.core.engine.query import Reader
+from tailrace.core.engine.task import Task, TaskSettings
+from tailrace.core.errors import QueryError, StateLeakError
+from tailrace.state import MemoryStore
+
+MINUTE = 60_000
+GIVES = ("count", "share", "word", "fade", "brief", "lasting", "queue", "timer")
+DEEDS = (*GIVES, "look", "reset", "reset", "clear", "clear and count", "fail")
+
+
+class Told(msgspec.Struct, frozen=True):
+    key: str
+    at: int
+    do: str
+
+
+class Seen(msgspec.Struct, frozen=True):
+    key: str
+    what: str
+
+
+def shelf_app() -> tr.App:
+    app = tr.App("shelves", partitions=1, on_error="dead-letter")
+    told = app.topic("told", Told, key="key", event_time="at")
+    seen = app.topic("seen", Seen, key="key")
+
+    @app.actor
+    class Shelf(tr.Actor):
+        count: int = 0
+        share: float = 0  # as a float it has another encoding
+        words: list[str] = tr.field(default_factory=list)
+        fading: str = tr.field(default="", ttl="2m")
+        brief: tr.MapState[str, int] = tr.field(ttl="3m")
+        lasting: tr.MapState[str, int]
+        queue: tr.ListState[int]
+
+        @tr.process(told)
+        def take(self, event: Told, ctx: tr.Context[str]) -> None:
+            what = (
+                self.count,
+                self.share,
+                self.words,
+                self.fading,
+                dict(self.lasting.items()),
+                [*self.queue],
+            )
+            drawn = ctx.random.random()
+            ctx.emit(seen, Seen(ctx.key, f"{what} {dict(self.brief.items())} {drawn}"))
+            match event.do:
+                case "count":
+                    self.count += 1
+                case "share":
+                    self.share = 0.5
+                case "word":
+                    self.words.append("word")
+                case "fade":
+                    self.fading = "fresh"
+                case "brief" | "lasting":
+                    getattr(self, event.do)["entry"] = 1
+                case "queue":
+                    self.queue.append(1)
+                case "timer":
+                    ctx.set_timer(event.at + 2 * MINUTE, "reset")
+                case "reset":
+                    self.reset(ctx)
+                case "clear":
+                    ctx.clear()
+                case "clear and count":
+                    ctx.clear()
+                    self.count += 1
+                case "fail":
+                    self.reset(ctx)
+                    raise ValueError("told to fail")
+                case _:
+                    pass
+
+        @tr.on_timer("reset")
+        def reset(self, ctx: tr.Context[str]) -> None:
+            self.count, self.share, self.words, self.fading = 0, 0, [], ""
+            self.brief.clear()
+            self.lasting.clear()
+            self.queue.clear()
+            ctx.cancel_timer("reset")
+
+    @app.actor
+    class Label(tr.Actor):
+        """Has a required field."""
+
+        text: str
+        hits: int = 0
+
+        @tr.process(told)
+        def take(self, event: Told, ctx: tr.Context[str]) -> None:
+            self.text, self.hits = "", 0
+            if event.do == "clear":
+                ctx.clear()
+
+    @app.actor
+    class Idle(tr.Actor):
+        """Only looks."""
+
+        @tr.process(told)
+        def take(self, event: Told, ctx: tr.Context[str]) -> None: ...
+
+    return app
+
+
+APP = shelf_app()
+SHELF, LABEL = APP.actors["Shelf"], APP.actors["Label"]
+
+
+class Life:
+    """A task, its store, and all that it has put into its changelog."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.plan = APP.plan()
+        self.store = MemoryStore()
+        self.settings = TaskSettings(**settings)
+        self.offset = 0
+        self.outputs: list[Any] = []
+        self.logged: list[tuple[bytes, bytes | None]] = []
+        self.task = self.restart()
+
+    def restart(self) -> Task:
+        self.task = Task(self.plan, 0, self.store, self.store.cut, lineage=b"bare", settings=self.settings)
+        return self.task
+
+    def tell(self, key: str, at: int, *what: str) -> None:
+        heads = self.task.heads(0, [Told(key, at, do) for do in what], self.offset)
+        self.offset += len(heads)
+        taken = 0
+        while taken < len(heads):
+            taken = self.task.run(0, heads, taken)
+            while self.task.draining:
+                self.task.drain()
+
+    def commit(self) -> dict[bytes, bytes | None]:
+        """Commit; what the changelog gets of the shelves."""
+        self.outputs += self.task.take_outputs()
+        batch = self.task.commit_batch()
+        there = {row for row, _ in self.store.rows()}
+        for row, value in batch.rows.items():
+            # Of a value, not of what hangs on it: an entry that is set and deleted between two commits is logged.
+            is_value = row[:1] == rows.STATE and not rows.read_state_row(row).rest
+            assert value is not None or row in there or not is_value, (
+                f"a deletion of what was not there: {row!r}"
+            )
+        self.store.write(batch.rows | batch.index_rows, batch.cut)
+        self.task.committed()
+        self.logged += [(row, value) for row, value in batch.rows.items() if row[:1] == rows.STATE]
+        prefix = rows.actor_prefix("Shelf")
+        return {row[len(prefix) :]: value for row, value in batch.rows.items() if row.startswith(prefix)}
+
+    def rows(self, actor: str = "Shelf") -> dict[bytes, bytes]:
+        prefix = rows.actor_prefix(actor)
+        return {row[len(prefix) :]: value for row, value in self.store.rows() if row.startswith(prefix)}
+
+    def state(self) -> dict[bytes, bytes]:
+        return {row: value for row, value in self.store.rows() if row[:1] == rows.STATE}
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "checked"])
+def life(request: pytest.FixtureRequest) -> Life:
+    return Life(checked=request.param, reload=request.param)
+
+
+def test_an_instance_that_was_only_looked_at_is_never_stored(life: Life) -> None:
+    life.tell("a", 0, "look", "look")
+    assert life.commit() == {}
+    assert {rows.read_state_row(row).actor for row in life.state()} == {"Label"}
+    assert Reader(life.plan, 0, life.store).instance(SHELF, "a") is None
+
+
+@pytest.mark.parametrize("do", [*GIVES, "clear and count"])
+def test_one_that_has_anything_is_stored_until_it_is_back_to_its_defaults(life: Life, do: str) -> None:
+    life.tell("a", 0, do)
+    life.commit()
+    assert b"a\0\0" in life.rows()
+    life.tell("a", 0, "reset")
+    assert life.commit()[b"a\0\0"] is None
+    assert life.rows() == {}
+    life.tell("a", 0, "look", do)
+    life.commit()
+    assert b"a\0\0" in life.rows()
+
+
+@pytest.mark.parametrize("between", [False, True], ids=["one commit", "a commit between"])
+@pytest.mark.parametrize("do", ["fade", "brief", "timer"])
+def test_what_ends_by_time_takes_the_row_with_it(life: Life, do: str, between: bool) -> None:
+    life.tell("a", 0, do)
+    if between:
+        life.commit()
+        assert b"a\0\0" in life.rows()
+    life.tell("b", 3 * MINUTE + 1, "look")
+    life.commit()
+    assert life.rows() == {}
+
+
+def test_the_next_handler_sees_the_defaults_and_nothing_is_deleted_twice(life: Life) -> None:
+    life.tell("a", 0, "count")
+    life.commit()
+    life.tell("a", 0, "reset")
+    assert list(life.commit().values()) == [None]
+    life.tell("a", 0, "look")
+    assert life.commit() == {}
+    life.tell("a", 0, "count", "clear")
+    assert life.commit() == {}
+    life.tell("a", 0, "count")
+    assert life.commit()[b"a\0\0"] is not None
+
+
+def test_an_instance_with_a_required_field_is_stored_until_it_is_cleared(life: Life) -> None:
+    life.tell("a", 0, "look")
+    life.commit()
+    assert len(life.rows("Label")) == 1
+    life.tell("a", 0, "clear")
+    life.commit()
+    assert life.rows("Label") == {}
+
+
+def test_a_unit_that_fails_leaves_the_row_as_it_was(life: Life) -> None:
+    life.tell("a", 0, "count", "lasting")
+    life.commit()
+    before = life.state()
+    life.tell("a", 0, "fail")
+    life.commit()
+    assert life.state() == before
+
+
+def test_a_bare_instance_takes_no_memory_after_the_commit() -> None:
+    life = Life()
+    for number in range(50):
+        life.tell(f"k{number}", 0, "look", "count", "reset")
+    life.commit()
+    for table in life.task._cells.tables:
+        if table.plan.name != "Label":
+            assert (len(table.live), table._weight) == (0, 0)
+    life.tell("a", 0, "count", "lasting")
+    life.commit()
+    life.tell("a", 0, "reset")
+    life.commit()
+    shelf = next(table for table in life.task._cells.tables if table.plan.name == "Shelf")
+    assert (len(shelf.live), shelf._weight) == (0, 0)
+
+
+def test_a_query_finds_no_instance_that_is_back_to_its_defaults() -> None:
+    life = Life()
+    life.tell("a", 0, "count", "reset")
+    life.commit()
+    reader = Reader(life.plan, 0, life.store)
+    assert reader.timers(SHELF, "a") == {}
+    with pytest.raises(QueryError):
+        reader.query(LABEL, "b", "no such query")
+
+
+def test_a_checked_run_still_finds_what_is_changed_behind_the_back_of_one_that_is_stored() -> None:
+    life = Life(checked=True)
+    life.tell("a", 0, "word")
+    life.commit()
+    shelf = next(table for table in life.task._cells.tables if table.plan.name == "Shelf")
+    shelf.live["a"].words.append("not mine")
+    with pytest.raises(StateLeakError):
+        life.tell("a", 0, "look")
+
+
+def test_what_is_stored_depends_on_the_state_alone_wherever_commits_and_restarts_fall(seeds: range) -> None:
+    for seed in seeds:
+        chance = Random(seed)
+        deeds = [
+            (chance.choice("ab"), at * chance.choice([1_000, 20_000]), chance.choice(DEEDS))
+            for at in range(chance.randrange(2, 30))
+        ]
+        once = Life(reload=bool(seed % 2))
+        often = Life(cache_bytes=chance.choice([0, 1 << 20]), checked=True)
+        for key, at, do in deeds:
+            once.tell(key, at, do)
+            often.tell(key, at, do)
+            if chance.random() < 0.4:
+                often.commit()
+                if chance.random() < 0.4:
+                    often.restart()
+        once.commit()
+        often.commit()
+        assert often.state() == once.state(), f"seed {seed}"
+        assert [one.value for one in often.outputs] == [one.value for one in once.outputs], f"seed {seed}"
+        folded = {row: value for row, value in dict(often.logged).items() if value is not None}
+        assert folded == often.state(), f"seed {seed}"
+        for key in "ab":
+            prefix = rows.actor_prefix("Shelf") + key.encode() + b"\0\0"
+            held = {row: value for row, value in once.state().items() if row.startswith(prefix)}
+            assert bool(held) == (prefix in held), f"seed {seed}: nothing hangs on no row"
+            found = Reader(once.plan, 0, once.store).instance(SHELF, key)
+            if found is not None and len(held) == 1:
+                assert (found.count, found.share, found.words) != (0, 0.0, []), f"seed {seed}: {key} is bare"

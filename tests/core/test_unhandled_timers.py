@@ -1,0 +1,272 @@
+"""Timers that are pending while their handler is gone are found at the start, not when they come due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.declare.schema import decode_schemas, encode_schemas
+from tailrace.core.engine import dropping, evolution
+from tailrace.core.engine.task import Task
+from tailrace.core.errors import IncompatibleStateError, UsageError
+from tailrace.state import MemoryStore
+
+
+class Told(msgspec.Struct, frozen=True):
+    key: str
+    at: int
+    timers: tuple[str, ...] = ()
+
+
+ALL = ("overdue", "", "processing:check", "processing:")
+
+
+def plan_of(*handled: str, on_error: Any = "stop") -> Plan:
+    """An actor that sets the timers an event names (``processing:check``, ``:`` for one without a name)."""
+    app = tr.App("flights", partitions=1, on_error=on_error)
+    topic = app.topic("told", Told, key="key", event_time="at")
+
+    def take(self: Any, event: Told, ctx: tr.Context[str]) -> None:
+        self.count += event.at == 0
+        for number, timer in enumerate(event.timers):
+            name = timer.removeprefix("processing:") or None
+            set_timer = ctx.set_processing_timer if timer.startswith("processing:") else ctx.set_timer
+            set_timer(1_000 + number, name)
+
+    def handler(family: str) -> Callable[..., None]:
+        def fire(self: Any, ctx: tr.Context[str]) -> None:
+            self.fired += 1
+
+        decorate = tr.on_processing_timer if family.startswith("processing:") else tr.on_timer
+        name = family.removeprefix("processing:")
+        return cast(Any, decorate(name) if name else decorate)(fire)  # type: ignore[no-any-return]  # a decorator
+
+    body = {
+        "__module__": __name__,
+        "__annotations__": {"count": int, "fired": int},
+        "count": 0,
+        "fired": 0,
+        "take": tr.process(topic)(take),
+        **{f"fire{number}": handler(family) for number, family in enumerate(handled)},
+    }
+    app.actor(name="Aircraft")(cast(Any, type(tr.Actor))("Plane", (tr.Actor,), body))
+    return app.plan()
+
+
+class Life:
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.outputs: list[Any] = []
+        self.offset = 0
+
+    def start(self, plan: Plan, *drop: str) -> Task:
+        self.task = Task(plan, 0, self.store, self.store.cut, lineage=b"x", drop=drop)
+        return self.task
+
+    def tell(self, *events: Told) -> None:
+        self.task.run(0, self.task.heads(0, events, self.offset))
+        self.offset += len(events)
+        while self.task.draining:
+            self.task.drain()
+
+    def commit(self) -> None:
+        self.outputs += self.task.take_outputs()
+        batch = self.task.commit_batch()
+        self.store.write(batch.rows | batch.index_rows, batch.cut)
+        self.task.committed()
+
+    def kinds(self) -> list[bytes]:
+        return [rows.read_state_row(row).rest[:1] for row, _ in self.store.rows() if row[:1] == rows.STATE]
+
+    def known(self) -> tuple[str, ...] | None:
+        row = self.store.get(rows.SCHEMA_ROW)
+        assert row is not None
+        return decode_schemas(row)["Aircraft"].timers
+
+
+def lived(*timers: str, at: int = 1, keys: str = "a") -> Life:
+    life = Life()
+    life.start(plan_of(*ALL))
+    life.tell(*(Told(key, at, timers) for key in keys))
+    life.commit()
+    return life
+
+
+@pytest.mark.parametrize(
+    ("timer", "handled", "what", "mend"),
+    [
+        ("overdue:JFK", ALL[1:], "timers of the family 'overdue'", '@tr.on_timer("overdue") again'),
+        ("", ("overdue", *ALL[2:]), "timers without a name", "@tr.on_timer again"),
+        (
+            "processing:check",
+            ("overdue", "", "processing:"),
+            "processing-time timers of the family 'check'",
+            '@tr.on_processing_timer("check") again',
+        ),
+        ("processing:", ALL[:3], "processing-time timers without a name", "@tr.on_processing_timer again"),
+    ],
+)
+def test_a_start_without_their_handler_is_refused_with_actor_family_count_key_and_mend(
+    timer: str, handled: tuple[str, ...], what: str, mend: str
+) -> None:
+    life = lived(timer, keys="ab")
+    with pytest.raises(IncompatibleStateError) as caught:
+        life.start(plan_of(*handled))
+    said = str(caught.value)
+    assert said.startswith(f"Aircraft has 2 pending {what} and no handler for them")
+    assert "the first is due at 1970-01-01T00:00:01+00:00, key 'a'" in said
+    assert f"Give Plane a method with {mend}" in said
+    assert "--drop-state Aircraft." in said
+    life.start(plan_of(*ALL))
+
+
+def test_all_families_are_named_at_once() -> None:
+    life = lived("overdue", "processing:check")
+    with pytest.raises(IncompatibleStateError, match=r"so it is with Aircraft\.processing-timers:check"):
+        life.start(plan_of())
+
+
+def test_with_dead_letters_they_are_named_at_the_start_and_fail_when_they_are_due() -> None:
+    life = lived("overdue")
+    (notice,) = life.start(plan_of(on_error="dead-letter")).stored.notices
+    assert "1 pending timer of the family 'overdue' and no handler for it" in notice
+    assert "Such timers go to the dead letters when they are due." in notice
+    assert life.task.stored.orphans == ("Aircraft.timers:overdue",)
+    life.tell(Told("b", 500))
+    life.commit()
+    assert life.known() == ("timers:overdue",)
+    assert life.start(plan_of(on_error="dead-letter")).stored.notices == (notice,)
+    life.tell(Told("b", 5_000))
+    life.commit()
+    (letter,) = life.outputs
+    assert b"'overdue'" in dict(letter.headers)["tailrace-error"]
+    assert life.start(plan_of(on_error="dead-letter")).stored.notices == ()
+    life.commit()
+    assert life.known() == ()
+
+
+def test_a_handler_whose_timers_have_all_gone_may_go_and_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    life = lived("overdue")
+    life.start(plan_of(*ALL))
+    life.tell(Told("b", 5_000))
+    life.commit()
+    assert life.start(plan_of()).stored.notices == ()
+    life.commit()
+    assert life.known() == ()
+    monkeypatch.setattr(evolution, "pending_timers", None)
+    life.start(plan_of())
+
+
+def test_nothing_is_looked_for_while_every_handler_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    life = lived("overdue", "processing:check")
+    monkeypatch.setattr(evolution, "pending_timers", None)
+    life.start(plan_of(*ALL))
+    life.start(plan_of(*ALL, "another"))
+    life.commit()
+    assert life.known() == (
+        "processing-timers:",
+        "processing-timers:check",
+        "timers:",
+        "timers:another",
+        "timers:overdue",
+    )
+
+
+def test_state_of_a_version_that_did_not_note_families_is_looked_through_once() -> None:
+    life = lived("overdue")
+    row = life.store.get(rows.SCHEMA_ROW)
+    assert row is not None
+    schema = msgspec.structs.replace(decode_schemas(row)["Aircraft"], timers=None)
+    before = encode_schemas({"Aircraft": schema}).replace(b',"timers":null,"mixed":false', b"")
+    life.store.write({rows.SCHEMA_ROW: before}, life.store.cut or b"")
+    assert life.known() is None
+    with pytest.raises(IncompatibleStateError, match="family 'overdue'"):
+        life.start(plan_of())
+    life.start(plan_of("overdue"))
+    life.commit()
+    assert life.known() == ("timers:overdue",)
+
+
+def test_expiries_are_no_timers_of_a_handler() -> None:
+    app = tr.App("flights", partitions=1)
+    topic = app.topic("told", Told, key="key", event_time="at")
+
+    @app.actor
+    class Aircraft(tr.Actor):
+        count: int = tr.field(default=0, ttl="1h")
+
+        @tr.process(topic)
+        def take(self, event: Told, ctx: tr.Context[str]) -> None:
+            self.count += 1
+
+    life = Life()
+    life.start(app.plan())
+    life.tell(Told("a", 0))
+    life.commit()
+    row = life.store.get(rows.SCHEMA_ROW)
+    assert row is not None
+    schema = msgspec.structs.replace(decode_schemas(row)["Aircraft"], timers=None)
+    life.store.write({rows.SCHEMA_ROW: encode_schemas({"Aircraft": schema})}, life.store.cut or b"")
+    assert life.start(app.plan()).stored.orphans == ()
+
+
+class TestDropped:
+    def test_they_are_gone_with_their_index_and_the_others_stay(self) -> None:
+        life = lived("overdue:x", "overdue", "processing:check", at=0)
+        life.start(plan_of("processing:check"), "Aircraft.timers:overdue")
+        life.commit()
+        assert life.kinds() == [b"", b"t"]
+        (index,) = [row for row, _ in life.store.rows() if row[:1] == rows.INDEX]
+        assert rows.read_index_row(index)[3] == b"ncheck"
+        life.start(plan_of(), "Aircraft.processing-timers:check")
+        life.commit()
+        (value,) = [value for row, value in life.store.rows() if row[:1] == rows.STATE]
+        assert value[0] == rows.FORMAT, "it says that there are no timers"
+
+    def test_an_instance_that_had_nothing_else_is_gone_with_them(self) -> None:
+        life = lived("overdue")
+        life.start(plan_of(), "Aircraft.timers:overdue")
+        life.commit()
+        assert life.kinds() == []
+        assert life.known() == ()
+        assert life.start(plan_of()).stored.orphans == ()
+
+    def test_one_that_is_due_before_the_first_commit_does_not_fire(self) -> None:
+        life = lived("overdue", at=0)
+        life.start(plan_of(), "Aircraft.timers:overdue")
+        life.tell(Told("a", 5_000), Told("a", 6_000))
+        assert life.task.totals.fired == 0
+        life.commit()
+        assert life.kinds() == [b""]
+
+    def test_timers_that_are_handled_cannot_be_dropped(self) -> None:
+        life = lived("overdue")
+        with pytest.raises(UsageError, match=r"Aircraft\.timers:overdue is declared"):
+            life.start(plan_of("overdue"), "Aircraft.timers:overdue")
+
+
+def test_the_search_stops_counting_but_not_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dropping, "_COUNTED", 3)
+    life = lived("overdue", "processing:check", keys="abcdef")
+    with pytest.raises(IncompatibleStateError, match=r"more than 3 pending.*processing-timers:check"):
+        life.start(plan_of())
+
+
+@pytest.mark.parametrize("key", ["\0", "a\0", "\0\0b", "", "ÿ"])
+def test_they_are_found_whatever_the_key_is(key: str) -> None:
+    life = Life()
+    life.start(plan_of(*ALL))
+    life.tell(Told(key, 1, ("overdue:x:y",)))
+    life.commit()
+    with pytest.raises(IncompatibleStateError) as caught:
+        life.start(plan_of())
+    assert "1 pending timer of the family 'overdue' and no handler for it" in str(caught.value)
+    assert f"key {key!r}" in str(caught.value)
