@@ -102,8 +102,8 @@ def test_what_is_redriven_is_handled_once_however_often_it_is_asked_for(ran, mon
     again = redrive(ran, "--reason", "handler-failed")
     assert (again["sent"], sorted(again["before"])) == ([], sorted(first["sent"]))
     go(ran)
-    # Event time has gone on: one of the three is late now, and goes where its app wants late ones.
-    assert len(totals(ran)) + len(records(ran, "late-purchases")) == len(before) + 3
+    # Event time has gone on, and the topic routes late events: redriven ones are handled all the same.
+    assert len(totals(ran)) == len(before) + 3
     assert b'{"customer":"a","cents":17}' in totals(ran)
     assert len(listed(ran)) == 5
     assert len(listed(ran, "--pending")) == 2

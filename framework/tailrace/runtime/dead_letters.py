@@ -13,13 +13,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from tailrace.core.engine.failure import REDRIVEN_HEADER
 from tailrace.core.errors import UnknownTopicError
 from tailrace.core.records import Headers, InputRecord, Output
 from tailrace.log.interface import Log, TopicSettings, Writer
 from tailrace.runtime.scanning import scan
-
-REDRIVEN_HEADER = "tailrace-redriven"
-"""On a record that was redriven: the topic and id of its dead letter, ``<topic>/<id>``."""
 
 _FIRST_HEADER = "tailrace-reason"
 _ID = re.compile(r"(\d+)-(\d+)")

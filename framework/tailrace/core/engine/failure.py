@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
 from tailrace.core.errors import (
@@ -21,6 +21,9 @@ from tailrace.core.errors import (
 from tailrace.core.records import Headers
 
 _ENGINE = __name__.rpartition(".")[0] + "."
+
+REDRIVEN_HEADER: Final = "tailrace-redriven"
+"""On a record that was redriven: the topic and id of its dead letter, ``<topic>/<id>``."""
 
 _NOT_ITS_FAULT = (
     StateFolderError,
@@ -96,6 +99,18 @@ def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | 
         for name, value in said.items()
         if value is not None
     )
+
+
+def redriven_ids(headers: Headers, topic: str) -> list[str]:
+    """The ids of the dead letters in ``topic`` that a record was redriven for, that of the first failure first.
+
+    There are none if it was not redriven, or for another app: then the app of ``topic`` has had the original.
+    """
+    said = [value for name, value in headers if name == REDRIVEN_HEADER]
+    own = f"{topic}/".encode()
+    if not said or not said[-1].startswith(own):
+        return []
+    return [one.removeprefix(own).decode(errors="replace") for one in said if one.startswith(own)]
 
 
 TimerName = tuple[bytes | None, bytes | None, bytes | None]

@@ -14,7 +14,12 @@ from tailrace.core.declare.explain import explain_attribute_error
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
 from tailrace.core.engine import tape
 from tailrace.core.engine.cells import Cells
-from tailrace.core.engine.failure import dead_letter_headers, handler_error, is_handlers_fault
+from tailrace.core.engine.failure import (
+    REDRIVEN_HEADER,
+    dead_letter_headers,
+    handler_error,
+    is_handlers_fault,
+)
 from tailrace.core.engine.heads import BoundRoute
 from tailrace.core.engine.tables import Table
 from tailrace.core.engine.watermarks import Watermarks
@@ -91,6 +96,14 @@ class Units:
         else:
             for route, table in to:
                 self.invoke(route, table, key, event)
+            if record is not None and record.headers and self.plan.inputs[number].repartitioned:
+                self._hand_on(record.headers, mark)
+
+    def _hand_on(self, headers: Headers, mark: int) -> None:
+        """Have what is forwarded by its key say, too, that it was redriven."""
+        said = tuple(one for one in headers if one[0] == REDRIVEN_HEADER)
+        outputs = self.context._outputs
+        outputs[mark:] = [(*one[:4], (*one[4], *said)) for one in outputs[mark:]]
 
     def invoke(self, route: Route, table: Table | None, key: Any, event: Any) -> None:
         """Run one handler of an event, and seal what it touched."""
