@@ -90,7 +90,7 @@ class Units:
         mark: int,
     ) -> None:
         """Run the handlers of a record, unless it is to be skipped: then nothing of it remains."""
-        if self.skips and (number, offset) in self.skips:
+        if self.skips and self.is_skipped(number, offset):
             del self.context._outputs[mark:]
             self.skip(number, offset, record)
         else:
@@ -98,6 +98,10 @@ class Units:
                 self.invoke(route, table, key, event)
             if record is not None and record.headers and self.plan.inputs[number].repartitioned:
                 self._hand_on(record.headers, mark)
+
+    def is_skipped(self, number: int, offset: int) -> bool:
+        """Whether a record failed in the first run, and is not to be run again."""
+        return (number, offset) in self.skips
 
     def _hand_on(self, headers: Headers, mark: int) -> None:
         """Have what is forwarded by its key say, too, that it was redriven."""
