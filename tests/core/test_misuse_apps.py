@@ -388,14 +388,14 @@ def app_on_error_misspelt(d: Deck) -> None:
     tr.App("flights", on_error="deadletter")
 
 
-@said("@app.actor has no option 'nmae'. Did you mean 'name'? There is name.")
+@said("@app.actor has no option 'nmae'. Did you mean 'name'? There are name, emits.")
 def actor_option_misspelt(d: Deck) -> None:
     @d.app.actor(nmae="plane")
     class Aircraft(tr.Actor):
         legs: int = 0
 
 
-@said("@app.process has no option 'nane'. Did you mean 'name'? There is name.")
+@said("@app.process has no option 'nane'. Did you mean 'name'? There are name, emits.")
 def function_option_misspelt(d: Deck) -> None:
     @d.app.process(d.departures, nane="other")
     def departed(event: Departure, ctx: tr.Context[str]) -> None: ...

@@ -134,19 +134,19 @@ def test_all_families_are_named_at_once() -> None:
 
 def test_with_dead_letters_they_are_named_at_the_start_and_fail_when_they_are_due() -> None:
     life = lived("overdue")
-    (notice,) = life.start(plan_of(on_error="dead-letter")).stored.notices
+    (notice,) = life.start(plan_of(on_error="dead-letter-all")).stored.notices
     assert "1 pending timer of the family 'overdue' and no handler for it" in notice
     assert "Such timers go to the dead letters when they are due." in notice
     assert life.task.stored.orphans == ("Aircraft.timers:overdue",)
     life.tell(Told("b", 500))
     life.commit()
     assert life.known() == ("timers:overdue",)
-    assert life.start(plan_of(on_error="dead-letter")).stored.notices == (notice,)
+    assert life.start(plan_of(on_error="dead-letter-all")).stored.notices == (notice,)
     life.tell(Told("b", 5_000))
     life.commit()
     (letter,) = life.outputs
     assert b"'overdue'" in dict(letter.headers)["tailrace-error"]
-    assert life.start(plan_of(on_error="dead-letter")).stored.notices == ()
+    assert life.start(plan_of(on_error="dead-letter-all")).stored.notices == ()
     life.commit()
     assert life.known() == ()
 

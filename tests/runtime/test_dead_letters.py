@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from tailrace.core.engine.failure import REDRIVEN_HEADER
 from tailrace.core.errors import CommitUnknownError, FencedError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import TopicSettings
-from tailrace.runtime.dead_letters import dead_letters, read, redrive, redriven
+from tailrace.log.interface import TopicPartition
+from tailrace.runtime.dead_letters import dead_letters, notes, read, redrive, redriven
+from tailrace.runtime.letter_outcomes import Outcome, letters_with_outcomes, offsets_of
 from tailrace.runtime.scanning import scan
 from tailrace.testing import MemoryLog
 
@@ -86,6 +90,62 @@ def test_a_commit_of_unknown_outcome_is_settled_by_redriving_again(log, took_eff
         redrive(log, "app", everything, now_ms=0)
     redrive(log, "app", everything, now_ms=0)
     assert values(log) == list(range(10))
+
+
+def test_the_note_of_a_redrive_leads_to_the_record(log) -> None:
+    """Though what is appended meanwhile moves it on."""
+    log.append("in", b"k1", b"another", 0)
+    ids = redrive(log, "app", everything, now_ms=77).sent
+    found = notes(log, "app")
+    assert {one.at_ms for one in found.values()} == {77}
+    assert sorted(found) == sorted(ids)
+    offsets = offsets_of(log, "app", found)
+    for one in dead_letters(log, "app"):
+        place = found[one.id].partition, offsets[one.id]
+        (record,) = scan(log, "in", *place, place[1] + 1)
+        assert record.value == one.record.value
+        assert found[one.id].origin == (1, one.origin_offset)
+
+
+def test_a_note_of_an_earlier_version_is_completed_by_its_letter(log) -> None:
+    """It had the topic only."""
+    (id_,) = redrive(log, "app", lambda one: one.record.value == b"5", now_ms=1).sent
+    now = notes(log, "app")[id_]
+    writer = log.writer("app.redrive")
+    writer.append([Output("app.redriven", id_.encode(), b"in", 2)])
+    writer.append([Output("app.redriven", b"0-99", b"in", 2)])  # of a letter that is not there any more
+    writer.commit()
+    then = notes(log, "app")
+    assert then.keys() == {id_}
+    assert (then[id_].partition, then[id_].origin, then[id_].at_ms) == (now.partition, (1, 5), 2)
+    assert len(redriven(log, "app")) == 2
+    assert offsets_of(log, "app", {id_: msgspec.structs.replace(then[id_], start=0)}) == {id_: 0}
+
+
+def test_what_became_of_a_letter_is_told_as_far_as_the_log_tells_it() -> None:
+    log, topic = MemoryLog(), "app.dead-letters"
+    for name in ("in", "other", topic):
+        log.create_topic(name, TopicSettings(1))
+    writer = log.writer("task")
+    writer.append([letter(number) for number in range(4)] + [letter(4, topic="other"), letter(5, topic=None)])
+    writer.commit()
+    ids = [one.id for one in dead_letters(log, "app")]
+    redrive(log, "app", lambda one: one.id != ids[3], now_ms=7)
+    again = ((REDRIVEN_HEADER, f"{topic}/{ids[1]}".encode()), *letter(1).headers[1:])
+    writer.append([Output(topic, b"k", b"1", 0, again)])
+    writer.commit({TopicPartition("in", 0): 2}, "app")
+    found = letters_with_outcomes(log, "app")
+    new = found[-1][0].id
+    assert [outcome for _, outcome in found] == [
+        Outcome("handled", 7),
+        Outcome("failed", 7, new),
+        Outcome("unread", 7),
+        Outcome("pending"),
+        Outcome("redriven", 7),  # the app has never read that topic
+        Outcome("timer"),
+        Outcome("pending"),
+    ]
+    assert letters_with_outcomes(log, "app", lambda one: one.id == ids[0]) == found[:1]
 
 
 def test_nothing_is_marked_of_what_could_not_be_appended(log) -> None:

@@ -18,8 +18,10 @@ from tailrace.core.errors import RecordError
 from tailrace.runtime import dead_letters as letters
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.dead_letters import DeadLetter
+from tailrace.runtime.letter_outcomes import Outcome, letters_with_outcomes
 
 _WIDEST = 60
+_OF_TIMERS = "'tailrace rebuild --retry-failed' runs them again in their place."
 
 
 class _IdType(click.ParamType):
@@ -54,19 +56,18 @@ def dead_letters() -> None:
 @json_option
 @log_option
 def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, folder: Path) -> None:
-    """List dead letters, with their ids, reasons and origins."""
+    """List dead letters, with their ids, reasons and origins, and what became of those that were redriven."""
     name = _name_of(app)
     with opened(folder) as log, piped():
-        done = letters.redriven(log, name)
         found = [
-            letter
-            for letter in letters.dead_letters(log, name)
-            if (not reasons or letter.reason in reasons) and not (pending and letter.id in done)
+            (letter, outcome)
+            for letter, outcome in letters_with_outcomes(log, name, _wanted((), reasons, set()))
+            if not (pending and _was_redriven(outcome))
         ]
     with piped():
         if as_json:
-            for letter in found:
-                click.echo(msgspec.json.encode(_said(letter, done)))
+            for letter, outcome in found:
+                click.echo(msgspec.json.encode(_said(letter, outcome)))
             return
         rows: list[tuple[object, ...]] = [
             (
@@ -75,13 +76,13 @@ def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, f
                 letter.reason,
                 _origin(letter),
                 _cut(letter.error),
-                "redriven" if letter.id in done else "",
+                _became(outcome),
             )
-            for letter in found
+            for letter, outcome in found
         ]
         if rows:
             click.echo(table(rows, ("id", "time", "reason", "from", "error", "")))
-        counts = Counter(letter.reason for letter in found)
+        counts = Counter(letter.reason for letter, _ in found)
         summed = ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items()))
         click.echo(f"{_counted(len(found))}{f': {summed}' if summed else ''}.", err=True)
 
@@ -97,13 +98,14 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path) -> None:
     place = letters.parse_id(id_)
     assert place is not None
     with opened(folder) as log:
-        letter = letters.dead_letter(log, name, *place)
-        done = letters.redriven(log, name)
-    if letter is None:
+        there = letters.dead_letter(log, name, *place) is not None
+        shown = letters_with_outcomes(log, name, lambda one: one.id == id_) if there else []
+    if not shown:
         raise _missing(name, [id_])
+    ((letter, outcome),) = shown
     with piped():
         if as_json:
-            click.echo(msgspec.json.encode(_said(letter, done)))
+            click.echo(msgspec.json.encode(_said(letter, outcome)))
             return
         record = showing.as_dict(letter.partition, letter.record)
         lines = {
@@ -117,7 +119,7 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path) -> None:
             "key": letter.key or _json_of(record, "key"),
             "value": _json_of(record, "value"),
             "headers": _json_of(record, "headers"),
-            "redriven": "yes" if letter.id in done else "no",
+            "redriven": _became(outcome, mend=True).removeprefix("redriven ") or "no",
         }
         for what, said in lines.items():
             if said:
@@ -176,7 +178,8 @@ def _tell(outcome: letters.Redriven, *, dry_run: bool, as_json: bool) -> None:
     if outcome.without_record:
         click.echo(
             f"{_counted(len(outcome.without_record))} came from timers, which have no record to append again: "
-            f"{', '.join(outcome.without_record[:5])}{' ...' if len(outcome.without_record) > 5 else ''}."
+            f"{', '.join(outcome.without_record[:5])}{' ...' if len(outcome.without_record) > 5 else ''}. "
+            f"{_OF_TIMERS}"
         )
 
 
@@ -202,8 +205,30 @@ def _missing(app: str, ids: list[str]) -> RecordError:
     )
 
 
-def _said(letter: DeadLetter, done: set[str]) -> dict[str, Any]:
-    said: dict[str, Any] = {"id": letter.id, **letter._asdict(), "redriven": letter.id in done}
+def _was_redriven(outcome: Outcome) -> bool:
+    return outcome.state not in {"pending", "timer"}
+
+
+def _became(outcome: Outcome, *, mend: bool = False) -> str:
+    """What became of a letter, for a person; with ``mend`` also what to do where it cannot be redriven."""
+    if outcome.state == "timer":
+        return f"a timer has no record to redrive. {_OF_TIMERS}" if mend else "cannot be redriven: a timer"
+    if not _was_redriven(outcome):
+        return ""
+    at = "before" if outcome.redriven_ms is None else showing.instant(outcome.redriven_ms)
+    then = {"failed": f"failed again: {outcome.failed_as}", "unread": "not read yet", "handled": "handled"}
+    return ", ".join(one for one in (f"redriven {at}", then.get(outcome.state)) if one)
+
+
+def _said(letter: DeadLetter, outcome: Outcome) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "id": letter.id,
+        **letter._asdict(),
+        "redriven": _was_redriven(outcome),
+        "redriven_ms": outcome.redriven_ms,
+        "outcome": outcome.state,
+        "failed_as": outcome.failed_as,
+    }
     said["record"] = showing.as_dict(letter.partition, letter.record)
     return said
 

@@ -133,6 +133,11 @@ class _RenamedType(click.ParamType):
     help="What to do where a handler fails, or a record does not decode, and did not when it ran first.",
 )
 @click.option(
+    "--retry-failed",
+    is_flag=True,
+    help="Run what had failed when it ran first again, in its place; what was redriven of it is passed over.",
+)
+@click.option(
     "--after-deleted", is_flag=True, help="Go on without what the log has deleted of its beginning."
 )
 @click.option(
@@ -170,6 +175,7 @@ def rebuild(
     outputs: str,
     order: Any,
     on_error: Any,
+    retry_failed: bool,
     after_deleted: bool,
     any_environment: bool,
     name: str | None,
@@ -210,6 +216,7 @@ def rebuild(
         keys=keys,
         outputs=outputs,
         on_error=on_error,
+        retry_failed=retry_failed,
         any_environment=any_environment,
         go_on_after_deleted=after_deleted,
         order=order,

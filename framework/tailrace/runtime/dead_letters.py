@@ -1,8 +1,8 @@
 """Dead letters: what a task could not handle, read again, and sent again when its cause is mended.
 
 Theory. Redriving appends the original record to the topic it came from, with a header that names its dead letter. Which
-letters that was done for stands in a topic of its own, ``<app>.redriven``, written in the same transaction as the
-records: both or neither. Who redrives first takes over the transactional id for it, which settles what an earlier one
+letters that was done for stands in a topic of its own, ``<app>.redriven``: a *note* for each, written in the same
+transaction as the records, both or neither. Who redrives first takes over the transactional id for it, which settles what an earlier one
 left open and fences one that still works, and only then reads that topic. So each letter is redriven once, whatever
 is killed and however often it is asked for. A record that fails again makes another letter, which can be redriven.
 """
@@ -13,15 +13,16 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, get_args
 
+import msgspec
+
+from tailrace.core.engine.failure import REDRIVEN_HEADER
 from tailrace.core.errors import HANDLER_FAILED, BadReason, UnknownTopicError
 from tailrace.core.records import Headers, InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
+from tailrace.core.values.partitioner import partition_of
 from tailrace.log.interface import Log, TopicSettings, Writer
 from tailrace.runtime.scanning import scan
 from tailrace.runtime.topics import apps_in
-
-REDRIVEN_HEADER = "tailrace-redriven"
-"""On a record that was redriven: the topic and id of its dead letter, ``<topic>/<id>``."""
 
 REASONS = (HANDLER_FAILED, *get_args(BadReason))
 """All that there are."""
@@ -54,6 +55,18 @@ class DeadLetter(NamedTuple):
     def id(self) -> str:
         """Where the letter itself lies: ``<partition>-<offset>``."""
         return f"{self.partition}-{self.record.offset}"
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A letter that was redriven: where its record was appended, and where the original lies, as partition and offset."""
+
+    topic: str
+    partition: int
+    start: int
+    """The record lies at this offset or behind it: its own is not known before the commit."""
+    origin: tuple[int, int] | None = None
+    at_ms: int = 0
+    """When it was redriven: the timestamp of the note's record, and not in the note itself."""
 
 
 class Redriven(NamedTuple):
@@ -124,10 +137,36 @@ def read(partition: int, record: InputRecord) -> DeadLetter:
 
 def redriven(log: Log, app: str) -> set[str]:
     """The ids of the letters that were redriven."""
+    return {id_ for id_, _ in _noted(log, app)}
+
+
+def notes(log: Log, app: str) -> dict[str, Note]:
+    """The letters that were redriven, by their ids. Left out are those of which nothing more is known than that."""
+    found: dict[str, Note] = {}
+    for id_, record in _noted(log, app):
+        value = record.value or b""
+        note = msgspec.json.decode(value, type=Note) if value[:1] == b"{" else _note_of(log, app, id_)
+        if note is not None:
+            found[id_] = msgspec.structs.replace(note, at_ms=record.timestamp_ms)
+    return found
+
+
+def _noted(log: Log, app: str) -> Iterator[tuple[str, InputRecord]]:
     topic = _done_topic(app)
-    if topic not in log.topics():
-        return set()
-    return {record.key.decode() for record in scan(log, topic, 0) if record.key is not None}
+    for record in scan(log, topic, 0) if topic in log.topics() else ():
+        if record.key is not None:
+            yield record.key.decode(), record
+
+
+def _note_of(log: Log, app: str, id_: str) -> Note | None:
+    """The note of a letter, by the letter itself: earlier versions have noted the topic only."""
+    place = parse_id(id_)
+    letter = None if place is None else dead_letter(log, app, *place)
+    if letter is None or letter.topic is None or letter.topic not in log.topics():
+        return None
+    partition = _goes_to(letter, log.partitions(letter.topic))
+    origin = _origin(letter)
+    return Note(letter.topic, partition, origin[1] + 1 if origin and origin[0] == partition else 0, origin)
 
 
 def redrive(
@@ -166,7 +205,7 @@ def redrive(
             elif writer is None:
                 sent.append(letter.id)
             else:
-                _append(writer, app, letter, now_ms)
+                _append(log, writer, app, letter, now_ms)
                 open_.append(letter.id)
                 if len(open_) >= _AT_ONCE:
                     writer.commit()
@@ -181,14 +220,28 @@ def redrive(
     return outcome
 
 
-def _append(writer: Writer, app: str, letter: DeadLetter, now_ms: int) -> None:
+def _append(log: Log, writer: Writer, app: str, letter: DeadLetter, now_ms: int) -> None:
     assert letter.topic is not None
     _, timestamp_ms, key, value, headers = letter.record
     source = f"{topic_of(app)}/{letter.id}"
     again: Headers = (*headers, (REDRIVEN_HEADER, source.encode()))
-    partition = letter.origin_partition if key is None else None
+    partition = _goes_to(letter, log.partitions(letter.topic))
+    note = Note(letter.topic, partition, log.end_offset(letter.topic, partition), _origin(letter))
     writer.append([Output(letter.topic, key, value, timestamp_ms, again)], partition)
-    writer.append([Output(_done_topic(app), letter.id.encode(), letter.topic.encode(), now_ms)])
+    writer.append([Output(_done_topic(app), letter.id.encode(), msgspec.json.encode(note), now_ms)])
+
+
+def _goes_to(letter: DeadLetter, partitions: int) -> int:
+    """The partition that a letter's record is appended to."""
+    if letter.record.key is None and letter.origin_partition is not None:
+        return letter.origin_partition
+    return partition_of(letter.record.key or b"", partitions)
+
+
+def _origin(letter: DeadLetter) -> tuple[int, int] | None:
+    if letter.origin_partition is None or letter.origin_offset is None:
+        return None
+    return letter.origin_partition, letter.origin_offset
 
 
 def _done_topic(app: str) -> str:

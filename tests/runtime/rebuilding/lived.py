@@ -95,8 +95,8 @@ def append(folder: Path, outputs: list[Output], topics: dict[str, int]) -> None:
     log.close()
 
 
-def live_on(folder: Path, app: str, from_snapshot: str = "") -> None:
-    """Run a service to the end of its input."""
+def live_on(folder: Path, app: str, from_snapshot: str = "", replace: str = "") -> None:
+    """Run a service to the end of its input; ``replace`` is a snapshot that takes the place of its state."""
     options = ServiceOptions(
         app,
         folder / "log",
@@ -104,7 +104,8 @@ def live_on(folder: Path, app: str, from_snapshot: str = "") -> None:
         commit_interval_ms=20,
         until_end=True,
         create_topics=True,
-        from_snapshot=from_snapshot,
+        from_snapshot=from_snapshot or replace,
+        replace_state=bool(replace),
         log_format="json",
     )
     serve(options, find_app(app).plan())

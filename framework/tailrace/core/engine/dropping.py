@@ -80,37 +80,44 @@ def pending_timers(
 
     Reads the index, which has one row for each pending timer: a second or two for a million.
     """
-    actors = {actor.name.encode(): actor for actor in plan.actors if actor.name in families}
     found: dict[str, PendingTimers] = {}
-    passed: set[tuple[int, bytes, bytes]] = set()
-    for domain in (rows.EVENT_TIME, rows.PROCESSING_TIME):
-        prefix = rows.INDEX + bytes((domain,))
-        for row, _ in state.scan(prefix, rows.prefix_end(prefix)):
-            end_of_actor = row.index(b"\0", 10)
-            name = row[
-                row.index(b"\0\0", end_of_actor + 1) + 2 :
-            ]  # an escaped key ends with the first two zeros
-            # All that are named by their time are of one kind, and so are all expiries.
-            family_bytes = name.partition(b":")[0] if name[:1] == b"n" else name[:1]
-            kind = (domain, row[10:end_of_actor], family_bytes)
-            if kind in passed:
-                continue
-            actor, family = actors.get(kind[1]), _family(domain, name)
-            if (
-                actor is None
-                or name[:1] == rows.EXPIRY
-                or family in (actor.schema.timers or ())
-                or ((wanted := families[actor.name]) is not None and family not in wanted)
-            ):
-                passed.add(kind)
-                continue
-            one = found.get(f"{actor.name}.{family}")
-            if one is None:
-                one = _first(actor, family, row)
-                found[one.name] = one
-            one.more = one.count == _COUNTED
-            one.count += not one.more
+    for actor in plan.actors:
+        for domain in (rows.EVENT_TIME, rows.PROCESSING_TIME) if actor.name in families else ():
+            _look_through(actor, domain, state, families[actor.name], found)
     return found
+
+
+def _look_through(
+    actor: ActorPlan,
+    domain: int,
+    state: StateReader,
+    wanted: Collection[str] | None,
+    found: dict[str, PendingTimers],
+) -> None:
+    """The pending timers of one actor and domain."""
+    prefix = rows.index_prefix(domain, actor.name.encode())
+    passed: set[bytes] = set()
+    for row, _ in state.scan(prefix, rows.prefix_end(prefix)):
+        # Behind the time comes the key, and an escaped key ends with the first two zeros.
+        name = row[row.index(b"\0\0", len(prefix) + 8) + 2 :]
+        # All that are named by their time are of one kind, and so are all expiries.
+        kind = name.partition(b":")[0] if name[:1] == b"n" else name[:1]
+        if kind in passed:
+            continue
+        family = "" if kind == rows.EXPIRY else _family(domain, name)
+        if (
+            kind == rows.EXPIRY
+            or family in (actor.schema.timers or ())
+            or (wanted is not None and family not in wanted)
+        ):
+            passed.add(kind)
+            continue
+        one = found.get(f"{actor.name}.{family}")
+        if one is None:
+            one = _first(actor, family, row)
+            found[one.name] = one
+        one.more = one.count == _COUNTED
+        one.count += not one.more
 
 
 def _first(actor: ActorPlan, family: str, row: bytes) -> PendingTimers:

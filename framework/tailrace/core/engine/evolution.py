@@ -139,7 +139,7 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
     orphans = sorted([*_orphans(plan, before, after), *pending])
     dropped = _checked(plan, after, orphans, drop)
     left = [one for name, one in pending.items() if name not in dropped]
-    if left and plan.on_error == "stop":
+    if left and plan.on_error != "dead-letter-all":
         raise _unhandled_error(left)
     for actor in plan.actors:
         timers = {*(actor.schema.timers or ()), *(one.family for one in left if one.actor == actor.name)}

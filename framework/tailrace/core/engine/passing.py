@@ -47,6 +47,7 @@ from tailrace.core.engine.course import (
     pack,
     shard_of,
 )
+from tailrace.core.engine.failure import redriven_ids
 from tailrace.core.engine.replay import Limit, Replay, Source
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import NEVER, Task
@@ -155,8 +156,13 @@ class Passing(Task):
                 said = self._said(number, offset, time_ms, key, event, record)
             else:
                 said = time_ms - lag
-            if judged and time_ms <= watermark:
-                late += 1 if together is not None else bool(marks.late_for(plan, time_ms))
+            if (
+                judged
+                and time_ms <= watermark
+                and (together is not None or marks.late_for(plan, time_ms))
+                and not self.is_redriven(record)
+            ):
+                late += 1
             if moving and said > own:
                 own = said
                 if together is None:
@@ -247,6 +253,14 @@ class Passing(Task):
             self._note(self.step, self.now)
         if self.step - self._first >= self._chunk_steps:
             self.close_chunk()
+
+    def is_redriven(self, record: InputRecord | None) -> bool:
+        """See ``TaskState.is_redriven``. UnsplittableError where such a record was taken for late: shards do not."""
+        if not self.redriven_are_late:
+            return super().is_redriven(record)
+        if record is not None and redriven_ids(record.headers, self.plan.dead_letters_topic):
+            raise UnsplittableError("a redriven record was taken for late by an earlier version of tailrace")
+        return False
 
     def _shard(self, number: int, key: Any, event: Any) -> int:
         """The shard of a key that is not known yet."""

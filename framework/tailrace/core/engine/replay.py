@@ -215,6 +215,7 @@ class Replay:
     def _check_start(self) -> None:
         record, task = self._record, self.task
         check_format(task.plan, record.format)
+        task.redriven_are_late = record.format < 2
         if record.number != task.tape_number:
             raise ReplayDivergedError(
                 f"the tape goes on with record {record.number}, the replay stands at {task.tape_number}",

@@ -235,7 +235,7 @@ class ShardTask(Task):
             said = None if says is None else says(event, time_ms)
             try:
                 if time_ms <= watermark and judged:
-                    to = self._late(plan, event, to, time_ms)
+                    to = self._late(plan, event, to, time_ms, record)
                 if to is direct and not apart and route is not None and table is not None:
                     context._route, context._table = route, table
                     instance = table.live.get(key)

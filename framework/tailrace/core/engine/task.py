@@ -105,6 +105,7 @@ class Task(TaskState):
             context.watermark = watermark
         taken, refused = start, 0
         late = context.is_late = False
+        counted = totals.late
         context._salt = inputs.salt
         # Most inputs have one route, to one actor that needs no more than its types checked. What Units.invoke does
         # is written out for these: a quarter of the time per event would go into calls.
@@ -141,7 +142,8 @@ class Task(TaskState):
                 image: bytes | None = b""
                 try:
                     if time_ms <= watermark and judged:
-                        to = self._late(plan, event, to, time_ms)
+                        counted = totals.late
+                        to = self._late(plan, event, to, time_ms, record)
                         late = context.is_late
                     if to is direct:
                         instance = live.get(key)
@@ -168,6 +170,7 @@ class Task(TaskState):
                 except Exception as error:  # noqa: BLE001  # whatever a handler raises fails its unit
                     if image != b"" and table is not None:
                         touched.insert(0, (table, key, image))  # before what streams have touched
+                    late = late or context.is_late
                     units.failed(error, mark, number, offset, record)
                     context._salt, context._route, context._table = inputs.salt, route, table
                     if asked:
@@ -198,7 +201,7 @@ class Task(TaskState):
                     context._route, context._table, context.watermark = route, table, watermark
         finally:
             if late:  # it was not taken, and will be judged again
-                totals.late -= 1
+                totals.late = counted
             context.is_late = False
             units.late, units.apart = NOBODY, False
             if not apart:
@@ -301,17 +304,26 @@ class Task(TaskState):
     # --- parts of a step ---
 
     def _late(
-        self, plan: InputPlan, event: Any, to: Sequence[BoundRoute], time_ms: int
+        self,
+        plan: InputPlan,
+        event: Any,
+        to: Sequence[BoundRoute],
+        time_ms: int,
+        record: InputRecord | None,
     ) -> Sequence[BoundRoute]:
-        """Note a late event. Who takes it: its handlers as ever, or not those it is late for, or another topic instead."""
+        """Note a late event. Who takes it: its handlers as ever, or not those it is late for, or another topic instead.
+
+        A redriven one goes to its handlers, and is not counted: that it comes so late is not its producer's doing.
+        """
         units = self._units
         late = self._watermarks.late_for(plan, time_ms) if units.apart else None
         if late is not None and not late:
             return to
-        self.totals.late += 1
+        redriven = self.is_redriven(record)
+        self.totals.late += not redriven
         self._context.is_late = True
         units.late = late or NOBODY
-        if plan.late == "handle":
+        if redriven or plan.late == "handle":
             return to
         in_time = () if late is None else [one for one in to if one[0].operator not in late]
         if plan.late_topic is not None and len(in_time) < len(to):

@@ -16,6 +16,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.cells import Cells
 from tailrace.core.engine.evolution import stored_state
+from tailrace.core.engine.failure import redriven_ids
 from tailrace.core.engine.firing import Due, Firing
 from tailrace.core.engine.heads import InputHeads
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
@@ -25,7 +26,7 @@ from tailrace.core.engine.watching import Watch
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import CorruptStateError, OldHistoryError, UsageError
 from tailrace.core.handling.context import Context
-from tailrace.core.records import Headers, Output, output_of
+from tailrace.core.records import Headers, InputRecord, Output, output_of
 from tailrace.core.storage import StateReader
 
 ORIGIN_HEADER: Final = "tailrace-origin"
@@ -91,6 +92,8 @@ class TaskState:
         self._tape = tape.Tape(0 if start is None else start.tape)
         self._noted_start = False
         self._fired = self.totals.fired
+        self.redriven_are_late = False
+        """For a replay of format 1: then redriven records were taken for late ones, like any other."""
         make_units = Units if watch is None else watch.units
         self._units = make_units(
             plan, partition, self._cells, self._context, self._watermarks, self.totals, self._tape
@@ -170,6 +173,12 @@ class TaskState:
     def watermark_of(self, source: int) -> int:
         """The watermark of one source."""
         return self._watermarks.of_source[source]
+
+    def is_redriven(self, record: InputRecord | None) -> bool:
+        """Whether a record that comes late is one of this app's that was redriven: then it is not taken for late."""
+        if record is None or not record.headers or self.redriven_are_late:
+            return False
+        return bool(redriven_ids(record.headers, self.plan.dead_letters_topic))
 
     def skip_to(self, number: int, offset: int) -> None:
         """Move an input's position over offsets that hold no record (markers, aborted or compacted ones)."""

@@ -14,7 +14,13 @@ from tailrace.core.declare.explain import explain_attribute_error
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
 from tailrace.core.engine import tape
 from tailrace.core.engine.cells import Cells
-from tailrace.core.engine.failure import dead_letter_headers, handler_error, is_handlers_fault, must_stop
+from tailrace.core.engine.failure import (
+    REDRIVEN_HEADER,
+    dead_letter_headers,
+    handler_error,
+    is_handlers_fault,
+    must_stop,
+)
 from tailrace.core.engine.heads import BoundRoute
 from tailrace.core.engine.tables import Table
 from tailrace.core.engine.watermarks import Watermarks
@@ -85,12 +91,24 @@ class Units:
         mark: int,
     ) -> None:
         """Run the handlers of a record, unless it is to be skipped: then nothing of it remains."""
-        if self.skips and (number, offset) in self.skips:
+        if self.skips and self.is_skipped(number, offset):
             del self.context._outputs[mark:]
             self.skip(number, offset, record)
         else:
             for route, table in to:
                 self.invoke(route, table, key, event)
+            if record is not None and record.headers and self.plan.inputs[number].repartitioned:
+                self._hand_on(record.headers, mark)
+
+    def is_skipped(self, number: int, offset: int) -> bool:
+        """Whether a record failed in the first run, and is not to be run again."""
+        return (number, offset) in self.skips
+
+    def _hand_on(self, headers: Headers, mark: int) -> None:
+        """Have what is forwarded by its key say, too, that it was redriven."""
+        said = tuple(one for one in headers if one[0] == REDRIVEN_HEADER)
+        outputs = self.context._outputs
+        outputs[mark:] = [(*one[:4], (*one[4], *said)) for one in outputs[mark:]]
 
     def invoke(self, route: Route, table: Table | None, key: Any, event: Any) -> None:
         """Run one handler of an event, and seal what it touched."""

@@ -40,10 +40,14 @@ _DELETED = hash(None)
 _key, _value = attrgetter("key"), attrgetter("value")
 
 
-def check_own(result: UnitResult, past: Past, found: Callable[[], Rows]) -> None:
+OTHER_CODE = "the code is not the one that ran, though its version is the same, or it is not deterministic (--twice tells)"
+RETRIED = "what had failed when it ran first was run again"
+
+
+def check_own(result: UnitResult, past: Past, found: Callable[[], Rows], why: str = OTHER_CODE) -> None:
     """See whether a task that came to the service's cut came to the service's rows: else it is no part of its history.
 
-    ``found`` gives the rows of its keys, each time anew.
+    ``found`` gives the rows of its keys, each time anew; ``why`` is what is said of rows that differ.
     """
     position, number = result.changelog_position, result.partition
     if position is None:
@@ -59,9 +63,8 @@ def check_own(result: UnitResult, past: Past, found: Callable[[], Rows]) -> None
         named = [*dict.fromkeys(_named(past.plan, row) for row in check.shown)]
         more = ["…"] if check.other > len(check.shown) else []
         note = (
-            f"partition {number}: {check.other:,} rows are not what the service has stored ({', '.join(named + more)}): the "
-            "code is not the one that ran, though its version is the same, or it is not deterministic (--twice tells). A "
-            "service begins with this snapshot with --replace-state, or beside under another name (--as)"
+            f"partition {number}: {check.other:,} rows are not what the service has stored ({', '.join(named + more)}): "
+            f"{why}. A service begins with this snapshot with --replace-state, or beside under another name (--as)"
         )
         result.notes += (note,)
 

@@ -26,6 +26,7 @@ from tailrace.runtime.rebuilding.outputs import PARQUET
 from tailrace.runtime.rebuilding.past import opened_past
 from tailrace.runtime.rebuilding.publishing import check_topics, publish_outputs
 from tailrace.runtime.rebuilding.report import RebuildReport, report_of
+from tailrace.runtime.rebuilding.retrying import letters_before
 from tailrace.runtime.rebuilding.splitting import UNSPLIT
 from tailrace.runtime.rebuilding.targets import settle
 from tailrace.runtime.rebuilding.work import Progress, WorkFolder
@@ -108,6 +109,7 @@ class _Rebuild:
         with opened_past(request, plan, taped=request.order == "tape") as past:
             settled = settle(request, past)
             check_topics(request, past)
+            letters = letters_before(request, past, settled)
         draft = Snapshots(request.to, plan.app).begin()
         return Job(
             id=self._id,
@@ -122,12 +124,16 @@ class _Rebuild:
             created_ms=draft.created_ms,
             order=settled.order,
             together=settled.together,
-            lenient=request.lenient or request.on_error != "stop" or request.go_on_after_deleted,
+            lenient=request.lenient
+            or request.on_error != "stop"
+            or request.go_on_after_deleted
+            or request.retry_failed,
             targets=settled.targets,
             base=base,
             ends=settled.ends,
             position=settled.position,
             notes=settled.notes,
+            letters=letters,
         )
 
     # --- the units
@@ -165,6 +171,8 @@ class _Rebuild:
             (request.on_error != "stop", "that may write dead letters"),
             (request.go_on_after_deleted, "that goes on without what is deleted"),
             (request.lenient, "that is held against another"),
+            (request.retry_failed, "that runs again what had failed"),
+            (job.letters, "that passes over redriven records"),
         ):
             if wanted:
                 report.note(f"it was not split: a rebuild {what} is done in one piece for each partition")
@@ -222,6 +230,9 @@ class _Rebuild:
         request = job.request
         for result in results:
             report.add(result)
+        report.note_retries()
+        if request.retry_failed and not report.retried:
+            report.note("nothing that had failed when it ran first was run again")
         whole = not (request.limited or request.keys)
         if request.keys:
             named = f"the key{'' if len(request.keys) == 1 else 's'} {', '.join(request.keys)}"

@@ -100,8 +100,12 @@ class _Failing(Units):
             if must_stop(policy, error, route):
                 failure.mend = _MISTAKE_MEND if is_mistake(error, route) else STOP_MEND
                 raise failure from error
-            self._rebuild.failed.note(str(failure).partition(failure.mend)[0].strip())
+            self.note_failure(str(failure).partition(failure.mend)[0].strip())
             self.skip(number, at, record, dead_letter_headers(failure, error))
+
+    def note_failure(self, said: str) -> None:
+        """Remember what has failed, in words."""
+        self._rebuild.failed.note(said)
 
     def refuse(self, number: int, refused: Refused, record: InputRecord | None) -> None:
         """See ``Units.refuse``. Whether it was refused then, too, shows at the commit."""

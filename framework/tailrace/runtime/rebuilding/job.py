@@ -80,6 +80,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     variant: Variant = Variant()
     lenient: bool = False
     """Go on where it differs from the service."""
+    retry_failed: bool = False
+    """What had failed when it ran first is run in its place; see ``retrying``."""
     until_cuts: tuple[bytes, ...] = ()
     """Along the tape: where each task ends, if not at its last commit."""
 
@@ -103,6 +105,41 @@ class Target(msgspec.Struct, frozen=True):
     cut: bytes | None
     changelog_position: int | None
     """Behind that cut in the changelog."""
+
+
+class Letters(msgspec.Struct, frozen=True):
+    """What the app's dead letters tell of one partition. A record is named by its input and offset; see ``retrying``."""
+
+    originals: dict[str, tuple[str, int]] = {}
+    """By the id of its letter: what failed, and was redriven into this partition, before where the rebuild ends."""
+    left: tuple[tuple[str, int], ...] = ()
+    """What failed and was redriven elsewhere: into another partition, or to where the rebuild does not come."""
+    failed: tuple[tuple[str, int], ...] = ()
+    """What no tape tells: records that were refused; in canonical order also those that failed."""
+    timers: tuple[tuple[str, str, str], ...] = ()
+    """In canonical order, the timers that failed: actor, key, name with time."""
+
+
+class Retries(msgspec.Struct):
+    """What became of what had failed when it ran first."""
+
+    run: int = 0
+    """Records and timers that were run again, in their place."""
+    again: int = 0
+    """Those of them that failed again."""
+    passed_over: int = 0
+    """Redriven records that were not handled, as their originals had been."""
+    left: int = 0
+    """Records that were not run again, as they were redriven to where this rebuild does not come."""
+    undelivered: int = 0
+    """Messages, and events for the app itself, that were sent by what was run again and are not in the log."""
+    shown: list[str] = []
+    """The first that failed again."""
+
+    def add(self, more: Retries) -> None:
+        """Add those of another task."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(more, name))
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +171,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     position: int | None = None
     """The commit of the log that targets and ends belong to."""
     notes: tuple[str, ...] = ()
+    letters: tuple[Letters, ...] = ()
+    """By partition; none where no unit has to know of any."""
+
+    def letters_of(self, partition: int) -> Letters:
+        """What the dead letters tell of a partition."""
+        return self.letters[partition] if self.letters else Letters()
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,6 +280,7 @@ class UnitResult(msgspec.Struct, kw_only=True):
     """Records and timers that failed here, and had not failed when they ran first."""
     dead_letters: tuple[str, ...] = ()
     """The first of them."""
+    retries: Retries = msgspec.field(default_factory=Retries)
     others: tuple[UnitResult, ...] = ()
     """Those of the other partitions, where one unit did them all."""
     failure: Failure | None = None

@@ -41,6 +41,18 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     """Units and records that failed here, and had not failed when they ran first: all went to the dead letters."""
     failed: list[str] = []
     """The first of them."""
+    retried: int = 0
+    """Records and timers that had failed when they ran first, and were run again in their place."""
+    failed_again: int = 0
+    """Those of them that failed again."""
+    again: list[str] = []
+    """The first of these."""
+    passed_over: int = 0
+    """Redriven records that were not handled, as their originals were handled in their place."""
+    left_to_redriven: int = 0
+    """Records that had failed and were not run again, as their redriven records take effect elsewhere or later."""
+    undelivered: int = 0
+    """Messages, and events for the app itself, that were sent by what was run again, and are not in the log."""
     same_rows: int = 0
     """Rows that were held against what the service has stored, and are the same, byte for byte."""
     other_rows: int = 0
@@ -64,6 +76,12 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         self.dead_letters += totals.failed
         self.failed_here += result.failed_here
         self.failed += result.dead_letters
+        self.again += result.retries.shown
+        self.retried += result.retries.run
+        self.failed_again += result.retries.again
+        self.passed_over += result.retries.passed_over
+        self.left_to_redriven += result.retries.left
+        self.undelivered += result.retries.undelivered
         self.keys += result.keys
         self.rows += result.rows
         self.same_rows += result.same_rows
@@ -81,6 +99,31 @@ class RebuildReport(msgspec.Struct, kw_only=True):
             f"{counted(self.timers, 'timer')} fired, {counted(self.outputs, 'output')}, "
             f"{self.late:,} late, {self.refused:,} refused, {self.dead_letters:,} failed"
         )
+
+    def note_retries(self) -> None:
+        """Note what became of what had failed when it ran first."""
+        if self.retried:
+            many = "1 record or timer" if self.retried == 1 else f"{self.retried:,} records and timers"
+            again = f"; {self.failed_again:,} failed again" if self.failed_again else ""
+            self.note(f"what had failed when it ran first was run again in its place: {many}{again}")
+        if self.retried and self.order == "tape":
+            self.note(
+                "so state and outputs are not the service's; events, timers and outputs are counted as its tape has them"
+            )
+        if self.passed_over:
+            self.note(
+                f"{counted(self.passed_over, 'redriven record')} passed over, as the original was handled in its place"
+            )
+        if self.left_to_redriven:
+            self.note(
+                f"{counted(self.left_to_redriven, 'record')} that had failed not run again: the redriven record counts, which "
+                "is in another partition, or behind the end of this rebuild"
+            )
+        if self.undelivered:
+            self.note(
+                "messages and events to the app itself, sent by what was run again, are not delivered, as the log does not "
+                f"hold them: {self.undelivered:,}"
+            )
 
     def lines(self) -> list[str]:
         """For a person."""
@@ -106,6 +149,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
             said.append(f"went on with an interrupted rebuild: {self.taken:,} of the events were left to do")
         if self.written:
             said.append(f"{counted(self.written, 'output')} written")
+        said += [f"failed again: {one}" for one in self.again]
         if self.failed_here:
             said.append(f"{self.failed_here:,} failed that had not failed when they ran first:")
         said += [f"dead letter: {one}" for one in self.failed]

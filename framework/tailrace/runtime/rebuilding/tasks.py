@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+import msgspec
+
 from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Replay, Source
@@ -24,7 +26,7 @@ from tailrace.core.records import InputRecord
 from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.history import stretch
 from tailrace.runtime.named_keys import named_keys
-from tailrace.runtime.rebuilding.checking import check_own
+from tailrace.runtime.rebuilding.checking import OTHER_CODE, RETRIED, check_own
 from tailrace.runtime.rebuilding.failing import Failed, RebuildWatch
 from tailrace.runtime.rebuilding.job import Job, Unit, UnitResult
 from tailrace.runtime.rebuilding.marks import encode_marks, mark_of, marks_wanted
@@ -38,6 +40,7 @@ from tailrace.runtime.rebuilding.outputs import (
     write_outputs,
 )
 from tailrace.runtime.rebuilding.past import Past
+from tailrace.runtime.rebuilding.retrying import Progress, Retrying, RetryWatch
 from tailrace.runtime.rebuilding.work import WorkFolder
 from tailrace.runtime.restore import FORMAT, StoreCut, decode_store_cut
 from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
@@ -48,8 +51,19 @@ RowStore: TypeAlias = RocksStore | MemoryStore
 _KEPT_EVERY_S = 0.5
 _KEPT_IN_S = _KEPT_EVERY_S / 20
 """Where writing takes longer than this, it is done less often. Of keys that come again and again, less is then written."""
+_KEPT_ROW = rows.KEEP + b"rebuild"
+"""One of the task's own rows, so it goes into no snapshot."""
 _KEPT_AT_MOST = 200_000
 """Instances and collections touched; what is not kept yet is in memory."""
+
+
+class _Kept(msgspec.Struct):
+    """What is kept with the state of a task, besides the state: what has failed so far, and what was run again."""
+
+    failed: int = 0
+    shown: list[str] = []
+    progress: Progress = msgspec.field(default_factory=Progress)
+    more_outputs: int = 0
 
 
 class TaskRun:
@@ -65,7 +79,11 @@ class TaskRun:
         self._target = next(one for one in job.targets if one.partition == unit.partition)
         self._own: Path | None = None
         self._failed = Failed()
+        self._retrying = Retrying(job.letters_of(unit.partition)) if job.request.retry_failed else None
         self._lenient = job.lenient
+        self._other_code = False
+        self._more_outputs = 0
+        """How many more outputs there are than the first run had by then."""
         self._kept_s = time.perf_counter()
         self._keep_after_s = _KEPT_EVERY_S
         keys = job.request.keys
@@ -122,6 +140,7 @@ class TaskRun:
         """The cut to go on from: that of the store, or of what the task starts from."""
         stands = _stands(store)
         if stands is not None and stands.core is not None:
+            self._recall(store.get(_KEPT_ROW))
             return stands
         origin = origin_of_task(self._job, self._past, self._number)
         return StoreCut(FORMAT, 0, 0, None) if origin is None else load(origin, self._number, store)
@@ -167,13 +186,21 @@ class TaskRun:
         result.cut = _core(store)
         result.totals = task.totals
         result.failed_here, result.dead_letters = self._failed.count, tuple(self._failed.shown)
+        if self._retrying is not None:
+            result.retries = self._retrying.progress.counts
         if whole and not self._lenient and self._keys is None and result.cut != target.cut:
             raise ReplayDivergedError(
                 f"the rebuilt cut of app {self._plan.app!r} partition {self._number} is not that of the changelog",
                 mend="The code differs from the one that ran, or it depends on something that is not on the tape.",
             )
-        if whole and not self._lenient and self._keys is None:
+        if whole and self._keys is None and (not self._lenient or self._retries_alone(target.cut)):
             result.changelog_position = target.changelog_position  # if these are its rows: see ``check_own``
+
+    def _retries_alone(self, cut: bytes) -> bool:
+        """Whether nothing but what was run again can make a difference to the service's rows."""
+        request = self._job.request
+        lenient = request.lenient or request.go_on_after_deleted or self._other_code
+        return self._retrying is not None and not (lenient or self._failed.count) and self._result.cut == cut
 
     def _task(self, store: RowStore, cut: bytes | None, lineage: bytes) -> Task:
         request = self._job.request
@@ -185,6 +212,8 @@ class TaskRun:
             reload=variant.reload,
         )
         watch = RebuildWatch(None, self._keys, request.on_error, self._failed)
+        if self._retrying is not None:
+            watch = RetryWatch(None, self._keys, request.on_error, self._failed, self._retrying)
         return Task(
             self._plan,
             self._number,
@@ -199,7 +228,7 @@ class TaskRun:
     def _tapes(self, replay: Replay, begin: int, stop: int) -> Iterator[tape.TapeRecord]:
         """The tape from ``begin`` on; what its first records say of inputs and versions holds for the later ones."""
         phases, tapes = self._result.phases, self._past.tapes(self._number, stop)
-        before = self._result.notes, self._lenient, replay.lenient
+        before = self._result.notes, self._lenient, replay.lenient, self._other_code
         while True:
             begun_s = time.perf_counter()
             record = next(tapes, None)
@@ -207,12 +236,12 @@ class TaskRun:
             if record is None:
                 return
             if record.base is not None:  # whoever ran what came before it, nothing of that is left
-                self._result.notes, self._lenient, replay.lenient = before
+                self._result.notes, self._lenient, replay.lenient, self._other_code = before
             if record.version is not None and record.version != self._plan.version:
                 said = f"some of it was run by version {record.version!r}; this is {self._plan.version!r}"
                 self._result.notes += (said,) if said not in self._result.notes else ()
                 # Other code may do other things: what it did then is no measure any more.
-                self._lenient = replay.lenient = True
+                self._lenient = replay.lenient = self._other_code = True
             if record.number >= begin:
                 yield record
             elif record.inputs is not None:
@@ -256,7 +285,12 @@ class TaskRun:
             task.discard_outputs()
         else:
             mark = mark_of(task, record) if marks_wanted(self._job) else None
-            self._outputs.append(first, task.take_outputs(), mark)
+            # The task counts as the first run did; what is written here is numbered by how much there is of it.
+            task.totals.outputs = first + self._more_outputs
+            emitted = task.take_outputs()
+            self._outputs.append(first + self._more_outputs, emitted, mark)
+            if whole and self._keys is None:
+                self._more_outputs += first + len(emitted) - record.totals.outputs
         if whole and self._keys is None:
             replay.settle()
         if (
@@ -276,10 +310,24 @@ class TaskRun:
         begun_s = time.perf_counter()
         batch = task.commit_batch()
         length = 0 if self._outputs is None else self._outputs.length
-        store.write(batch.rows | batch.index_rows, StoreCut(FORMAT, length, 0, batch.cut).encode())
+        rows_kept = batch.rows | batch.index_rows | {_KEPT_ROW: self._remembered()}
+        store.write(rows_kept, StoreCut(FORMAT, length, 0, batch.cut).encode())
         task.committed()
         self._kept_s = time.perf_counter()
         self._keep_after_s = _KEPT_EVERY_S * max(1.0, (self._kept_s - begun_s) / _KEPT_IN_S)
+
+    def _remembered(self) -> bytes:
+        """What has to be known, besides the state, by who goes on with the task."""
+        progress = Progress() if self._retrying is None else self._retrying.progress
+        kept = _Kept(self._failed.count, self._failed.shown, progress, self._more_outputs)
+        return msgspec.msgpack.encode(kept)
+
+    def _recall(self, data: bytes | None) -> None:
+        kept = _Kept() if data is None else msgspec.msgpack.decode(data, type=_Kept)
+        self._failed.count, self._failed.shown = kept.failed, kept.shown
+        self._more_outputs = kept.more_outputs
+        if self._retrying is not None:
+            self._retrying.progress = kept.progress
 
     def _name_refused(
         self, before: int, record: tape.TapeRecord, task: Task, cause: Exception | None
@@ -317,7 +365,8 @@ class TaskRun:
             messages=messages_of(job, self._past, self._number, result.cut),
         )
         result.rows, result.keys = counted.rows, counted.keys
-        check_own(result, self._past, lambda: (one for one in store.rows() if one[0][:1] == rows.STATE))
+        why = OTHER_CODE if self._retrying is None else RETRIED
+        check_own(result, self._past, lambda: (one for one in store.rows() if one[0][:1] == rows.STATE), why)
         if self._outputs is not None:
             self._outputs.close()
             made = Marked(frames(folder / "outputs"))

@@ -18,9 +18,11 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
 from tailrace.runtime.comparing_states import Recorder, walk
 from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.rebuilding.failing import Failed
 from tailrace.runtime.rebuilding.job import Unit, UnitResult
 from tailrace.runtime.rebuilding.origins import load, origin_of_task
 from tailrace.runtime.rebuilding.past import Past
+from tailrace.runtime.rebuilding.retrying import Retrying, RetryWatch
 from tailrace.runtime.rebuilding.work import WorkFolder
 from tailrace.state import MemoryStore
 
@@ -53,7 +55,10 @@ def run_trace(unit: Unit, past: Past, _work: WorkFolder, attempt: str) -> UnitRe
         timezones=timezones_version(),
         reload=variant.reload,
     )
-    watch = Watch(recorder, frozenset(_meant(plan, unit.keys)))
+    keys = frozenset(_meant(plan, unit.keys))
+    watch = Watch(recorder, keys)
+    if job.request.retry_failed:
+        watch = RetryWatch(recorder, keys, "dead-letter", Failed(), Retrying(job.letters_of(number)))
     task = Task(plan, number, store, cut, lineage=end.lineage, settings=settings, replaying=True, watch=watch)
     replay = Replay(
         task,

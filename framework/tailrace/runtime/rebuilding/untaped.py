@@ -34,6 +34,7 @@ from tailrace.runtime.rebuilding.marks import Marking, encode_marks, mark_of, ma
 from tailrace.runtime.rebuilding.origins import Origin, load
 from tailrace.runtime.rebuilding.outputs import Marked, OutputFrames, frames, outputs_folder, write_outputs
 from tailrace.runtime.rebuilding.past import Past
+from tailrace.runtime.rebuilding.retrying import Retrying, RetryWatch
 from tailrace.runtime.rebuilding.tasks import Counted, RowStore
 from tailrace.runtime.rebuilding.work import WorkFolder
 from tailrace.runtime.upstream import Upstream
@@ -65,6 +66,7 @@ class _Run:
         self._together = unit.job.together
         self._numbers = range(self._plan.partitions) if self._together else (unit.partition,)
         self._failed = Failed()
+        self._retrying = [Retrying(self._job.letters_of(number)) for number in self._numbers]
         self._phases = Phases()
         self._begun_s = time.perf_counter()
         self._memory = StateMemory()
@@ -95,6 +97,16 @@ class _Run:
         watch = None
         if keys is not None or request.on_error != "stop":
             watch = RebuildWatch(None, keys, request.on_error, self._failed)
+        if job.letters:
+            watch = RetryWatch(
+                None,
+                keys,
+                request.on_error,
+                self._failed,
+                self._retrying[at],
+                as_declared=watch is None,
+                delivering=self._together,
+            )
         settings = TaskSettings(
             cache_bytes=request.variant.cache_bytes,
             timers_in_memory=request.variant.timers_in_memory,
@@ -179,6 +191,7 @@ class _Run:
         begun = begun_task(job, self._past, number)
         result.cut = one_commit(store.cut, None if begun.origin is None else begun.origin.cut)
         result.totals = task.totals
+        result.retries = self._retrying[at].progress.counts
         result.schema = store.get(rows.SCHEMA_ROW) or b""
         counted = Counted(store.rows())
         result.files = write_task(job.folder, number, self._attempt, iter(counted))

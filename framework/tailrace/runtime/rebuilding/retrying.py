@@ -1,0 +1,375 @@
+"""What had failed when it ran first, run by the code of now in its place; and its redriven record, which is then passed over.
+
+Theory. A dead letter tells of a unit that left nothing behind. Where the code has been corrected since, the unit can do what
+it should have done, at the point of history where it failed: a record with all its handlers, or the firing of a timer.
+
+    along the tape     the tape names what failed. Its place is that of the tape: the record's turn among the others, the
+                       step at whose end the timer was due
+    canonical order    no tape tells what failed. Every record is run in its place as it is
+
+The watermarks stay those of the first run, so that every timer fires where it did. A record that failed has been seen: it
+moved the watermark by its event time. A ``punctuate`` function or a watermark generator was not asked about it, and so is not
+asked along the tape. Nor does what it sends to the app's own inbox and topics arrive there: what the app reads is what the
+log holds. That is counted, and said.
+
+A letter that was redriven has its record in the log a second time. Each is to take effect once:
+
+    the redriven record comes in the same partition, behind the original: it is passed over if the original has been handled here.
+                       If that fails again, the redriven one is run as it was
+    it lies in another partition (the original came from a foreign one), or behind the end of the rebuild, where the service
+                       has still to read it: then it counts, and the original is left as it was
+
+A record that was redriven more than once has the headers of all its letters: it is passed over if any of these was
+handled. One that is forwarded by its key has them, too, but in another topic: what is read there is what the log holds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tailrace.core.declare.plan import ActorPlan, Plan, Route
+from tailrace.core.engine import tape
+from tailrace.core.engine.cells import Cells
+from tailrace.core.engine.failure import TimerName, redriven_ids, timer_named, timer_of
+from tailrace.core.engine.heads import BoundRoute
+from tailrace.core.engine.tables import Table
+from tailrace.core.engine.units import TIMER, Units
+from tailrace.core.engine.watermarks import Watermarks
+from tailrace.core.handling.context import Context
+from tailrace.core.records import Headers, InputRecord
+from tailrace.log.interface import Log
+from tailrace.runtime.dead_letters import dead_letters, notes, topic_of
+from tailrace.runtime.rebuilding.failing import RebuildWatch, _RebuiltUnits, _SomeUnits
+from tailrace.runtime.rebuilding.job import Letters, Request, Retries
+from tailrace.runtime.rebuilding.past import Past
+from tailrace.runtime.rebuilding.targets import Settled
+from tailrace.runtime.scanning import scan
+
+Place = tuple[str, int]
+"""A record of the partition at hand: its input and offset."""
+
+_SHOWN = 20
+_ON_TAPE = frozenset({"handler-failed", "foreign-partition"})
+"""Reasons of dead letters that the tape knows of."""
+
+
+class Progress(msgspec.Struct):
+    """What a task has to remember of it on its way. It is kept with the task's state."""
+
+    counts: Retries = msgspec.field(default_factory=Retries)
+    handled: set[Place] = msgspec.field(default_factory=set[Place])
+    """Records that failed then, and have been handled here."""
+    timers: dict[TimerName, int] = msgspec.field(default_factory=dict[TimerName, int])
+    """How many firings of a timer have failed then and not come here yet."""
+
+
+class Retrying:
+    """What one task knows of its dead letters, and its progress with them."""
+
+    def __init__(self, letters: Letters) -> None:
+        self.progress = Progress()
+        self.originals = letters.originals
+        self.redriven = frozenset(letters.originals.values())
+        self.left = frozenset(letters.left)
+        self.failed = frozenset(letters.failed)
+        for actor, key, timer in letters.timers:
+            self.expect((actor.encode(), key.encode(), timer.encode()))
+        self.skips: dict[tuple[int, int], Headers] | None = None
+        """The skips of the tape that ``progress.timers`` has."""
+        self.timer: TimerName | None = None
+        """The timer that is being run again."""
+        self.again = False
+        """Whether what fails at the moment failed then."""
+
+    def expect(self, timer: TimerName) -> None:
+        """A firing of this timer failed then."""
+        timers = self.progress.timers
+        timers[timer] = timers.get(timer, 0) + 1
+
+    def take(self, timer: TimerName) -> bool:
+        """Whether a firing of this timer failed then that has not come here yet. It has now."""
+        timers = self.progress.timers
+        left = timers.pop(timer, 0)
+        if left > 1:
+            timers[timer] = left - 1
+        return left > 0
+
+    def is_done(self, name: str, ids: list[str]) -> bool:
+        """Whether a record of an input that was redriven for these letters has been handled here by its original."""
+        handled = self.progress.handled
+        found = [place for id_ in ids if (place := self.originals.get(id_)) is not None]
+        return any(place[0] == name and place in handled for place in found)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryWatch(RebuildWatch):
+    """Gives a task units that run again what failed, and pass over what was redriven of it.
+
+    ``as_declared``: what fails is dealt with as the app has declared, and not as the rebuild was told.
+    ``delivering``: messages are delivered by the rebuild itself, so those of what is run again arrive.
+    """
+
+    retrying: Retrying = field(default_factory=lambda: Retrying(Letters()))
+    as_declared: bool = False
+    delivering: bool = False
+
+    def units(
+        self,
+        plan: Plan,
+        partition: int,
+        cells: Cells,
+        context: Context[Any],
+        marks: Watermarks,
+        totals: tape.Totals,
+        log: tape.Tape,
+    ) -> Units:
+        """The units of a task that is rebuilt."""
+        kind: Any = _RetriedUnits if self.keys is None and self.observer is None else _SomeRetriedUnits
+        if self.as_declared:
+            kind = _DeclaredUnits
+        units: Units = kind(self, plan, partition, cells, context, marks, totals, log)
+        return units
+
+
+class _Retrying(Units):
+    """Stands in front of the units of a task, and decides which of them are run."""
+
+    __slots__ = ()
+
+    _rebuild: RebuildWatch
+    direct = False
+
+    @property
+    def _retry(self) -> RetryWatch:
+        rebuild = self._rebuild
+        assert isinstance(rebuild, RetryWatch)
+        return rebuild
+
+    def record(
+        self,
+        number: int,
+        offset: int,
+        record: InputRecord | None,
+        to: Sequence[BoundRoute],
+        key: Any,
+        event: Any,
+        mark: int,
+    ) -> None:
+        """See ``Units.record``."""
+        rebuild, place = self._retry, self._place(number, offset)
+        retrying = rebuild.retrying
+        if rebuild.keys is not None and key not in rebuild.keys:
+            super().record(number, offset, record, to, key, event, mark)
+            return
+        counts = retrying.progress.counts
+        headers = () if record is None else record.headers
+        if headers and retrying.is_done(place[0], redriven_ids(headers, self.plan.dead_letters_topic)):
+            counts.passed_over += 1
+            del self.context._outputs[mark:]
+            return
+        skipped_then = (number, offset) in self.skips
+        if place in retrying.left and not skipped_then:
+            counts.left += 1
+            del self.context._outputs[mark:]
+            return
+        self._learn()
+        failed_then = to and (skipped_then or place in retrying.failed) and place not in retrying.left
+        if failed_then or (to and place in retrying.redriven):
+            retrying.progress.handled.add(place)
+        if failed_then and not skipped_then:
+            counts.run += 1
+        super().record(number, offset, record, to, key, event, mark)
+        if failed_then and place not in retrying.redriven:
+            counts.undelivered += self._undelivered(mark)
+
+    def is_skipped(self, number: int, offset: int) -> bool:
+        """See ``Units.is_skipped``."""
+        if not super().is_skipped(number, offset):
+            return False
+        retrying = self._retry.retrying
+        counts = retrying.progress.counts
+        left = self._place(number, offset) in retrying.left
+        counts.left += left
+        counts.run += not left
+        return left
+
+    def timer_skip(self, _fired: int, _table: Table, _time_ms: int, /) -> Headers | None:
+        """See ``Units.timer_skip``. It is run again, whatever firing it is by now."""
+        self._learn()
+        return None
+
+    def invoke_timer(self, route: Route, table: Table, instance: Any, timer: tuple[int, bytes]) -> None:
+        """See ``Units.invoke_timer``."""
+        self._learn()
+        context, retrying = self.context, self._retry.retrying
+        counts, mark = retrying.progress.counts, len(context._outputs)
+        retrying.timer = None
+        if retrying.progress.timers and context._fired is not None:
+            name = timer_named(table.plan.name, context.key, context.timer_name, context._fired[1])
+            if retrying.take(name):
+                counts.run += 1
+                retrying.timer = name
+        super().invoke_timer(route, table, instance, timer)
+        if retrying.timer is not None:
+            counts.undelivered += self._undelivered(mark)
+
+    def failed(
+        self,
+        error: Exception,
+        mark: int,
+        number: int,
+        at: int,
+        record: InputRecord | None = None,
+        timer: tuple[ActorPlan, str | None, int] | None = None,
+    ) -> None:
+        """See ``Units.failed``."""
+        retrying = self._retry.retrying
+        if timer is None:
+            place = self._place(number, at)
+            retrying.progress.handled.discard(place)
+            retrying.again = (number, at) in self.skips or place in retrying.failed
+        else:
+            self._learn()
+            name = timer_named(timer[0].name, self.context.key, timer[1], timer[2])
+            retrying.again = name == retrying.timer
+            if not retrying.again and retrying.take(name):  # its handler is gone
+                retrying.progress.counts.run += 1
+                retrying.again = True
+        super().failed(error, mark, number, at, record, timer)
+        retrying.progress.counts.again += retrying.again
+
+    def note_failure(self, said: str) -> None:
+        """Remember what has failed, in words, by whether it failed then."""
+        retrying = self._retry.retrying
+        shown = retrying.progress.counts.shown
+        if not retrying.again:
+            self._rebuild.failed.note(said)
+        elif len(shown) < _SHOWN:
+            shown.append(said)
+
+    def _place(self, number: int, offset: int) -> Place:
+        return self.plan.inputs[number].name, offset
+
+    def _learn(self) -> None:
+        """Take in which timers the tape says have failed in the commit at hand."""
+        retrying = self._retry.retrying
+        if self.skips is retrying.skips:
+            return
+        retrying.skips = self.skips
+        for (number, _), headers in self.skips.items():
+            if number == TIMER:
+                retrying.expect(timer_of(headers))
+
+    def _undelivered(self, mark: int) -> int:
+        """How many of the outputs since ``mark`` the app itself reads, and will not find."""
+        own = {one.name for one in self.plan.inputs if not (one.is_inbox and self._retry.delivering)}
+        return sum(1 for output in self.context._outputs[mark:] if output[0] in own)
+
+
+class _RetriedUnits(_Retrying, _RebuiltUnits):
+    """Of a task with all of its keys."""
+
+    __slots__ = ()
+
+
+class _SomeRetriedUnits(_Retrying, _SomeUnits):
+    """Of a task that is confined to some keys, or watched."""
+
+    __slots__ = ()
+
+
+class _DeclaredUnits(_Retrying):
+    """Of a task in canonical order whose failures go where its app has declared."""
+
+    __slots__ = ("_rebuild",)
+
+    def __init__(self, rebuild: RetryWatch, *of_units: Any) -> None:
+        super().__init__(*of_units)
+        self._rebuild = rebuild
+
+
+# --- what the letters tell
+
+
+def letters_before(request: Request, past: Past, settled: Settled) -> tuple[Letters, ...]:
+    """What the app's dead letters tell of each partition, as far as the rebuild has to know: nothing if that is nothing.
+
+    Along the tape, that is where it is to run again what failed. In canonical order every record is run, so that redriven
+    ones would take effect twice in any case.
+    """
+    plan, log = past.plan, past.log
+    untaped = settled.order == "canonical"
+    if not (untaped or request.retry_failed) or plan.dead_letters_topic not in log.topics():
+        return ()
+    found = _Found(plan)
+    inputs = {one.name for one in plan.inputs}
+    known = {id_: one for id_, one in notes(log, plan.app).items() if one.topic in inputs}
+    unread: set[str] = set()
+    for name, number in {(one.topic, one.partition) for one in known.values()}:
+        unread |= _unread(log, plan.app, name, number, _end(request, settled, name, number))
+    for id_, note in known.items():
+        if note.origin is None:
+            continue
+        partition, offset = note.origin
+        if partition == note.partition and id_ not in unread:
+            found.originals[partition][id_] = (note.topic, offset)
+        else:
+            found.left[partition].append((note.topic, offset))
+    for letter in dead_letters(log, plan.app) if request.retry_failed else ():
+        number = letter.origin_partition or 0
+        if letter.topic is None:
+            if untaped:
+                found.timers[number].append((letter.actor or "", letter.key or "", letter.timer or ""))
+        elif letter.origin_offset is not None and (untaped or letter.reason not in _ON_TAPE):
+            found.failed[number].append((letter.topic, letter.origin_offset))
+    return found.letters()
+
+
+class _Found:
+    """Letters on their way, by partition."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._partitions = plan.partitions
+        self.originals: defaultdict[int, dict[str, Place]] = defaultdict(dict)
+        self.left: defaultdict[int, list[Place]] = defaultdict(list)
+        self.failed: defaultdict[int, list[Place]] = defaultdict(list)
+        self.timers: defaultdict[int, list[tuple[str, str, str]]] = defaultdict(list)
+
+    def letters(self) -> tuple[Letters, ...]:
+        """All that was found; nothing if it is nothing."""
+        if not (self.originals or self.left or self.failed or self.timers):
+            return ()
+        return tuple(
+            Letters(
+                self.originals[number],
+                tuple(self.left[number]),
+                tuple(self.failed[number]),
+                tuple(self.timers[number]),
+            )
+            for number in range(self._partitions)
+        )
+
+
+def _end(request: Request, settled: Settled, name: str, number: int) -> int:
+    """Where the rebuild ends in an input, as far as that is known before."""
+    if settled.order == "canonical":
+        ends = settled.ends.get(name, [])
+        end = ends[number] if number < len(ends) else 0
+    else:
+        cut = settled.targets[number].cut if number < len(settled.targets) else None
+        end = 0 if cut is None else tape.decode_cut(cut).positions.get(name, 0)
+    return min(end, request.until_offsets.get(name, {}).get(number, end))
+
+
+def _unread(log: Log, app: str, name: str, number: int, end: int) -> set[str]:
+    """The letters whose redriven records lie behind the end, and all that these had been redriven for before."""
+    found: set[str] = set()
+    for record in scan(log, name, number, end):
+        if record.headers:
+            found.update(redriven_ids(record.headers, topic_of(app)))
+    return found

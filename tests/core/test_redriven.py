@@ -1,0 +1,306 @@
+"""Redriven records come behind the watermark by no fault of their own: they are handled, whatever the topic does with late ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core.engine import tape
+from tailrace.core.engine.failure import REDRIVEN_HEADER, redriven_ids
+from tailrace.core.engine.replay import Replay
+from tailrace.core.engine.task import Task
+from tailrace.core.errors import ReplayDivergedError
+from tailrace.core.records import InputRecord
+from tailrace.runtime.dead_letters import redrive
+from tailrace.state import MemoryStore
+from tailrace.testing import Harness
+
+LATES: list[Literal["handle", "drop", "route"]] = ["handle", "drop", "route"]
+BROKEN = {13}
+"""What the handlers do not like; a test corrects them by taking it out."""
+
+
+class Order(msgspec.Struct):
+    customer: str
+    at: int
+    cents: int = 1
+
+
+def shop(late: Any = "drop", partitions: int = 1) -> tr.App:
+    app = tr.App("shop", partitions=partitions, on_error="dead-letter")
+    lates = app.topic("lates", Order, key="customer", event_time="at")
+    orders = app.topic(
+        "orders",
+        Order,
+        key="customer",
+        event_time="at",
+        out_of_order=10,
+        late=lates if late == "route" else late,
+    )
+
+    @app.actor
+    class Customer(tr.Actor):
+        cents: int = 0
+        late: list[int] = tr.field(default_factory=list)
+
+        @tr.process(orders)
+        def ordered(self, order: Order, ctx: tr.Context[str]) -> None:
+            if order.cents in BROKEN:
+                raise ValueError(f"{order.cents} brings bad luck")
+            self.cents += order.cents
+            if ctx.is_late:
+                self.late.append(order.at)
+
+    return app
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    monkeypatch.setattr("tests.core.test_redriven.BROKEN", found := {13})
+    return found
+
+
+def state_of(harness: Harness, customer: str, actor: str = "Customer") -> Any:
+    """The instance of a customer; it is there."""
+    cls: Any = next(one.cls for one in harness.plan.actors if one.name == actor)
+    return harness.state(cls, customer)
+
+
+def redrive_all(harness: Harness) -> int:
+    sent = redrive(harness.log, harness.plan.app, lambda _: True, now_ms=0).sent
+    harness.advance_clock(harness.now)  # what has been appended is taken
+    return len(sent)
+
+
+@pytest.mark.parametrize("late", LATES)
+def test_a_redriven_event_is_handled_however_late_it_comes(late: Any, broken: set[int]) -> None:
+    app = shop(late)
+    orders = app.topics["orders"]
+    with Harness(app) as harness:
+        harness.send(orders, Order("a", 100, 13), Order("a", 200))
+        broken.clear()
+        assert redrive_all(harness) == 1
+        state = state_of(harness, "a")
+        assert state.cents == 14
+        assert state.late == [100], "ctx.is_late does not tell the truth"
+        assert harness.late == 0, "counted with those whose producers are late"
+        harness.send(orders, Order("a", 100, 5))
+        assert harness.late == 1
+        assert state_of(harness, "a").cents == (19 if late == "handle" else 14)
+        harness.replay()
+
+
+def test_a_redriven_event_of_another_app_is_judged_like_any(broken: set[int]) -> None:
+    """Who reads the same topic has had the original."""
+    app = shop()
+    with Harness(app) as harness:
+        harness.send(app.topics["orders"], Order("a", 200))
+        value = msgspec.json.encode(Order("a", 100))
+        for headers in (
+            [(REDRIVEN_HEADER, b"other.dead-letters/0-1")],
+            [(REDRIVEN_HEADER, b"shop.dead-letters/0-1"), (REDRIVEN_HEADER, b"other.dead-letters/0-1")],
+            [(REDRIVEN_HEADER, b"shop.dead-letters-new/0-1")],
+        ):
+            harness.log.append("orders", b"a", value, 100, tuple(headers))
+        harness.advance_clock(1)
+        assert harness.late == 3
+        assert state_of(harness, "a").cents == 1
+        harness.replay()
+
+
+def test_the_letters_that_a_record_was_redriven_for_are_told_from_the_first_on() -> None:
+    headers = (
+        ("own", b"x"),
+        (REDRIVEN_HEADER, b"shop.dead-letters/0-1"),
+        (REDRIVEN_HEADER, b"other.dead-letters/3-3"),
+        (REDRIVEN_HEADER, b"shop.dead-letters/1-7"),
+    )
+    assert redriven_ids(headers, "shop.dead-letters") == ["0-1", "1-7"]
+    assert redriven_ids(headers, "other.dead-letters") == []
+    assert redriven_ids((), "shop.dead-letters") == []
+
+
+def test_a_redriven_event_that_fails_where_the_app_stops_is_not_taken_from_the_count_of_late_ones(
+    broken: set[int],
+) -> None:
+    app = tr.App("shop", partitions=1, on_error="stop")
+    orders = app.topic("orders", Order, key="customer", event_time="at", late="drop")
+
+    @app.process(orders)
+    def fails(order: Order, ctx: tr.Context[str]) -> None:
+        if order.cents in BROKEN:
+            raise ValueError(str(order.cents))
+
+    task = Task(app.plan(), 0, MemoryStore())
+    header = (REDRIVEN_HEADER, b"shop.dead-letters/0-1")
+    values = [(200, 1, ()), (100, 1, ()), (100, 13, (header,))]
+    records = [
+        InputRecord(offset, 0, b"a", msgspec.json.encode(Order("a", at, cents)), headers)
+        for offset, (at, cents, headers) in enumerate(values)
+    ]
+    with pytest.raises(tr.TailraceError, match="13"):
+        task.run(0, task.decode(0, records))
+    assert task.positions["orders"] == 2
+    assert task.totals.late == 1
+
+
+def test_a_late_event_that_cannot_be_routed_leaves_the_next_one_in_time() -> None:
+    app = tr.App("shop", partitions=1, on_error="dead-letter")
+
+    def customer(order: Order) -> str:
+        if order.cents == 13:
+            raise ValueError("no key for a 13")
+        return order.customer
+
+    lates = app.topic("lates", Order, key=customer, key_type=str, event_time="at")
+    orders = app.topic("orders", Order, key="customer", event_time="at", late=lates)
+    seen: list[bool] = []
+
+    @app.process(orders)
+    def sees(order: Order, ctx: tr.Context[str]) -> None:
+        seen.append(ctx.is_late)
+
+    with Harness(app) as harness:
+        harness.send(orders, Order("a", 200), Order("a", 100, 13), Order("a", 300))
+        assert seen == [False, False]
+        assert harness.late == 1
+        assert len(harness.dead_letters()) == 1
+
+
+def test_what_is_forwarded_by_its_key_says_that_it_was_redriven(broken: set[int]) -> None:
+    """It is judged where it arrives by its key: there, too, it is none of the late ones."""
+    app = tr.App("shop", partitions=2, on_error="dead-letter")
+
+    def customer(order: Order) -> str:
+        if order.cents in BROKEN:
+            raise ValueError("no key for a 13")
+        return order.customer
+
+    orders = app.topic(
+        "orders", Order, key=customer, key_type=str, event_time="at", repartition=True, late="drop"
+    )
+
+    @app.actor
+    class Customer(tr.Actor):
+        cents: int = 0
+
+        @tr.process(orders)
+        def ordered(self, order: Order, ctx: tr.Context[str]) -> None:
+            self.cents += order.cents
+
+    with Harness(app) as harness:
+        for number in range(2):
+            value = msgspec.json.encode(Order("a", 100, 13))
+            harness.send_raw(orders, value, b"x", partition=number)
+            harness.send_raw(orders, msgspec.json.encode(Order("a", 200)), b"x", partition=number)
+        broken.clear()
+        assert redrive_all(harness) == 2
+        harness.advance_clock(1)
+        assert state_of(harness, "a").cents == 2 * 14
+        assert harness.late == 0
+        harness.replay()
+
+
+def test_a_redriven_event_is_late_for_some_operators_and_goes_to_all_of_them(broken: set[int]) -> None:
+    app = tr.App("shop", partitions=1, on_error="dead-letter")
+    orders = app.topic("orders", Order, key="customer", event_time="at", late="drop")
+    other = app.topic("other", Order, key="customer", event_time="at")
+
+    @app.actor
+    class Fast(tr.Actor):
+        late: list[bool] = tr.field(default_factory=list)
+
+        @tr.process(orders)
+        def ordered(self, order: Order, ctx: tr.Context[str]) -> None:
+            if order.cents in BROKEN:
+                raise ValueError("bad luck")
+            self.late.append(ctx.is_late)
+
+    @app.actor
+    class Slow(tr.Actor):
+        """Has not come as far, as it reads another topic, too."""
+
+        late: list[bool] = tr.field(default_factory=list)
+
+        @tr.process(orders, other)
+        def ordered(self, order: Order, ctx: tr.Context[str]) -> None:
+            self.late.append(ctx.is_late)
+
+    with Harness(app) as harness:
+        harness.send(other, Order("a", 50))
+        harness.send(orders, Order("a", 100, 13), Order("a", 200))
+        broken.clear()
+        redrive_all(harness)
+        assert state_of(harness, "a", "Fast").late == [False, True]
+        assert state_of(harness, "a", "Slow").late == [False, False, False]
+        assert harness.late == 0
+        harness.replay()
+
+
+def test_a_tape_of_format_1_is_replayed_as_it_was_written_with_redriven_events_among_the_late_ones() -> None:
+    plan = shop().plan()
+    header = (REDRIVEN_HEADER, b"shop.dead-letters/0-1")
+    records = [
+        InputRecord(0, 0, b"a", msgspec.json.encode(Order("a", 200))),
+        InputRecord(1, 0, b"a", msgspec.json.encode(Order("a", 100)), (header,)),
+    ]
+    record = tape.TapeRecord(
+        1, 0, [tape.RUN, 0, 2], [], tape.Totals(2, 0, 0, 1), 189, ["orders"], [2], 0, plan.version
+    )
+
+    def replayed(wanted: tape.TapeRecord) -> Task:
+        task = Task(plan, 0, MemoryStore(), replaying=True)
+        Replay(task, lambda _, start, stop: records[start:stop], any_environment=True).take(wanted)
+        return task
+
+    assert replayed(record).totals.late == 1
+    with pytest.raises(ReplayDivergedError, match="late: 1 then, 0 now"):
+        replayed(msgspec.structs.replace(record, format=2))
+
+
+def expected(history: list[InputRecord], corrected_at: int) -> tuple[Counter[str], int]:
+    """What the customers have bought, and how many were late, by plain reading: the records from ``corrected_at`` on were
+    handled by the corrected code."""
+    bought: Counter[str] = Counter()
+    highest = late = 0
+    for number, one in enumerate(history):
+        order = msgspec.json.decode(one.value or b"", type=Order)
+        redriven = any(name == REDRIVEN_HEADER for name, _ in one.headers)
+        if order.at <= highest - 10 - 1 and not redriven:
+            late += 1
+        elif order.cents != 13 or number >= corrected_at:
+            bought[order.customer] += order.cents
+        highest = max(highest, order.at)
+    return bought, late
+
+
+def test_every_event_that_was_not_late_counts_once_after_all_was_redriven(
+    seeds: range, broken: set[int]
+) -> None:
+    """Held against a plain reading of the whole history."""
+    for seed in seeds[:20]:
+        random = Random(seed)
+        broken.add(13)
+        app = shop("drop")
+        with Harness(app, slice_size=random.choice((1, 3, 1_000))) as harness:
+            at = 1_000
+            for _ in range(random.randint(1, 60)):
+                at += random.randint(0, 30)
+                cents = random.choice((13, 13, *range(1, 10)))
+                order = Order(random.choice("abc"), at - random.choice((0, 0, 0, 5, 40)), cents)
+                harness.send(app.topics["orders"], order)
+            corrected_at = harness.log.end_offset("orders", 0)
+            broken.clear()
+            sent = redrive_all(harness)
+            history = harness.log.read("orders", 0)
+            bought, late = expected(history, corrected_at)
+            assert len(history) == corrected_at + sent
+            for customer in bought:
+                assert state_of(harness, customer).cents == bought[customer], seed
+            assert harness.late == late, seed
+            harness.replay()
