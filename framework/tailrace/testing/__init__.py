@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Fault,
         Idle,
         Item,
+        Wake,
         Watermark,
     )
     from tailrace.testing.harness import Harness
@@ -50,6 +51,7 @@ __all__ = [
     "ReplayReport",
     "SimulationReport",
     "Simulator",
+    "Wake",
     "Watermark",
 ]
 

@@ -19,6 +19,7 @@ from tailrace.core.handling.promises import Behind
 from tailrace.core.values.partitioner import partition_of
 from tailrace.testing.emitted import DeadLetter, Emitted, dead_letter
 from tailrace.testing.memory_log import MemoryLog
+from tailrace.testing.replaying import ReplayReport, replay
 from tailrace.testing.service import Service
 
 E = TypeVar("E")
@@ -67,10 +68,16 @@ class View(ABC):
         """Ask the committed instance of a key. Raises QueryError as a live service does."""
         return self._reader(actor, key).query(actor, key, name, *arguments)
 
-    def watermark(self, partition: int = 0) -> int:
-        """The watermark of one partition's task; ``tr.NO_WATERMARK`` before its first event."""
+    def watermark(self, partition: int = 0, *, actor: type[Actor] | None = None) -> int:
+        """How far one partition's task has come: the least watermark of its actors and functions, or that of one actor.
+
+        Each actor goes by its own inputs alone. It is ``tr.NO_WATERMARK`` before its first event.
+        """
         self.recover()
-        return self._service.task(partition).watermark
+        task = self._service.task(partition)
+        if actor is None:
+            return task.watermark
+        return task.watermarks.of_operator[self.plan.actor_of(actor).index]
 
     @property
     def late(self) -> int:
@@ -98,6 +105,14 @@ class View(ABC):
     def dead_letters(self) -> list[DeadLetter]:
         """The committed dead letters, by the partition of their key."""
         return [dead_letter(record) for record in self.log.read(self.plan.dead_letters_topic)]
+
+    def replay(self) -> ReplayReport:
+        """Do everything that was committed again, along the tape and from its beginning, and compare byte by byte.
+
+        Raises ReplayDivergedError, which names the first difference, in state, outputs or positions.
+        """
+        self.recover()
+        return replay(self.plan, self.log, self._service.stores, self._service.options.task)
 
     def _reader(self, actor: type[Actor], key: Any) -> Reader:
         """Reads the store of the partition that a key belongs to."""
