@@ -1,4 +1,4 @@
-"""What tests a service without a server: harness, in-memory log, faults as values, simulator, pytest plugin.
+"""What tests services without a server: harness, systems of apps, in-memory log, faults as values, simulator, pytest plugin.
 
 Drives the same task and the same commit as a live worker, so that what a test shows is what a service does.
 """
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tailrace.testing.memory_log import MemoryLog
     from tailrace.testing.replaying import ReplayReport
     from tailrace.testing.simulator import SimulationReport, Simulator
+    from tailrace.testing.system import AppView, System
 
 __all__ = [
     "COMMIT",
@@ -36,6 +37,7 @@ __all__ = [
     "END",
     "REBALANCE",
     "RELOAD",
+    "AppView",
     "At",
     "Clock",
     "DeadLetter",
@@ -51,6 +53,7 @@ __all__ = [
     "ReplayReport",
     "SimulationReport",
     "Simulator",
+    "System",
     "Wake",
     "Watermark",
 ]
@@ -62,6 +65,7 @@ _MODULES = {
     "simulator": ("SimulationReport", "Simulator"),
     "memory_log": ("MemoryLog",),
     "replaying": ("ReplayReport",),
+    "system": ("AppView", "System"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

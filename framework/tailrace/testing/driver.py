@@ -9,36 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import cycle, groupby
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
-from tailrace.core.declare.plan import InputPlan
 from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import duration, to_ms
-from tailrace.core.errors import TailraceError, UsageError
-from tailrace.core.records import Output
+from tailrace.core.engine.task import TaskSettings
+from tailrace.core.errors import UsageError
 from tailrace.runtime.replaying import seldom_collected
 from tailrace.testing import faults
 from tailrace.testing.emitted import Emitted, Out
+from tailrace.testing.inputs import Inputs
 from tailrace.testing.memory_log import MemoryLog
-from tailrace.testing.service import Service
+from tailrace.testing.service import Service, ServiceOptions, StateKind
 
 E = TypeVar("E")
-
-
-class ServiceInput(NamedTuple):
-    """An input of one of the services. ``written_by`` names the app of another that writes it."""
-
-    service: Service
-    plan: InputPlan
-    written_by: str | None
-
-    @property
-    def follows(self) -> bool:
-        """Whether what it is told of event time comes from the apps that are driven here."""
-        return self.plan.own or self.written_by is not None
 
 
 class Driver:
@@ -47,36 +35,48 @@ class Driver:
     log: MemoryLog
     """The log, for what is not offered here."""
 
-    def __init__(self, *, now_ms: int | datetime, manual: bool) -> None:
+    def __init__(
+        self,
+        *,
+        now_ms: int | datetime,
+        checked: bool,
+        reload: bool,
+        slice_size: int,
+        commit_every: int | Literal["manual"] | None,
+        state: StateKind,
+        settings: TaskSettings | None,
+    ) -> None:
+        if slice_size < 1 or (isinstance(commit_every, int) and commit_every < 1):
+            raise UsageError("slice_size and commit_every are numbers of records", mend="Give 1 or more.")
+        self._options = ServiceOptions(
+            replace(settings or TaskSettings(), reload=reload, checked=checked),
+            slice_size,
+            commit_every if isinstance(commit_every, int) else None,
+            state,
+        )
         self._now_ms = to_ms(now_ms)
-        self._manual = manual
+        self._manual = commit_every == "manual"
         self._services: Sequence[Service] = ()
-        self._inputs: Sequence[ServiceInput] = ()
+        self._inputs = Inputs(())
         self._end_order: Sequence[Collection[Service]] = ()
         self._visible: list[Out] = []
         self._told = 0
-        self._ended = False
         self._closed = False
 
     def _drive(self, services: Sequence[Service], end_order: Sequence[Collection[Service]]) -> None:
         """Drive these from now on. ``end_order``: those whose inputs end together, those that end first before others."""
-        self._services = services
-        self._end_order = end_order
-        writers = [(one.plan.app, written_topics(one)) for one in services]
-        self._inputs = [
-            ServiceInput(
-                service,
-                plan,
-                next((app for app, to in writers if app != service.plan.app and plan.name in to), None),
-            )
-            for service in services
-            for plan in service.plan.inputs
-        ]
+        self._services, self._end_order = services, end_order
+        self._inputs = Inputs(services)
 
     @property
     def now(self) -> int:
         """Where the clock stands, in milliseconds since the epoch."""
         return self._now_ms
+
+    @property
+    def reload(self) -> bool:
+        """Whether every touched instance is decoded anew after each handler."""
+        return self._options.task.reload
 
     # --- input
 
@@ -86,7 +86,7 @@ class Driver:
         Their records bear ``timestamp_ms``, the clock's time unless given. An event without a key is appended without
         one. Raises UsageError for a topic that no handler takes, or an event that is not of its type.
         """
-        records = self._records(topic, events, timestamp_ms)
+        records = self._inputs.records(topic, events, self._timestamp(timestamp_ms))
         with self._driving():
             self.log.append_all(records)
             self._settle()
@@ -105,7 +105,7 @@ class Driver:
 
         It goes where its key says, or to ``partition``, as a producer with another partitioner would have it.
         """
-        self._open_inputs(topic)
+        self._inputs.of(topic)
         at_ms = self._timestamp(timestamp_ms)
         with self._driving():
             self.log.append(topic.name, key, value, at_ms, partition=partition)
@@ -123,15 +123,7 @@ class Driver:
         Raises UsageError if there is no input from outside that has a watermark, or ``topic`` is not one.
         """
         to_watermark_ms = to_ms(to)
-        if topic is None:
-            raised = [one for one in self._inputs if one.plan.moves and not one.follows]
-            if not raised:
-                raise UsageError(
-                    f"no input of {self._shown} has a watermark that comes from outside",
-                    mend="Declare one without watermark=False.",
-                )
-        else:
-            raised = self._counting(topic)
+        raised = self._inputs.all_from_outside() if topic is None else self._inputs.from_outside(topic)
         with self._driving():
             self._settle()
             self._read_clocks()
@@ -161,7 +153,7 @@ class Driver:
 
         Its next record wakes it, ``wake``, or for a topic that the app writes itself what its tasks publish next.
         """
-        found = self._open_inputs(topic)
+        found = self._inputs.of(topic)
         with self._driving():
             self._settle()
             self._read_clocks()
@@ -177,7 +169,7 @@ class Driver:
 
         Raises UsageError for an input that has no watermark, or follows what its writers publish.
         """
-        found = self._counting(topic)
+        found = self._inputs.from_outside(topic)
         with self._driving():
             self._settle()
             self._read_clocks()
@@ -197,7 +189,7 @@ class Driver:
             self._read_clocks()
             for together in self._end_order:
                 self._end(together)
-            self._ended = True
+            self._inputs.ended = True
         return self._news()
 
     # --- a list of all that
@@ -273,12 +265,7 @@ class Driver:
 
     def recover(self) -> None:
         """Start what is down: restore every partition. Every call does so where it is needed."""
-        if self._closed:
-            raise UsageError(f"the {self._kind} is closed", mend="Use it inside of its with block.")
-        for one in self._running:
-            if not one.up:
-                with self._killing():
-                    one.start()
+        self._start(self._running)
 
     def close(self) -> None:
         """Let go of everything. May be called again."""
@@ -307,14 +294,17 @@ class Driver:
         return type(self).__name__.lower()
 
     @property
-    def _shown(self) -> str:
-        names = ", ".join(repr(one.plan.app) for one in self._services)
-        return f"the app {names}" if len(self._services) == 1 else f"the apps {names}"
-
-    @property
     def _running(self) -> Sequence[Service]:
         """The services that are up, or start again with the next call."""
         return self._services
+
+    def _start(self, services: Sequence[Service]) -> None:
+        if self._closed:
+            raise UsageError(f"the {self._kind} is closed", mend="Use it inside of its with block.")
+        for one in services:
+            if not one.up:
+                with self._killing():
+                    one.start()
 
     def _read_clock(self) -> int:
         return self._now_ms
@@ -322,65 +312,6 @@ class Driver:
     def _read_clocks(self) -> None:
         for one in self._running:
             one.read_clock()
-
-    def _records(
-        self, topic: Topic[Any, Any], events: Iterable[Any], timestamp_ms: int | datetime | None
-    ) -> list[Output]:
-        self._open_inputs(topic)
-        name, encode, encode_key, types = topic.name, topic.encode, topic.encode_key, topic.types
-        at_ms = self._timestamp(timestamp_ms)
-        records: list[Output] = []
-        for event in events:
-            if type(event) not in types:
-                raise UsageError(
-                    f"{type(event).__name__} was sent to {name!r}, which holds {topic.type_name}",
-                    mend="Send events of the declared type, or bytes by send_raw.",
-                )
-            try:
-                key = encode_key(event)
-            except (TailraceError, AttributeError, TypeError, ValueError):
-                key = None  # as from a producer that sends it all the same
-            records.append(Output(name, key, encode(event), at_ms))
-        return records
-
-    def _open_inputs(self, topic: object) -> list[ServiceInput]:
-        """The inputs that read a topic, which has not ended."""
-        if not isinstance(topic, Topic):
-            raise UsageError(
-                f"{topic!r} is no topic", mend="Give a topic of the app, as app.topic returned it."
-            )
-        if not any(one.plan.topics.get(topic.name) is topic for one in self._services):
-            names = {name for one in self._services for name in one.plan.outputs}
-            raise UsageError(
-                f"the topic {topic.name!r} of the app {topic.app!r} is none of {self._shown}",
-                mend=f"Its topics are {', '.join(sorted(names)) or 'none'}.",
-            )
-        found = [one for one in self._inputs if one.plan.name == topic.name]
-        if not found:
-            raise UsageError(
-                f"no handler of {self._shown} takes the topic {topic.name!r}",
-                mend=f"Its inputs are {', '.join(sorted({one.plan.name for one in self._inputs})) or 'none'}.",
-            )
-        if self._ended:
-            raise UsageError(f"the input {topic.name!r} has ended", mend="Send before end_of_input.")
-        return found
-
-    def _counting(self, topic: Topic[Any, Any]) -> list[ServiceInput]:
-        """The inputs that read a topic and have a watermark that comes from outside."""
-        inputs = self._open_inputs(topic)
-        found = [one for one in inputs if one.plan.moves and not one.follows]
-        if found:
-            return found
-        writer = next((one.written_by or one.service.plan.app for one in inputs if one.follows), None)
-        if writer is not None:
-            raise UsageError(
-                f"the watermark of {topic.name!r} follows what the app {writer!r} writes to it",
-                mend="Raise the watermarks of the inputs that come from outside, or give no topic: then all of them rise.",
-            )
-        raise UsageError(
-            f"the input {topic.name!r} has no watermark",
-            mend="It is declared with watermark=False, or feeds its own writers: nobody waits for it.",
-        )
 
     def _timestamp(self, given: int | datetime | None) -> int:
         return self._now_ms if given is None else to_ms(given)
@@ -441,13 +372,6 @@ class Driver:
             for one in self._services:
                 one.kill()
             raise
-
-
-def written_topics(service: Service) -> frozenset[str]:
-    """The topics that a service's handlers may write, or its late events go to."""
-    plan = service.plan
-    emitted = {edge.name for one in plan.operators for edge in one.emits if not edge.is_stream}
-    return frozenset(emitted | {one.late_topic.name for one in plan.inputs if one.late_topic is not None})
 
 
 def _topic_of(item: faults.Item) -> Topic[Any, Any] | None:

@@ -23,7 +23,7 @@ from tailrace.core.engine.task import TaskSettings
 from tailrace.runtime.topics import prepare_topics
 from tailrace.testing.driver import Driver
 from tailrace.testing.memory_log import MemoryLog
-from tailrace.testing.service import Service, ServiceOptions, StateKind
+from tailrace.testing.service import Service, StateKind
 from tailrace.testing.view import View
 
 
@@ -63,8 +63,9 @@ class Harness(Driver, View):
         state: StateKind = "memory",
         settings: TaskSettings | None = None,
     ) -> None:
-        Driver.__init__(self, now_ms=now_ms, manual=commit_every == "manual")
-        self._options = ServiceOptions.given(
+        Driver.__init__(
+            self,
+            now_ms=now_ms,
             checked=checked,
             reload=reload,
             slice_size=slice_size,
@@ -79,8 +80,3 @@ class Harness(Driver, View):
         View.__init__(self, plan, log, service)
         self._drive([service], [[service]])
         self.recover()
-
-    @property
-    def reload(self) -> bool:
-        """Whether every touched instance is decoded anew after each handler."""
-        return self._options.task.reload

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +16,6 @@ from typing import Literal, NamedTuple
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
-from tailrace.core.errors import UsageError
 from tailrace.core.storage import Store
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
@@ -53,23 +51,6 @@ class ServiceOptions(NamedTuple):
     slice_size: int
     commit_every: int | None
     state: StateKind
-
-    @classmethod
-    def given(
-        cls,
-        *,
-        checked: bool,
-        reload: bool,
-        slice_size: int,
-        commit_every: int | Literal["manual"] | None,
-        state: StateKind,
-        settings: TaskSettings | None,
-    ) -> ServiceOptions:
-        """From what a test gives. Raises UsageError for numbers of records that are none."""
-        if slice_size < 1 or (isinstance(commit_every, int) and commit_every < 1):
-            raise UsageError("slice_size and commit_every are numbers of records", mend="Give 1 or more.")
-        task = replace(settings or TaskSettings(), reload=reload, checked=checked)
-        return cls(task, slice_size, commit_every if isinstance(commit_every, int) else None, state)
 
 
 class Service:
@@ -259,7 +240,12 @@ class Service:
         return sum(_records_of(one.task) for one in self.partitions) - sum(self._taken_before)
 
     def _signal(self, partition: int, number: int, said: int | Literal["idle", "awake"]) -> None:
-        self._apply(partition, _Signal(number, dict(self.task(partition).positions), said))
+        if self.up:
+            self._apply(partition, _Signal(number, dict(self.task(partition).positions), said))
+            return
+        # It is found by who comes up again, behind what is in the log by now.
+        ends = {one.name: self._log.end_offset(one.name, partition) for one in self.plan.inputs}
+        self._to_repeat[partition].append(_Signal(number, ends, said))
 
     def _apply(self, partition: int, signal: _Signal) -> None:
         task = self.task(partition)
