@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tailrace.testing.memory_log import MemoryLog
     from tailrace.testing.replaying import ReplayReport
     from tailrace.testing.simulator import SimulationReport, Simulator
+    from tailrace.testing.snapshot import HarnessSnapshot
     from tailrace.testing.system import AppView, System
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Emitted",
     "Fault",
     "Harness",
+    "HarnessSnapshot",
     "Idle",
     "Item",
     "LawBrokenError",
@@ -65,6 +67,7 @@ _MODULES = {
     "simulator": ("SimulationReport", "Simulator"),
     "memory_log": ("MemoryLog",),
     "replaying": ("ReplayReport",),
+    "snapshot": ("HarnessSnapshot",),
     "system": ("AppView", "System"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -19,11 +19,13 @@ from datetime import datetime
 from typing import Literal
 
 from tailrace.core.declare.app import App
+from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
 from tailrace.runtime.topics import prepare_topics
 from tailrace.testing.driver import Driver
 from tailrace.testing.memory_log import MemoryLog
 from tailrace.testing.service import Service, StateKind
+from tailrace.testing.snapshot import HarnessSnapshot
 from tailrace.testing.view import View
 
 
@@ -48,6 +50,9 @@ class Harness(Driver, View):
     app's tasks publish, so one such partition holds their readers back, in all partitions. Move time on as it would move
     live: ``advance_watermark`` (the producers publish one), ``advance_clock_by("61s")`` or ``fall_idle`` (inputs are idle),
     ``end_of_input``; or run with ``partitions=1``.
+
+    ``start`` is a ``snapshot`` to start from, of this app or of an earlier version of it; see ``restart``. The clock then
+    stands where it stood, unless ``now_ms`` is given.
     """
 
     def __init__(
@@ -55,17 +60,18 @@ class Harness(Driver, View):
         app: App,
         *,
         partitions: int | None = None,
-        now_ms: int | datetime = 0,
+        now_ms: int | datetime | None = None,
         checked: bool = True,
         reload: bool = False,
         slice_size: int = 1_000,
         commit_every: int | Literal["manual"] | None = None,
         state: StateKind = "memory",
         settings: TaskSettings | None = None,
+        start: HarnessSnapshot | None = None,
     ) -> None:
         Driver.__init__(
             self,
-            now_ms=now_ms,
+            now_ms=(0 if start is None else start.now_ms) if now_ms is None else now_ms,
             checked=checked,
             reload=reload,
             slice_size=slice_size,
@@ -74,9 +80,50 @@ class Harness(Driver, View):
             settings=settings,
         )
         plan = app.plan() if partitions is None else replace(app.plan(), partitions=partitions)
-        log = MemoryLog()
-        prepare_topics(log, plan, create_declared=True)
-        service = Service(plan, log, self._read_clock, self._options, on_visible=self._visible.extend)
+        log, service = self._begun(plan, start)
         View.__init__(self, plan, log, service)
         self._drive([service], [[service]])
+
+    def snapshot(self) -> HarnessSnapshot:
+        """A snapshot of the state, timers and messages that are committed; what was taken by now is committed first.
+
+        ``Harness(app, start=...)`` and ``restart`` start from it, as often as wanted, also when this harness is closed.
+        Needs pyarrow (``tailrace[parquet]``).
+
+        Raises:
+            SnapshotMismatchError: Nothing was ever committed.
+        """
+        with self._driving():
+            self._service.commit()
+        return HarnessSnapshot(self.plan, self.log, self._now_ms)
+
+    def restart(self, start: HarnessSnapshot) -> None:
+        """Begin anew from a snapshot, as an operator does with ``--from-snapshot``, and read on from where it stands.
+
+        ``log`` is another one from here on: the same events from outside, also those sent after the snapshot, which are read
+        again by the next call; of what the app itself wrote, only what it had written up to the snapshot. ``emitted`` and
+        ``dead_letters`` begin anew. Watermarks and idleness that a test told after the snapshot are not in the log.
+
+        Raises:
+            SnapshotMismatchError: The snapshot does not fit the app, or records were on their way to be repartitioned.
+            IncompatibleStateError: The state cannot be read as the app declares it.
+        """
         self.recover()
+        log, service = self._begun(self.plan, start)
+        self._service.close()
+        self.log, self._service = log, service
+        self._drive([service], [[service]])
+
+    def _begun(self, plan: Plan, start: HarnessSnapshot | None) -> tuple[MemoryLog, Service]:
+        """A log, and a service on it that is up."""
+        log = MemoryLog() if start is None else start.fork()
+        prepare_topics(log, plan, create_declared=True)
+        service = Service(plan, log, self._read_clock, self._options, on_visible=self._visible.extend)
+        try:
+            if start is not None:
+                service.begin(start)
+            service.start()
+        except BaseException:
+            service.close()
+            raise
+        return log, service

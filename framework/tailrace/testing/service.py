@@ -21,9 +21,11 @@ from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.restore import Clock
 from tailrace.runtime.slices import PartitionSettings
+from tailrace.runtime.starting import start_from
 from tailrace.state import StateIdentity, StateMemory, open_store
 from tailrace.testing.emitted import Out, Outbox
 from tailrace.testing.memory_log import MemoryLog
+from tailrace.testing.snapshot import HarnessSnapshot
 
 StateKind = Literal["memory", "rocksdb"]
 
@@ -85,6 +87,7 @@ class Service:
         )
         self._on_visible = on_visible
         self._commits = 0
+        self._base: HarnessSnapshot | None = None  # its folder stays for as long as the tape may be replayed
         self._taken_before = [0] * plan.partitions
         self._outbox = Outbox(plan, log)
         on_disk = options.state == "rocksdb"
@@ -105,6 +108,14 @@ class Service:
         return self.partitions[number].task
 
     # --- up and down
+
+    def begin(self, snapshot: HarnessSnapshot) -> None:
+        """Have every task begin with a snapshot. Raises SnapshotError if it does not fit the app."""
+        self._base = snapshot
+        start = snapshot.start(self.options.task.timezones)
+        self.stores = [self._open(number) for number in range(self.plan.partitions)]
+        for number, store in enumerate(self.stores):
+            start_from(self.plan, number, self._log, store, start, self._clock())
 
     def start(self) -> None:
         """Restore every partition. All take their ids over before any reads on, so nothing left open is in the way."""

@@ -98,7 +98,11 @@ class System(Driver):
         self._apps = list(apps)
         self._views = [AppView(one, self.log, self._start_one) for one in services]
         self._drive(services, [[services[number] for number in together] for together in order])
-        self.recover()
+        try:
+            self.recover()
+        except BaseException:
+            self.close()
+            raise
 
     def __getitem__(self, app: App) -> AppView:
         """One app of the system. Raises UsageError for another one."""
