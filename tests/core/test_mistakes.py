@@ -257,7 +257,7 @@ def test_a_replay_follows_the_skips_of_its_tape_whatever_the_app_says_now() -> N
         h.end_of_input()
         assert len(h.dead_letters()) == 2
         h.recover()
-        stores, settings = h._service.stores, h._task_settings
+        stores, settings = h._service.stores, h._service.options.task
         for now in ("dead-letter-all", "dead-letter", "stop"):
             app, _ = odd_app(now)
             replay(app.plan(), h.log, stores, settings)

@@ -160,6 +160,44 @@ def test_wrong(tailrace_harness):
     result.assert_outcomes(passed=2)
 
 
+SYSTEM = """
+other = tr.App("other")
+others = other.topic("ticks", Tick, key="key", key_type=str)
+
+@other.actor
+class Other(tr.Actor):
+    count: int = 0
+
+    @tr.process(others)
+    def tick(self, tick: Tick, ctx: tr.Context[str]) -> None:
+        self.count += 1
+
+made = []
+
+def test_one(tailrace_system, tailrace_harness):
+    s, h = tailrace_system(app, other, now_ms=5), tailrace_harness(app)
+    made.extend([s, h])
+    s.send(ticks, Tick("a"))
+    assert s[app].state(Ticking, "a").count == s[other].state(Other, "a").count == 1
+    assert s.now == 5
+
+def test_two():
+    assert all(one.closed for one in made)
+
+def test_differs(tailrace_system):
+    tailrace_system(other, app).send(others, Tick("a", 1))
+
+def test_is_left_out(tailrace_system):
+    tailrace_system(other, app, replay=False).send(others, Tick("a", 1))
+"""
+
+
+def test_there_is_a_fixture_for_systems_too(outcome):
+    result = outcome(SYSTEM)
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(["*ReplayDivergedError: *the state of Ticking, key 'a'*"])
+
+
 def test_importing_the_plugin_brings_neither_the_harness_nor_a_store_with_it():
     code = (
         "import sys, tailrace.testing.plugin\n"

@@ -225,6 +225,10 @@ class Partition:
             if one.level == level and one.actor is not None:
                 slices.later(partial(slices.task.finish, one.index))
 
+    def wake(self, number: int) -> None:
+        """Have an idle input count again, as its next record would; nothing happens to one that is not idle."""
+        self._running("wake an input").wake(number)
+
     def rest_ms(self) -> int | None:
         """For how long nothing becomes due by itself (a commit, idleness, a timer); None if nothing will."""
         return self._running("rest").rest_ms(self._clock())

@@ -139,6 +139,14 @@ class Slices:
         """A cause for the task, to be brought to it when it has nothing else to do."""
         self._later.append(cause)
 
+    def wake(self, number: int) -> None:
+        """An idle input counts again, without a record; the time after which it is idle begins anew. No step may be open."""
+        task = self.task
+        if task.watermarks.idle[number]:
+            self._idle_since[number], self._told_idle[number] = None, False
+            task.upstream(number, task.watermark_of(number))
+            self._send()
+
     def slice(self, now_ms: int, most: int) -> bool:
         """Bring up to ``most`` records to the task, and what else there is; whether there was anything."""
         self._elapsed_ms += max(0, now_ms - self.now_ms)

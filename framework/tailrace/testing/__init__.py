@@ -1,4 +1,4 @@
-"""What tests a service without a server: harness, in-memory log, faults as values, simulator, pytest plugin.
+"""What tests services without a server: harness, systems of apps, in-memory log, faults as values, simulator, pytest plugin.
 
 Drives the same task and the same commit as a live worker, so that what a test shows is what a service does.
 """
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Fault,
         Idle,
         Item,
+        Wake,
         Watermark,
     )
     from tailrace.testing.harness import Harness
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from tailrace.testing.memory_log import MemoryLog
     from tailrace.testing.replaying import ReplayReport
     from tailrace.testing.simulator import SimulationReport, Simulator
+    from tailrace.testing.snapshot import HarnessSnapshot
+    from tailrace.testing.system import AppView, System
 
 __all__ = [
     "COMMIT",
@@ -36,12 +39,14 @@ __all__ = [
     "END",
     "REBALANCE",
     "RELOAD",
+    "AppView",
     "At",
     "Clock",
     "DeadLetter",
     "Emitted",
     "Fault",
     "Harness",
+    "HarnessSnapshot",
     "HashOrderWarning",
     "Idle",
     "Item",
@@ -52,6 +57,8 @@ __all__ = [
     "ReplayReport",
     "SimulationReport",
     "Simulator",
+    "System",
+    "Wake",
     "Watermark",
 ]
 
@@ -63,6 +70,8 @@ _MODULES = {
     "simulator": ("SimulationReport", "Simulator"),
     "memory_log": ("MemoryLog",),
     "replaying": ("ReplayReport",),
+    "snapshot": ("HarnessSnapshot",),
+    "system": ("AppView", "System"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

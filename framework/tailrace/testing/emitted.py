@@ -67,7 +67,7 @@ class DeadLetter(NamedTuple):
 
 
 class Outbox:
-    """Reads what becomes visible in the topics of an app, from the log's beginning on."""
+    """Reads what becomes visible in the topics of an app, from their present ends on."""
 
     def __init__(self, plan: Plan, log: Log) -> None:
         self._app = plan.app.encode()
@@ -75,7 +75,7 @@ class Outbox:
         self._places = [
             TopicPartition(name, number) for name in plan.outputs for number in range(log.partitions(name))
         ]
-        self._reader = log.reader(dict.fromkeys(self._places, 0))
+        self._reader = log.reader({place: log.end_offset(*place) for place in self._places})
 
     def take(self) -> list[Out]:
         """What has become visible since the last call."""

@@ -48,12 +48,15 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """The watermark of every input rises to ``to_ms``, as if its producers had published it."""
+    """The watermark of every input from outside, or of one, rises to ``to_ms``, as if its producers had published it."""
 
     to_ms: int
+    topic: Topic[Any, Any] | None = None
 
     def __repr__(self) -> str:
-        return f"Watermark({self.to_ms})"
+        return (
+            f"Watermark({self.to_ms})" if self.topic is None else f"Watermark({self.to_ms}, {self.topic!r})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,16 @@ class Idle:
 
     def __repr__(self) -> str:
         return f"Idle({self.topic!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """A topic that is idle counts again, as with its next record, but without one."""
+
+    topic: Topic[Any, Any]
+
+    def __repr__(self) -> str:
+        return f"Wake({self.topic!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,5 +91,5 @@ class At:
         return f"At({self.timestamp_ms}, {self.topic!r}, {self.event!r})"
 
 
-Item: TypeAlias = tuple[Topic[Any, Any], Any] | At | Clock | Watermark | Idle | Fault
+Item: TypeAlias = tuple[Topic[Any, Any], Any] | At | Clock | Watermark | Idle | Wake | Fault
 """What the input of ``Harness.run`` consists of: events as (topic, event), or any of the values above."""

@@ -23,6 +23,7 @@ import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import Any, Literal, NoReturn
 
@@ -37,7 +38,7 @@ from tailrace.core.errors import (
 from tailrace.core.records import CHANNEL, Headers, InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
-from tailrace.log.interface import Fetch, Publication, TopicPartition, TopicSettings
+from tailrace.log.interface import Ends, Fetch, Publication, TopicPartition, TopicSettings
 from tailrace.log.publications import Heard
 from tailrace.testing.memory_partition import Partition, Transaction
 
@@ -71,9 +72,10 @@ class MemoryLog:
         self._partitions: dict[str, list[Partition]] = {}
         self._holders: dict[str, MemoryWriter] = {}
         self._offsets: dict[tuple[str, TopicPartition], int] = {}
-        self._published: dict[str, list[tuple[Publication, list[int]]]] = {}
+        self._published: dict[str, list[tuple[Publication, Sequence[int]]]] = {}
         self._last_published: dict[tuple[str, str], int | None] = {}
         self._partition_of_key: dict[tuple[int, bytes], int] = {}
+        self._commits = 0
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process is sent: all that is committed, without those who write and what they have not committed."""
@@ -123,6 +125,15 @@ class MemoryLog:
         """See ``Log.end_offset``."""
         self.on_operation("query")
         return self._at(topic, partition).end
+
+    def ends(self, topics: Iterable[str], /) -> Ends:
+        """See ``OneCommitLog.ends``: up to where all is committed."""
+        found = {topic: [one.last_stable for one in self._of(topic)] for topic in topics}
+        return Ends(self._commits, found)
+
+    def uncleaned(self) -> AbstractContextManager[None]:
+        """See ``OneCommitLog.uncleaned``: it is compacted by ``compact`` alone."""
+        return nullcontext()
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int, /) -> int:
         """See ``Log.offset_at``; looks among the committed records."""
@@ -273,12 +284,17 @@ class MemoryLog:
             partition.settle()
             partition.end += self.markers
         if keep:
+            self._commits += 1
             self._offsets.update(offsets)
             for name, one in watermarks.items():
                 topic = name.partition(CHANNEL)[0]
-                ends = [place.end for place in self._of(topic)]
-                self._published.setdefault(topic, []).append((one, ends))
-                self._last_published[name, one.publisher] = one.watermark_ms
+                self.publish(topic, one, [place.end for place in self._of(topic)])
+
+    def publish(self, topic: str, one: Publication, positions: Sequence[int]) -> None:
+        """Note what is published for a topic; per partition it holds from this position on."""
+        self._published.setdefault(topic, []).append((one, positions))
+        name = f"{topic}{CHANNEL}{one.channel}" if one.channel else topic
+        self._last_published[name, one.publisher] = one.watermark_ms
 
     def published(self, topic: str) -> Sequence[tuple[Publication, Sequence[int]]]:
         """What was published for a topic, in order, and per partition the position from which on it holds."""

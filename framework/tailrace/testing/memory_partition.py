@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
+from collections.abc import Callable
+from operator import attrgetter
 from typing import NamedTuple
 
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import TopicPartition
+
+_offset = attrgetter("offset")
 
 
 class Transaction:
@@ -48,6 +53,23 @@ class Partition:
         copy = Partition(self.place)
         copy.records, copy.start, copy.end = self.records, self.start, self.last_stable
         return copy
+
+    def take_over(self, before: Partition, is_kept: Callable[[InputRecord], bool] | None) -> None:
+        """Hold what another one holds, at the same offsets: its records, or those that are kept, and no open transaction."""
+        found = before.records.copy()
+        for transaction, records in before.undecided:
+            if transaction is None or (transaction.ended and transaction.kept):
+                found += records
+        self.records = found if is_kept is None else list(filter(is_kept, found))
+        self.start, self.end = before.start, before.end
+
+    def close_gaps(self, position: int) -> None:
+        """Move the records from ``position`` on together, and the end with them."""
+        first = bisect_left(self.records, position, key=_offset)
+        self.records[first:] = [
+            one._replace(offset=number) for number, one in enumerate(self.records[first:], position)
+        ]
+        self.end = position + len(self.records) - first
 
     def append(self, records: list[InputRecord], transaction: Transaction | None) -> None:
         """Add records whose offsets follow ``end``; ``transaction`` None is a producer that uses none."""

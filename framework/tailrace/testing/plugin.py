@@ -1,4 +1,4 @@
-"""The pytest plugin: a fixture that makes harnesses, closes them, and has each test prove replay.
+"""The pytest plugin: fixtures that make harnesses and systems, close them, and have each test prove replay.
 
 ::
 
@@ -10,7 +10,8 @@
 When the test has passed, every harness it made replays what was committed, and the test fails if a byte differs.
 ``tailrace_harness(app, replay=False)`` or ``@pytest.mark.tailrace(replay=False)`` leaves that out;
 ``@pytest.mark.tailrace(hash_seed=False)`` leaves out the part under another hash seed (see ``Harness.replay``). ``--tailrace-reload``
-runs every harness with ``reload=True``. Nothing of the framework is imported here before it is used.
+runs every harness with ``reload=True``. ``tailrace_system(app, other, ...)`` does the same for several apps on one log.
+Nothing of the framework is imported here before it is used.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import pytest
 if TYPE_CHECKING:
     from tailrace.core.declare.app import App
     from tailrace.testing.harness import Harness
+    from tailrace.testing.system import System
 
 
 class MakeHarness(Protocol):
@@ -35,9 +37,19 @@ class MakeHarness(Protocol):
 
 _OPTIONS = ("replay", "hash_seed")
 """Of the mark ``tailrace``."""
-_MADE = pytest.StashKey[list[tuple["Harness", bool]]]()
-"""The harnesses of a test, and whether each is to be replayed."""
-_NONE: list[tuple[Harness, bool]] = []
+
+
+class MakeSystem(Protocol):
+    """What the fixture gives: ``System`` with one argument more."""
+
+    def __call__(self, *apps: App, replay: bool = True, **options: Any) -> System:
+        """Make a system; ``replay=False`` for one that is not replayed at the end, ``options`` as for ``System``."""
+        ...
+
+
+_MADE = pytest.StashKey[list[tuple["Harness | System", bool]]]()
+"""The harnesses and systems of a test, and whether each is to be replayed."""
+_NONE: list[tuple[Harness | System, bool]] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,25 +72,48 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def tailrace_harness(request: pytest.FixtureRequest) -> Generator[MakeHarness]:
+def _tailrace_made(request: pytest.FixtureRequest) -> Generator[list[tuple[Harness | System, bool]]]:
+    """What a test makes: replayed when it has passed, and closed."""
+    made: list[tuple[Harness | System, bool]] = []
+    request.node.stash[_MADE] = made
+    yield made
+    for one, _ in made:
+        one.close()
+
+
+@pytest.fixture
+def tailrace_harness(
+    request: pytest.FixtureRequest, _tailrace_made: list[tuple[Harness | System, bool]]
+) -> MakeHarness:
     """Makes harnesses: ``tailrace_harness(app, **options)``. They are replayed and closed when the test is over."""
     # pytest imports this module in every run; the framework only where a test uses it.
     from tailrace.testing.harness import Harness  # noqa: PLC0415
 
-    made: list[tuple[Harness, bool]] = []
-    request.node.stash[_MADE] = made
-    reload = bool(request.config.getoption("--tailrace-reload"))
-
     def make(app: App, *, replay: bool = True, **options: Any) -> Harness:
-        if reload:
-            options["reload"] = True
-        harness = Harness(app, **options)
-        made.append((harness, replay))
+        harness = Harness(app, **_with_reload(request, options))
+        _tailrace_made.append((harness, replay))
         return harness
 
-    yield make
-    for harness, _ in made:
-        harness.close()
+    return make
+
+
+@pytest.fixture
+def tailrace_system(
+    request: pytest.FixtureRequest, _tailrace_made: list[tuple[Harness | System, bool]]
+) -> MakeSystem:
+    """Makes systems: ``tailrace_system(app, other, **options)``. They are replayed and closed when the test is over."""
+    from tailrace.testing.system import System  # noqa: PLC0415
+
+    def make(*apps: App, replay: bool = True, **options: Any) -> System:
+        system = System(*apps, **_with_reload(request, options))
+        _tailrace_made.append((system, replay))
+        return system
+
+    return make
+
+
+def _with_reload(request: pytest.FixtureRequest, options: dict[str, Any]) -> dict[str, Any]:
+    return {**options, "reload": True} if request.config.getoption("--tailrace-reload") else options
 
 
 @pytest.hookimpl(wrapper=True)
@@ -94,7 +129,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
             pytest.fail(f"the mark tailrace has no option {name!r}. {meant}", pytrace=False)
     result = yield
     if said.get("replay", True):
-        for harness, wanted in item.stash.get(_MADE, _NONE):
-            if wanted and not harness.closed:
-                harness.replay(hash_seed=said.get("hash_seed"))
+        for one, wanted in item.stash.get(_MADE, _NONE):
+            if wanted and not one.closed:
+                one.replay(hash_seed=said.get("hash_seed"))
     return result

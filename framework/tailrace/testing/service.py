@@ -1,13 +1,14 @@
 """A whole service in one thread: every partition of an app over an in-memory log, driven as a worker drives it.
 
-What a worker would be told from outside (an upstream watermark, an input fallen idle) is a *signal* here. It belongs to
-the position it was given at. Who starts again after a crash is told it again, at that position, as a live reader
+What a worker would be told from outside (an upstream watermark, an input that falls idle or wakes) is a *signal* here. It
+belongs to the position it was given at. Who starts again after a crash is told it again, at that position, as a live reader
 finds again what its producers have published.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,9 +21,11 @@ from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.restore import Clock
 from tailrace.runtime.slices import PartitionSettings
+from tailrace.runtime.starting import start_from
 from tailrace.state import StateIdentity, StateMemory, open_store
 from tailrace.testing.emitted import Out, Outbox
 from tailrace.testing.memory_log import MemoryLog
+from tailrace.testing.snapshot import HarnessSnapshot
 
 StateKind = Literal["memory", "rocksdb"]
 
@@ -33,11 +36,23 @@ LINEAGE = b"harness"
 
 
 class _Signal(NamedTuple):
-    """Said of an input when a task had come so far in all of them. Without a watermark: it fell idle."""
+    """Said of an input when a task had come so far in all of them: a watermark, or that it falls idle, or wakes."""
 
     input: int
     positions: dict[str, int]
-    watermark_ms: int | None
+    said: int | Literal["idle", "awake"]
+
+
+class ServiceOptions(NamedTuple):
+    """How a service is run. None of it changes a result.
+
+    ``commit_every`` is a number of records; None leaves commits to the caller altogether.
+    """
+
+    task: TaskSettings
+    slice_size: int
+    commit_every: int | None
+    state: StateKind
 
 
 class Service:
@@ -48,14 +63,13 @@ class Service:
         plan: Plan,
         log: MemoryLog,
         clock: Clock,
+        options: ServiceOptions,
         *,
-        state: StateKind,
-        settings: TaskSettings,
-        slice_size: int,
-        commit_every: int | None,
+        on_visible: Callable[[list[Out]], None],
     ) -> None:
-        """``commit_every`` is a number of records; None leaves commits to the caller altogether."""
+        """``on_visible`` is given what each round of commits has made visible, as ``visible`` is."""
         self.plan = plan
+        self.options = options
         self.stores: list[Store] = []
         """Committed state, by partition; they hold it while the service is up."""
         self.partitions: list[Partition] = []
@@ -69,14 +83,16 @@ class Service:
             commit_entries=_NEVER,
             commit_records=_NEVER,
             deletions_kept_ms=_NEVER,
-            task=settings,
+            task=options.task,
         )
-        self._slice_size = slice_size
-        self._commit_every = commit_every
+        self._on_visible = on_visible
+        self._commits = 0
+        self._base: HarnessSnapshot | None = None  # its folder stays for as long as the tape may be replayed
         self._taken_before = [0] * plan.partitions
         self._outbox = Outbox(plan, log)
-        self._folders = TemporaryDirectory(prefix="tailrace-") if state == "rocksdb" else None
-        self._memory = StateMemory() if state == "rocksdb" else None
+        on_disk = options.state == "rocksdb"
+        self._folders = TemporaryDirectory(prefix="tailrace-") if on_disk else None
+        self._memory = StateMemory() if on_disk else None
         self._generation = 0
         self._signals: list[list[_Signal]] = [[] for _ in range(plan.partitions)]
         """Given since the last commit."""
@@ -92,6 +108,14 @@ class Service:
         return self.partitions[number].task
 
     # --- up and down
+
+    def begin(self, snapshot: HarnessSnapshot) -> None:
+        """Have every task begin with a snapshot. Raises SnapshotError if it does not fit the app."""
+        self._base = snapshot
+        start = snapshot.start(self.options.task.timezones)
+        self.stores = [self._open(number) for number in range(self.plan.partitions)]
+        for number, store in enumerate(self.stores):
+            start_from(self.plan, number, self._log, store, start, self._clock())
 
     def start(self) -> None:
         """Restore every partition. All take their ids over before any reads on, so nothing left open is in the way."""
@@ -152,7 +176,7 @@ class Service:
 
     def take_all(self) -> None:
         """Take what can be read, partition after partition."""
-        most, every = self._slice_size, self._commit_every
+        most, every = self.options.slice_size, self.options.commit_every
         for number in range(len(self.partitions)):
             while self._poll(number, most if every is None else min(most, every - self._taken())):
                 if every is not None and self._taken() >= every:
@@ -166,26 +190,27 @@ class Service:
                 one.commit()
                 committed = True
         if committed:
+            self._commits += 1
             self._look()
         return committed
 
-    def commit_until_quiet(self) -> None:
-        """Take and commit until no message is on its way."""
+    def commit_until_quiet(self) -> bool:
+        """Take and commit until no message is on its way; whether anything was committed."""
+        before = self._commits
         self.take_all()
         while self.commit():
             self.take_all()
+        return self._commits > before
 
-    def end(self) -> None:
-        """End all inputs, deliver what is on its way, and let the watermark rise to the latest timer."""
-        self.commit_until_quiet()
-        self.read_clock()
-        for level in range(self.plan.levels):
-            for one in self.partitions:
-                one.end_inputs(level)
-            self.commit_until_quiet()
-            for one in self.partitions:
-                one.finish(level)
-            self.commit_until_quiet()
+    def end_inputs(self, level: int) -> None:
+        """Tell every task that what comes to this level of the app has ended."""
+        for one in self.partitions:
+            one.end_inputs(level)
+
+    def finish(self, level: int) -> None:
+        """Let the actors of a level rise to their latest timers."""
+        for one in self.partitions:
+            one.finish(level)
 
     def raise_watermark(self, number: int, to_ms: int) -> None:
         """Tell every task that all of an input has come up to ``to_ms``."""
@@ -195,7 +220,12 @@ class Service:
     def fall_idle(self, number: int) -> None:
         """Tell every task that there is nothing to read on an input."""
         for partition in range(self.plan.partitions):
-            self._signal(partition, number, None)
+            self._signal(partition, number, "idle")
+
+    def wake(self, number: int) -> None:
+        """Have an idle input count again in every task."""
+        for partition in range(self.plan.partitions):
+            self._signal(partition, number, "awake")
 
     def read_clock(self) -> None:
         """Bring the clock's reading to every task, so that what comes next is told the time."""
@@ -220,16 +250,23 @@ class Service:
         """Records taken since the last commit."""
         return sum(_records_of(one.task) for one in self.partitions) - sum(self._taken_before)
 
-    def _signal(self, partition: int, number: int, watermark_ms: int | None) -> None:
-        self._apply(partition, _Signal(number, dict(self.task(partition).positions), watermark_ms))
+    def _signal(self, partition: int, number: int, said: int | Literal["idle", "awake"]) -> None:
+        if self.up:
+            self._apply(partition, _Signal(number, dict(self.task(partition).positions), said))
+            return
+        # It is found by who comes up again, behind what is in the log by now.
+        ends = {one.name: self._log.end_offset(one.name, partition) for one in self.plan.inputs}
+        self._to_repeat[partition].append(_Signal(number, ends, said))
 
     def _apply(self, partition: int, signal: _Signal) -> None:
         task = self.task(partition)
         _drain(task)
-        if signal.watermark_ms is None:
+        if signal.said == "idle":
             task.idle(signal.input)
+        elif signal.said == "awake":
+            self.partitions[partition].wake(signal.input)
         else:
-            task.upstream(signal.input, signal.watermark_ms)
+            task.upstream(signal.input, signal.said)
         _drain(task)
         self._signals[partition].append(signal)
 
@@ -247,7 +284,9 @@ class Service:
 
     def _look(self) -> None:
         """Read what the last commits have made visible."""
-        self.visible += self._outbox.take()
+        found = self._outbox.take()
+        self.visible += found
+        self._on_visible(found)
 
 
 def _records_of(task: Task) -> int:

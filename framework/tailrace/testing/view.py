@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from tailrace.core import rows
 from tailrace.core.declare.actor import Actor
+from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
 from tailrace.core.engine.query import Reader
@@ -19,6 +20,7 @@ from tailrace.core.handling.promises import Behind
 from tailrace.core.values.partitioner import partition_of
 from tailrace.testing.emitted import DeadLetter, Emitted, dead_letter
 from tailrace.testing.memory_log import MemoryLog
+from tailrace.testing.replaying import ReplayReport, check_hash_seed, replay
 from tailrace.testing.service import Service
 
 E = TypeVar("E")
@@ -33,6 +35,8 @@ class View(ABC):
         self.log = log
         """The log, for what is not offered here."""
         self._service = service
+        self._app: App | None = None
+        """What can be replayed under another hash seed: an app whose history began with nothing."""
 
     @abstractmethod
     def recover(self) -> None:
@@ -67,10 +71,16 @@ class View(ABC):
         """Ask the committed instance of a key. Raises QueryError as a live service does."""
         return self._reader(actor, key).query(actor, key, name, *arguments)
 
-    def watermark(self, partition: int = 0) -> int:
-        """The watermark of one partition's task; ``tr.NO_WATERMARK`` before its first event."""
+    def watermark(self, partition: int = 0, *, actor: type[Actor] | None = None) -> int:
+        """How far one partition's task has come: the least watermark of its actors and functions, or that of one actor.
+
+        Each actor goes by its own inputs alone. It is ``tr.NO_WATERMARK`` before its first event.
+        """
         self.recover()
-        return self._service.task(partition).watermark
+        task = self._service.task(partition)
+        if actor is None:
+            return task.watermark
+        return task.watermarks.of_operator[self.plan.actor_of(actor).index]
 
     @property
     def late(self) -> int:
@@ -98,6 +108,24 @@ class View(ABC):
     def dead_letters(self) -> list[DeadLetter]:
         """The committed dead letters, by the partition of their key."""
         return [dead_letter(record) for record in self.log.read(self.plan.dead_letters_topic)]
+
+    def replay(self, *, hash_seed: bool | None = None) -> ReplayReport:
+        """Do everything that was committed again, along the tape and from its beginning, and compare byte by byte.
+
+        Then the same in another process, which has another hash seed: that finds what depends on the order of a set or on
+        ``hash()`` (see ``other_seed``). The app must be an attribute of a module, which that process imports. Where it is
+        not, its handlers are read for what may depend on the seed (see ``hash_order``), and a HashOrderWarning tells.
+        With ``hash_seed=True`` such an app is a UsageError; ``hash_seed=False`` leaves all of this out, for an app that
+        depends on what a test has patched in its module. What began with a snapshot is not replayed under another seed.
+
+        Raises ReplayDivergedError, which names the first difference, in state, outputs or positions.
+        """
+        self.recover()
+        settings = self._service.options.task
+        report = replay(self.plan, self.log, self._service.stores, settings)
+        if hash_seed is not False and self._app is not None:
+            check_hash_seed(self._app, self.plan, self.log, settings, report, must=bool(hash_seed))
+        return report
 
     def _reader(self, actor: type[Actor], key: Any) -> Reader:
         """Reads the store of the partition that a key belongs to."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -93,6 +93,8 @@ class Aircraft(Vehicle):
         tail: str = ctx.key
         ctx.emit(overdue, Overdue(tail))
         ctx.emit(sink, Overdue(tail))
+        ctx.emit(sink, Overdue(tail), at=ctx.event_time + 1)
+        ctx.emit(overdue, Overdue(tail), at=datetime(2020, 1, 1, tzinfo=UTC))
         ctx.send(Aircraft, tail, Ping(1))
 
     @tr.process(marked)

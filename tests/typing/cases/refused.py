@@ -101,6 +101,9 @@ class Aircraft(tr.Actor):
         ctx.emit(arrivals, event)  # error
         ctx.emit(cleaned, Arrival(event.tail))  # error
         ctx.emit(both, Ping(1))  # error
+        ctx.emit(arrivals, Arrival(event.tail), at="now")  # error
+        ctx.emit(cleaned, event, at=event.at)  # error
+        ctx.emit(arrivals, Arrival(event.tail), event.at)  # error
         number: int = ctx.key  # error
         ctx.set_timer("soon")  # error
         self.minutes_late[1] = 2  # error

@@ -12,7 +12,7 @@ from collections import deque
 from datetime import datetime
 from hashlib import blake2b
 from random import Random
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 from uuid import UUID
 
 from typing_extensions import TypeVar
@@ -168,12 +168,19 @@ class Context(Generic[K]):
 
     # --- output ---
 
-    def emit(self, to: Topic[E, Any] | Stream[E], event: E) -> None:
+    @overload
+    def emit(self, to: Topic[E, Any], event: E, *, at: int | datetime | None = None) -> None: ...
+    @overload
+    def emit(self, to: Stream[E], event: E) -> None: ...
+    def emit(self, to: Topic[E, Any] | Stream[E], event: E, *, at: int | datetime | None = None) -> None:
         """Write an event to a topic, or hand it to those who take a stream.
 
         It becomes visible when the step that emits it is committed, and not at all if the handler fails. Its key is
-        worked out by the topic; its timestamp is ``event_time``. The event is encoded at once, so it may be changed
-        afterwards. Raises UsageError for an event of another type than the topic's.
+        worked out by the topic. Its record has the timestamp ``at``, or ``event_time`` if none is given; a topic with
+        ``event_time=tr.RECORD_TIME`` goes by it. The event is encoded at once, so it may be changed afterwards.
+
+        Raises UsageError for an event of another type than the topic's, for ``at`` outside of the topic's
+        ``time_range``, and for ``at`` with a stream: its takers run in the same step and have this handler's time.
         """
         edge: Any = to  # which of the two it is, is asked once, and not of its class
         try:
@@ -192,16 +199,33 @@ class Context(Generic[K]):
         if route is None or edge not in self._allowed[route.operator]:
             raise self._not_found(edge)
         if edge.is_stream:
+            if at is not None:
+                raise UsageError(
+                    f"{self._place()} emits to the stream {to.name!r} with a time of its own",
+                    mend="Leave at= out: those who take a stream run in the same step, at the same time.",
+                )
             self._chained.append((edge, event))
         else:
             # By local names, here and elsewhere: called as methods they would cost Python a search for one.
             encode_key, encode = edge.encode_key, edge.encode_emitted
-            self._outputs.append((edge.name, encode_key(event), encode(event), self.event_time, ()))
+            stamp_ms = self.event_time if at is None else self._timestamp(edge, at)
+            self._outputs.append((edge.name, encode_key(event), encode(event), stamp_ms, ()))
             if self._marks and (mark_ms := self._marks.get(edge.name)) is not None:
-                # In place, as it is done for every event: one without a time of its own has that of its cause.
-                time_ms = self.event_time if edge.time_of is None else edge.time_of(event)
+                # In place, as it is done for every event: one without a time of its own has that of its record.
+                time_ms = stamp_ms if edge.time_of is None else edge.time_of(event)
                 if time_ms is not None and time_ms <= mark_ms:
                     self._promises.broken(edge.name, self._place())
+
+    def _timestamp(self, to: Topic[Any, Any], at: int | datetime) -> int:
+        """The timestamp that a handler gives to a record."""
+        at_ms, settings = to_ms(at), to.settings
+        if not settings.time_min_ms <= at_ms <= settings.time_max_ms:
+            raise UsageError(
+                f"{self._place()} emits to {to.name!r} at {at_ms} ms, which is outside of {settings.time_min_ms} to "
+                f"{settings.time_max_ms} ms",
+                mend="Give milliseconds since 1970 or an aware datetime, or declare the topic with another time_range.",
+            )
+        return at_ms
 
     def _pass_on(self, to: Topic[E, Any], event: E) -> None:
         """Write an event as it came: a late one to the topic for these, one with another key to the topic by key.

@@ -1,0 +1,379 @@
+"""What drives services in a test: input, time, crashes and the end, for one app or for several on one log.
+
+Every verb does what it is for and then lets everything happen that follows from it: takes and commits go round until nothing
+moves any more, in any app. Where commits are left to the test (``commit_every="manual"``), it is taken as far as can be done
+without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import cycle, groupby
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from tailrace.core.declare.topic import Topic
+from tailrace.core.durations import duration, to_ms
+from tailrace.core.engine.task import TaskSettings
+from tailrace.core.errors import UsageError
+from tailrace.runtime.replaying import seldom_collected
+from tailrace.testing import faults
+from tailrace.testing.emitted import Emitted, Out
+from tailrace.testing.inputs import Inputs
+from tailrace.testing.memory_log import MemoryLog
+from tailrace.testing.service import Service, ServiceOptions, StateKind
+
+E = TypeVar("E")
+
+
+class Driver:
+    """Drives services over one log. Has no services until ``_drive``; a context manager; ``close`` does the same."""
+
+    log: MemoryLog
+    """The log, for what is not offered here."""
+
+    def __init__(
+        self,
+        *,
+        now_ms: int | datetime,
+        checked: bool,
+        reload: bool,
+        slice_size: int,
+        commit_every: int | Literal["manual"] | None,
+        state: StateKind,
+        settings: TaskSettings | None,
+    ) -> None:
+        if slice_size < 1 or (isinstance(commit_every, int) and commit_every < 1):
+            raise UsageError("slice_size and commit_every are numbers of records", mend="Give 1 or more.")
+        self._options = ServiceOptions(
+            replace(settings or TaskSettings(), reload=reload, checked=checked),
+            slice_size,
+            commit_every if isinstance(commit_every, int) else None,
+            state,
+        )
+        self._now_ms = to_ms(now_ms)
+        self._manual = commit_every == "manual"
+        self._services: Sequence[Service] = ()
+        self._inputs = Inputs(())
+        self._end_order: Sequence[Collection[Service]] = ()
+        self._visible: list[Out] = []
+        self._told = 0
+        self._closed = False
+
+    def _drive(self, services: Sequence[Service], end_order: Sequence[Collection[Service]]) -> None:
+        """Drive these from now on. ``end_order``: those whose inputs end together, those that end first before others."""
+        self._services, self._end_order = services, end_order
+        self._inputs = Inputs(services)
+
+    @property
+    def now(self) -> int:
+        """Where the clock stands, in milliseconds since the epoch."""
+        return self._now_ms
+
+    @property
+    def reload(self) -> bool:
+        """Whether every touched instance is decoded anew after each handler."""
+        return self._options.task.reload
+
+    # --- input
+
+    def send(self, topic: Topic[E, Any], *events: E, timestamp_ms: int | datetime | None = None) -> Emitted:
+        """Append events to a topic, and let everything happen that follows from them; returns what was emitted.
+
+        Their records bear ``timestamp_ms``, the clock's time unless given. An event without a key is appended without
+        one. Raises UsageError for a topic that no handler takes, or an event that is not of its type.
+        """
+        records = self._inputs.records(topic, events, self._timestamp(timestamp_ms))
+        with self._driving():
+            self.log.append_all(records)
+            self._settle()
+        return self._news()
+
+    def send_raw(
+        self,
+        topic: Topic[Any, Any],
+        value: bytes | None,
+        key: bytes | None = None,
+        timestamp_ms: int | datetime | None = None,
+        *,
+        partition: int | None = None,
+    ) -> Emitted:
+        """Append a record as it is, such as one that cannot be decoded; otherwise as ``send``.
+
+        It goes where its key says, or to ``partition``, as a producer with another partitioner would have it.
+        """
+        self._inputs.of(topic)
+        at_ms = self._timestamp(timestamp_ms)
+        with self._driving():
+            self.log.append(topic.name, key, value, at_ms, partition=partition)
+            self._settle()
+        return self._news()
+
+    # --- time
+
+    def advance_watermark(self, to: int | datetime, *, topic: Topic[Any, Any] | None = None) -> Emitted:
+        """Raise the watermark of every input from outside, in every partition, as if its producers had published it.
+
+        With ``topic``, of that input only. What the app writes and reads itself follows, commit by commit; so does what
+        one app of a system writes and another reads with ``watermark="upstream"``.
+
+        Raises UsageError if there is no input from outside that has a watermark, or ``topic`` is not one.
+        """
+        to_watermark_ms = to_ms(to)
+        raised = self._inputs.all_from_outside() if topic is None else self._inputs.from_outside(topic)
+        with self._driving():
+            self._settle()
+            self._read_clocks()
+            for service, plan, _ in raised:
+                service.raise_watermark(plan.index, to_watermark_ms)
+            self._settle()
+        return self._news()
+
+    def advance_clock(self, to: int | datetime) -> Emitted:
+        """Set the clock. Timers of processing time fire, and inputs fall idle, as they are due.
+
+        An input from outside falls idle as in a live service: when nothing has come for its ``idle_after``, 60 s unless
+        declared. What only follows from idle inputs holds nobody back any more. The clock may be set back, as clocks
+        sometimes are; handlers never see it go back.
+        """
+        self._now_ms = to_ms(to)
+        with self._driving():
+            self._settle()
+        return self._news()
+
+    def advance_clock_by(self, time: str | int | timedelta) -> Emitted:
+        """Move the clock on, by milliseconds or a duration such as ``"1s"``; otherwise as ``advance_clock``."""
+        return self.advance_clock(self._now_ms + duration(time))
+
+    def fall_idle(self, topic: Topic[Any, Any]) -> Emitted:
+        """Have an input fall idle now, in every partition: its watermark holds nobody back until it wakes.
+
+        Its next record wakes it, ``wake``, or for a topic that the app writes itself what its tasks publish next.
+        """
+        found = self._inputs.of(topic)
+        with self._driving():
+            self._settle()
+            self._read_clocks()
+            for service, plan, _ in found:
+                service.fall_idle(plan.index)
+            self._settle()
+        return self._news()
+
+    def wake(self, topic: Topic[Any, Any]) -> Emitted:
+        """Have an idle input count again in every partition, as its next record would: its watermark stands where it stood.
+
+        It falls idle again when nothing comes for its ``idle_after`` from now on. Nothing happens where it is not idle.
+
+        Raises UsageError for an input that has no watermark, or follows what its writers publish.
+        """
+        found = self._inputs.from_outside(topic)
+        with self._driving():
+            self._settle()
+            self._read_clocks()
+            for service, plan, _ in found:
+                service.wake(plan.index)
+            self._settle()
+        return self._news()
+
+    def end_of_input(self) -> Emitted:
+        """End all inputs: once all messages are delivered, the watermark rises to the latest timer then pending.
+
+        Timers set meanwhile for later stay pending, and so do those of processing time. Commits, whatever
+        ``commit_every`` says. Nothing can be sent afterwards.
+        """
+        with self._driving():
+            self._commit_until_quiet()
+            self._read_clocks()
+            for together in self._end_order:
+                self._end(together)
+            self._inputs.ended = True
+        return self._news()
+
+    # --- a list of all that
+
+    def run(self, items: Iterable[faults.Item]) -> Emitted:
+        """Feed a list of events and faults, one after the other; returns what became visible in all of it.
+
+        Unlike ``send``, a list commits only where it says so (COMMIT, RELOAD, REBALANCE, END, or by
+        ``commit_every``), and at its end unless commits are manual. So a CRASH has something to lose.
+        """
+        start, manual = self._told, self._manual
+        self._manual = True
+        try:
+            for topic, group in groupby(items, _topic_of):
+                if topic is not None:
+                    self.send(topic, *(item[1] for item in group if isinstance(item, tuple)))
+                    continue
+                for item in group:
+                    self._do(item)
+        finally:
+            self._manual = manual
+        with self._driving():
+            self._settle()
+        self._told = start
+        return self._news()
+
+    def _do(self, item: faults.Item) -> None:
+        match item:
+            case faults.At(timestamp_ms, topic, event):
+                self.send(topic, event, timestamp_ms=timestamp_ms)
+            case faults.Clock(now_ms):
+                self.advance_clock(now_ms)
+            case faults.Watermark(watermark_ms, topic):
+                self.advance_watermark(watermark_ms, topic=topic)
+            case faults.Idle(topic):
+                self.fall_idle(topic)
+            case faults.Wake(topic):
+                self.wake(topic)
+            case faults.CRASH:
+                self.crash()
+            case faults.COMMIT:
+                self.commit()
+            case faults.RELOAD:
+                self._restart(keep_state=True)
+            case faults.REBALANCE:
+                self._restart(keep_state=False)
+            case faults.END:
+                self.end_of_input()
+            case _:
+                raise UsageError(
+                    f"{item!r} is no item of a run",
+                    mend="Give (topic, event) pairs, and faults from tailrace.testing.",
+                )
+
+    # --- life
+
+    def commit(self) -> Emitted:
+        """Take what there is to take, and commit it; returns what became visible.
+
+        It is what ``commit_every="manual"`` is for. Messages that became visible are handled by the next call.
+        """
+        with self._driving():
+            for one in self._running:
+                one.take_all()
+            for one in self._running:
+                one.commit()
+        return self._news()
+
+    def crash(self) -> None:
+        """Kill what is driven: what was not committed is gone. A call that raises an error from a service does it, too."""
+        for one in self._services:
+            one.kill()
+
+    def recover(self) -> None:
+        """Start what is down: restore every partition. Every call does so where it is needed."""
+        self._start(self._running)
+
+    def close(self) -> None:
+        """Let go of everything. May be called again."""
+        if not self._closed:
+            self._closed = True
+            for one in self._services:
+                one.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has been closed."""
+        return self._closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- how
+
+    @property
+    def _kind(self) -> str:
+        return type(self).__name__.lower()
+
+    @property
+    def _running(self) -> Sequence[Service]:
+        """The services that are up, or start again with the next call."""
+        return self._services
+
+    def _start(self, services: Sequence[Service]) -> None:
+        if self._closed:
+            raise UsageError(f"the {self._kind} is closed", mend="Use it inside of its with block.")
+        for one in services:
+            if not one.up:
+                with self._killing():
+                    one.start()
+
+    def _read_clock(self) -> int:
+        return self._now_ms
+
+    def _read_clocks(self) -> None:
+        for one in self._running:
+            one.read_clock()
+
+    def _timestamp(self, given: int | datetime | None) -> int:
+        return self._now_ms if given is None else to_ms(given)
+
+    def _settle(self) -> None:
+        """Let everything happen that can: with commits, or up to where one would be needed."""
+        if self._manual:
+            for one in self._running:
+                one.take_all()
+        else:
+            self._commit_until_quiet()
+
+    def _commit_until_quiet(self) -> None:
+        """Take and commit, app after app, until nothing moves: what one commits may be what another waits for."""
+        running, quiet = self._running, 0
+        for one in cycle(running):
+            # One that has committed is quiet now, and all others are asked once more.
+            quiet = 1 if one.commit_until_quiet() else quiet + 1
+            if quiet == len(running):
+                return
+
+    def _end(self, together: Collection[Service]) -> None:
+        """End the inputs of services, level by level."""
+        for level in range(max(one.plan.levels for one in together)):
+            for service in together:
+                service.end_inputs(level)
+            self._commit_until_quiet()
+            for service in together:
+                service.finish(level)
+            self._commit_until_quiet()
+
+    def _restart(self, *, keep_state: bool) -> None:
+        with self._driving():
+            for one in self._running:
+                one.take_all()
+            for one in self._running:
+                one.stop(keep_state=keep_state)
+            for one in self._running:
+                one.start()
+
+    def _news(self) -> Emitted:
+        news = Emitted(self._visible[self._told :])
+        self._told = len(self._visible)
+        return news
+
+    @contextmanager
+    def _driving(self) -> Generator[None]:
+        """Drives the services: they are up before, and down if anything fails."""
+        self.recover()
+        with self._killing(), seldom_collected():
+            yield
+
+    @contextmanager
+    def _killing(self) -> Generator[None]:
+        try:
+            yield
+        except BaseException:
+            for one in self._services:
+                one.kill()
+            raise
+
+
+def _topic_of(item: faults.Item) -> Topic[Any, Any] | None:
+    """The topic of an event, by which neighbours are sent together; None for anything else."""
+    return item[0] if isinstance(item, tuple) and len(item) == 2 else None

@@ -1,0 +1,221 @@
+"""A whole system in a test: several apps at once on one log, chained by topics that one writes and another reads.
+
+    with System(shipping, billing) as s:
+        s.send(parcels, Parcel("p1", 0, 12.5), Parcel("p2", 90_000, 3.0))
+        s.advance_watermark(HOUR_MS)
+        assert s.emitted(invoices) == [Invoice("shipping", 15.5)]
+        assert s[billing].state(Account, "shipping").open == 15.5
+        s.replay()
+
+The verbs are those of ``Harness``. Watermarks travel from app to app as in live services: each task publishes its own with
+its commits, and an input declared with ``watermark="upstream"`` follows the least of them. What the test tells of event time
+(``advance_watermark``) is told to the inputs that come from outside of the system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+
+from tailrace.core.declare.app import App
+from tailrace.core.declare.topic import Topic
+from tailrace.core.engine.task import TaskSettings
+from tailrace.core.errors import UsageError
+from tailrace.runtime.topics import prepare_topics
+from tailrace.testing.driver import Driver
+from tailrace.testing.emitted import Emitted
+from tailrace.testing.inputs import written_topics
+from tailrace.testing.memory_log import MemoryLog
+from tailrace.testing.replaying import ReplayReport
+from tailrace.testing.service import Service, StateKind
+from tailrace.testing.view import View
+
+E = TypeVar("E")
+
+
+class AppView(View):
+    """One app of a system: what it has emitted, the state it has committed, its late events, its replay."""
+
+    def __init__(self, service: Service, log: MemoryLog, recover: Callable[[Service], None]) -> None:
+        super().__init__(service.plan, log, service)
+        self._recover = recover
+
+    def recover(self) -> None:
+        """Start the app, if it is down."""
+        self._recover(self._service)
+
+
+class System(Driver):
+    """Runs several apps in a test, on one log. A context manager; ``close`` does the same.
+
+    The options are those of ``Harness``, and hold for every app; ``commit_every`` counts the records of each by itself.
+    ``system[app]`` looks at one of them. A call returns when nothing moves any more in any app. One that raises an error
+    from an app leaves all of them down, and they come up again with the next call.
+
+    Topics go by their names: what one app declares to write and another to read under the same name is one topic.
+    """
+
+    def __init__(
+        self,
+        *apps: App,
+        partitions: int | None = None,
+        now_ms: int | datetime = 0,
+        checked: bool = True,
+        reload: bool = False,
+        slice_size: int = 1_000,
+        commit_every: int | Literal["manual"] | None = None,
+        state: StateKind = "memory",
+        settings: TaskSettings | None = None,
+    ) -> None:
+        _check_apart(apps)
+        super().__init__(
+            now_ms=now_ms,
+            checked=checked,
+            reload=reload,
+            slice_size=slice_size,
+            commit_every=commit_every,
+            state=state,
+            settings=settings,
+        )
+        self.log = MemoryLog()
+        plans = [
+            app.plan() if partitions is None else replace(app.plan(), partitions=partitions) for app in apps
+        ]
+        read = [frozenset(one.name for one in plan.inputs) for plan in plans]
+        order = _end_order([written_topics(plan) for plan in plans], read)
+        for together in reversed(order):
+            # Those that read a topic first: it has their number of partitions, whatever those that write it have.
+            for number in together:
+                prepare_topics(self.log, plans[number], create_declared=True)
+        services = [
+            Service(plan, self.log, self._read_clock, self._options, on_visible=self._visible.extend)
+            for plan in plans
+        ]
+        self._down: set[Service] = set()
+        self._apps = list(apps)
+        self._views = [AppView(one, self.log, self._start_one) for one in services]
+        for view, app in zip(self._views, apps, strict=True):
+            view._app = app
+        self._drive(services, [[services[number] for number in together] for together in order])
+        try:
+            self.recover()
+        except BaseException:
+            self.close()
+            raise
+
+    def __getitem__(self, app: App) -> AppView:
+        """One app of the system. Raises UsageError for another one."""
+        return self._views[self._number(app)]
+
+    def emitted(self, topic: Topic[E, Any]) -> list[E]:
+        """All events that any of the apps has emitted to a topic so far, as far as they are committed."""
+        return Emitted(self._visible).to(topic)
+
+    def end_of_input(self) -> Emitted:
+        """End all inputs, app after app, along the topics between them: see ``Harness.end_of_input``.
+
+        An app ends when all those have ended that write what it reads; apps in a circle end together. Timers set meanwhile
+        for later stay pending, and so do those of processing time. Nothing can be sent afterwards.
+        """
+        if self._down:
+            raise UsageError(
+                f"the app {min(one.plan.app for one in self._down)!r} is down, and takes no end of its input",
+                mend="Call end_of_input behind the with block of System.down.",
+            )
+        return super().end_of_input()
+
+    def crash(self, *apps: App) -> None:
+        """Kill some apps, or all: what they have not committed is gone. They come up again with the next call."""
+        for one in self._chosen(apps):
+            one.kill()
+
+    def recover(self, *apps: App) -> None:
+        """Start some apps, or all, that are down. Every call does so where it is needed."""
+        self._start([one for one in self._chosen(apps) if one not in self._down])
+
+    @contextmanager
+    def down(self, *apps: App) -> Generator[None]:
+        """Kill some apps and leave them down for as long as the block lasts, while the others go on.
+
+        Afterwards they are up, and catch up with the next call.
+        """
+        chosen = [one for one in self._chosen(apps) if one not in self._down]
+        for one in chosen:
+            one.kill()
+        self._down.update(chosen)
+        try:
+            yield
+        finally:
+            self._down.difference_update(chosen)
+        self._start(chosen)
+
+    def replay(self, *, hash_seed: bool | None = None) -> dict[str, ReplayReport]:
+        """Replay every app, as ``Harness.replay`` does; the reports by the names of the apps.
+
+        Raises ReplayDivergedError, which names the first difference.
+        """
+        return {view.plan.app: view.replay(hash_seed=hash_seed) for view in self._views}
+
+    # --- how
+
+    @property
+    def _running(self) -> Sequence[Service]:
+        return [one for one in self._services if one not in self._down]
+
+    def _chosen(self, apps: Sequence[App]) -> Sequence[Service]:
+        return [self._services[self._number(app)] for app in apps] if apps else self._services
+
+    def _number(self, app: App) -> int:
+        for number, known in enumerate(self._apps):
+            if known is app:
+                return number
+        raise UsageError(
+            f"{app!r} is no app of the system",
+            mend=f"Its apps are {', '.join(one.plan.app for one in self._services)}. Give the app itself.",
+        )
+
+    def _start_one(self, service: Service) -> None:
+        if service in self._down:
+            raise UsageError(
+                f"the app {service.plan.app!r} is down",
+                mend="Look at it behind the with block of System.down.",
+            )
+        self._start([service])
+
+
+def _check_apart(apps: Sequence[App]) -> None:
+    """Each app has its own name: tasks of the same name would fence each other."""
+    if not apps:
+        raise UsageError("a system without an app", mend="Give one app or more.")
+    names = [app.name for app in apps]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(
+            f"two apps of the system have the name {twice!r}",
+            mend='Give one of them another name, for example App.renamed("other").',
+        )
+
+
+def _end_order(written: Sequence[frozenset[str]], read: Sequence[frozenset[str]]) -> list[list[int]]:
+    """The apps, by number, in the order in which their inputs end: those that end together, one after the other."""
+    numbers = range(len(written))
+    following = {
+        one: {other for other in numbers if not written[one].isdisjoint(read[other])} for one in numbers
+    }
+    for _ in numbers:
+        following = {
+            one: after.union(*(following[other] for other in after)) for one, after in following.items()
+        }
+    circles = {
+        one: frozenset({one} | {other for other in after if one in following[other]})
+        for one, after in following.items()
+    }
+
+    def before(circle: frozenset[int]) -> int:
+        """How many come before: more than before any of those, as all that comes before those does, too."""
+        return sum(not circle.isdisjoint(following[one]) for one in numbers if one not in circle)
+
+    return [sorted(circle) for circle in sorted(dict.fromkeys(circles.values()), key=before)]

@@ -1,0 +1,214 @@
+"""Event time in the harness goes the ways that it goes live: by input, by actor, by what tasks publish, by idleness."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.core.engine import tape
+from tailrace.core.errors import UsageError
+from tailrace.core.values.partitioner import partition_of
+from tailrace.testing import CRASH, Harness, Idle, Wake, Watermark
+from tests.testing.shop import UNPAID_MS, Checkout, Done, Payment, Shop
+
+ORDERS = [f"o{number}" for number in range(40)]
+
+
+def sold(h: Harness, shop: Shop, orders: list[str]) -> None:
+    """One big customer and some others check out each second, and pay a minute later, all but the last order."""
+    h.send(
+        shop.checkouts,
+        *(Checkout("big" if n % 2 else f"u{n % 7}", order, n * 1_000) for n, order in enumerate(orders)),
+    )
+    h.send(shop.payments, *(Payment(order, n * 1_000 + 60_000) for n, order in enumerate(orders[:-1])))
+
+
+def reviewed(h: Harness, shop: Shop) -> set[bool]:
+    """Whether the customers, who learn of their orders by messages, have come to their timers."""
+    found = [h.state(shop.Customer, user) for user in h.keys(shop.Customer)]
+    return {one.reviewed for one in found if one is not None}
+
+
+def causes(h: Harness, code: int) -> list[list[int]]:
+    return [
+        list(cause)
+        for record in h.log.read(h.plan.tape_topic)
+        for cause in tape.causes_of(tape.decode_tape(record.value or b"").causes)
+        if cause[0] == code
+    ]
+
+
+# --- one input
+
+
+def test_the_watermark_of_one_input_can_be_raised_alone() -> None:
+    shop = Shop(partitions=1)
+    with Harness(shop.app) as h:
+        h.send(shop.checkouts, Checkout("u", "o", 1_000))
+        h.advance_watermark(5_000_000, topic=shop.payments)
+        assert h.emitted(shop.out) == []
+        assert h.watermark(actor=shop.Order) == 999
+        h.advance_watermark(1_000 + UNPAID_MS - 1, topic=shop.checkouts)
+        assert h.emitted(shop.out) == []
+        h.advance_watermark(1_000 + UNPAID_MS, topic=shop.checkouts)
+        assert h.emitted(shop.out) == [Done("o", "unpaid")]
+        h.replay()
+
+
+def test_with_a_topic_that_is_repartitioned_it_is_the_input_from_outside_that_rises() -> None:
+    shop = Shop(repartition=True)
+    with Harness(shop.app) as h:
+        h.send(shop.checkouts, Checkout("u", "o", 1_000))
+        h.advance_watermark(5_000_000, topic=shop.payments)
+        h.advance_watermark(1_000 + UNPAID_MS, topic=shop.checkouts)
+        assert h.emitted(shop.out) == [Done("o", "unpaid")]
+        h.replay()
+
+
+def test_a_topic_that_the_app_writes_itself_cannot_be_raised_or_woken() -> None:
+    shop = Shop()
+    with Harness(shop.app) as h:
+        with pytest.raises(UsageError, match="'placed' follows what the app 'shop' writes to it"):
+            h.advance_watermark(1_000, topic=shop.placed)
+        with pytest.raises(UsageError, match="'placed' follows what the app 'shop' writes to it"):
+            h.wake(shop.placed)
+        with pytest.raises(UsageError, match="no handler of the app 'shop' takes the topic 'out'"):
+            h.advance_watermark(1_000, topic=shop.out)
+
+
+# --- one actor
+
+
+def test_the_watermark_of_an_actor_is_that_of_its_own_inputs() -> None:
+    shop = Shop(partitions=1)
+    with Harness(shop.app) as h:
+        h.send(shop.payments, Payment("o", 3_000))
+        h.send(shop.checkouts, Checkout("u", "o", 1_000))
+        assert h.watermark(0, actor=shop.Order) == 999
+        assert h.watermark(0, actor=shop.Customer) == 999
+        assert h.watermark(0) == 999
+        h.fall_idle(shop.checkouts)
+        assert h.watermark(0, actor=shop.Order) == 2_999
+        assert h.watermark(0) == 999, "the function that re-keys goes by checkouts alone"
+        with pytest.raises(UsageError, match="Checkout is not an actor of the app"):
+            h.watermark(actor=Checkout)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# --- idle, and awake again
+
+
+def test_an_idle_input_that_is_woken_counts_again_where_it_stood() -> None:
+    shop = Shop(partitions=1)
+    with Harness(shop.app) as h:
+        h.send(shop.checkouts, Checkout("u", "o", 1_000))
+        h.fall_idle(shop.payments)
+        assert h.watermark(actor=shop.Order) == 999
+        h.wake(shop.payments)
+        h.advance_watermark(1_000 + UNPAID_MS, topic=shop.checkouts)
+        assert h.emitted(shop.out) == []
+        h.fall_idle(shop.payments)
+        assert h.emitted(shop.out) == [Done("o", "unpaid")]
+        h.replay()
+
+
+def test_what_wakes_an_input_is_on_the_tape_once_and_replayed() -> None:
+    shop = Shop(partitions=1)
+    with Harness(shop.app) as h:
+        h.wake(shop.payments)
+        assert causes(h, tape.UPSTREAM) == [], "it was not idle"
+        h.fall_idle(shop.payments)
+        h.wake(shop.payments)
+        h.wake(shop.payments)
+        number = next(one.index for one in h.plan.inputs if one.name == "payments")
+        assert causes(h, tape.UPSTREAM) == [[tape.UPSTREAM, number, 0]]
+        h.replay()
+
+
+def test_an_input_that_was_woken_falls_idle_again_after_its_time_and_not_before() -> None:
+    shop = Shop(partitions=1)
+    with Harness(shop.app) as h:
+        h.send(shop.checkouts, Checkout("u", "o", 1_000))
+        h.advance_clock_by("70s")
+        h.wake(shop.payments)
+        h.wake(shop.checkouts)
+        h.advance_watermark(1_000 + UNPAID_MS, topic=shop.checkouts)
+        h.advance_clock_by("59s")
+        assert h.emitted(shop.out) == []
+        h.advance_clock_by("1s")
+        assert h.emitted(shop.out) == [Done("o", "unpaid")]
+        h.replay()
+
+
+def test_after_a_crash_a_wake_that_was_not_committed_is_told_again() -> None:
+    shop = Shop(partitions=1)
+    with Harness(shop.app) as h:
+        h.run(
+            [
+                (shop.checkouts, Checkout("u", "o", 1_000)),
+                Idle(shop.payments),
+                Wake(shop.payments),
+                Watermark(1_000 + UNPAID_MS, shop.checkouts),
+                CRASH,
+            ]
+        )
+        assert h.emitted(shop.out) == []
+        assert h.watermark(actor=shop.Order) < 0
+        h.replay()
+
+
+def test_a_wake_and_a_watermark_of_one_input_print_as_they_are_written() -> None:
+    shop = Shop()
+    assert repr(Wake(shop.payments)) == "Wake(<topic 'payments' of Payment>)"
+    assert repr(Watermark(5, shop.payments)) == "Watermark(5, <topic 'payments' of Payment>)"
+    assert repr(Watermark(5)) == "Watermark(5)"
+
+
+# --- what the app writes itself
+
+
+@pytest.mark.parametrize("repartition", [False, True])
+def test_a_partition_without_records_holds_the_readers_of_an_inner_topic_back(*, repartition: bool) -> None:
+    shop = Shop(repartition=repartition)
+    with Harness(shop.app) as h:
+        h.send(shop.checkouts, Checkout("u", "o", 1_000), Checkout("u", "p", 5_000_000))
+        h.send(shop.payments, Payment("p", 5_000_000))
+        number = partition_of(b"o", 4)
+        h.fall_idle(shop.payments)
+        assert h.watermark(number, actor=shop.Order) < 0
+        assert h.emitted(shop.out) == [Done("p", "paid")]
+        h.fall_idle(shop.checkouts)
+        assert h.watermark(number, actor=shop.Order) == 4_999_999
+        assert h.emitted(shop.out) == [Done("p", "paid"), Done("o", "unpaid")]
+        h.replay()
+
+
+@pytest.mark.parametrize("repartition", [False, True])
+@pytest.mark.parametrize("state", ["memory", "rocksdb"])
+def test_all_is_up_to_date_once_the_clock_has_made_the_inputs_idle(state, *, repartition: bool) -> None:
+    """In-app topics and messages as well: what follows from idle inputs alone holds nobody back."""
+    shop = Shop(repartition=repartition)
+    with Harness(shop.app, state=state) as h:
+        sold(h, shop, ORDERS)
+        h.send(shop.checkouts, Checkout("late payer", "x", 39_000 + UNPAID_MS + 100_000))
+        h.advance_clock_by("59s")
+        assert reviewed(h, shop) == {False}
+        h.advance_clock_by("1s")
+        done = {one.order: one.what for one in h.emitted(shop.out)}
+        assert done == {**dict.fromkeys(ORDERS[:-1], "paid"), ORDERS[-1]: "unpaid"}
+        assert reviewed(h, shop) == {True}
+        assert (h.late, h.behind) == (0, {})
+        h.replay()
+
+
+def test_what_the_clock_made_idle_stays_so_over_a_crash_and_wakes_with_its_next_record() -> None:
+    shop = Shop(partitions=1)
+    with Harness(shop.app) as h:
+        h.send(shop.checkouts, Checkout("u", "o", 1_000))
+        h.advance_clock_by("61s")
+        h.crash()
+        h.advance_watermark(1_000 + UNPAID_MS - 1, topic=shop.checkouts)
+        h.send(shop.payments, Payment("p", 100_000))
+        h.advance_watermark(1_000 + UNPAID_MS, topic=shop.checkouts)
+        assert h.emitted(shop.out) == []
+        h.advance_clock_by("60s")
+        assert h.emitted(shop.out) == [Done("o", "unpaid")]
+        h.replay()
