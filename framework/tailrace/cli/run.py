@@ -111,7 +111,8 @@ _LEAST_SNAPSHOT_MS = 1_000
     "--as",
     "other_name",
     metavar="NAME",
-    help="Run APP under another name, beside itself, with a state and a position of its own.",
+    help="Run APP under another name, beside itself, with a state and a position of its own. If it is to take the place of "
+    "the first: stop that one, then tailrace retire.",
 )
 @click.option(
     "--fsync",
