@@ -44,7 +44,7 @@ def test_it_shows_tasks_inputs_and_actors_within_a_hundred_columns(folder: Path)
     assert any(line.startswith("purchases") and "2013-01-01T04:17:00.019Z" in line for line in lines)
     actor = lines.index("actor Customer")
     assert lines[actor + 1].split() == ["task", "watermark", "timers", "next"]
-    assert "      all tasks: all of its inputs are idle or have ended" in lines
+    assert "      all tasks: the run has ended" in lines
 
 
 def test_json_has_all_of_it(folder: Path) -> None:

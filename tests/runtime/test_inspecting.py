@@ -77,7 +77,7 @@ def test_sources_say_what_they_follow_and_what_there_is_to_read(service: Service
     service.feed("left", 7_000, 8_000, 9_000)
     sources = {one.topic: one for one in first(service).sources}
     assert list(sources) == ["bills", "joined", "left", "right", "joining.inbox#Later"]
-    assert sources["left"] == SourceReport("left", "events", 2, 5, 3, 5_999, idle=False, ended=False)
+    assert sources["left"] == SourceReport("left", "events", 2, 5, 3, 5_999, idle=False)
     assert (sources["right"].idle, sources["right"].lag) == (True, 0)
     assert (sources["bills"].follows, sources["bills"].watermark_ms) == ("writers", 49_999)
     assert sources["joining.inbox#Later"].follows == "writers"

@@ -124,7 +124,8 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
     "--as",
     "other_name",
     metavar="NAME",
-    help="Run APP under another name, beside itself, with a state and a position of its own.",
+    help="Run APP under another name, beside itself, with a state and a position of its own. If it is to take the place of "
+    "the first: stop that one, then tailrace retire.",
 )
 @click.option(
     "--fsync",

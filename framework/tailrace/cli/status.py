@@ -135,7 +135,6 @@ def _about(source: SourceReport) -> str:
         return "not waited for"
     said = ["follows its writers"] if source.follows == "writers" else []
     said += ["idle"] if source.idle else []
-    said += ["ended"] if source.ended else []
     return ", ".join(said)
 
 
@@ -166,7 +165,7 @@ def _operator(some: list[tuple[int, OperatorReport]]) -> Iterator[str]:
 
 def _reason(one: OperatorReport) -> str:
     if one.held_by is None:
-        return "all of its inputs are idle or have ended"
+        return "the run has ended" if one.ended else "all of its inputs are idle"
     return f"held by {one.held_by.source}: {one.held_by.said}"
 
 

@@ -1,8 +1,8 @@
 """What holds an operator back: the source that it goes by, and why this one stands where it does.
 
-Theory. The watermark of an operator is the least of its sources', without those that are idle or have ended (see
-``core.engine.watermarks``). So exactly one source holds it: the lowest that counts, the first of several. Why that source stands
-there is found in the log, in this order:
+Theory. The watermark of an operator is the least of its sources', without those that are idle (see ``core.engine.watermarks``).
+So one source holds it, the lowest that counts, or none if all are idle or a bounded run has ended. Why that source stands there
+is found in the log, in this order:
 
     reason        the source                                        until
     -----------   -----------------------------------------------   ------------------------------------------------------
@@ -79,7 +79,9 @@ class Holding:
         self._is_owned = is_owned
 
     def lowest(self, marks: Watermarks, operator: int) -> int | None:
-        """The source that holds an operator back; None if none of its sources counts, as all are idle or have ended."""
+        """The source that holds an operator back; None if nothing does: it has ended, or all of its sources are idle."""
+        if marks.ended_operators[operator]:
+            return None
         counting = [
             source
             for source in self._plan.operators[operator].sources

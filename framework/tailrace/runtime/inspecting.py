@@ -57,7 +57,6 @@ class SourceReport(msgspec.Struct, frozen=True):
     """Records there to be read; those of the whole inbox for messages to an actor."""
     watermark_ms: int | None
     idle: bool
-    ended: bool
 
 
 class Timers(msgspec.Struct, frozen=True):
@@ -75,7 +74,9 @@ class OperatorReport(msgspec.Struct, frozen=True):
     kind: Literal["actor", "function"]
     watermark_ms: int | None
     held_by: Held | None
-    """The source that it goes by. None: all of its sources are idle or have ended."""
+    """The source that it goes by. None: it has ended, or all of its sources are idle."""
+    ended: bool
+    """A bounded run (``--until-end``) has come to its end."""
     feedback: tuple[str, ...]
     """Topics that come to it from its own circle: it does not wait for them."""
     timers: Timers | None
@@ -192,7 +193,6 @@ class _Task:
             lag=self._lags[one.name],
             watermark_ms=None if follows == "nothing" else _known(marks.of_source[source]),
             idle=marks.idle[source],
-            ended=marks.ended[source],
         )
 
     def _operator(
@@ -204,6 +204,7 @@ class _Task:
             kind="function" if one.actor is None else "actor",
             watermark_ms=_known(self._marks.of_operator[one.index]),
             held_by=None if source is None else holding.why(source, self._marks, self._positions),
+            ended=self._marks.ended_operators[one.index],
             feedback=one.feedback,
             timers=timers.get((one.name, rows.EVENT_TIME)),
             processing_timers=timers.get((one.name, rows.PROCESSING_TIME)),

@@ -31,6 +31,7 @@ from tailrace.core.storage import Store
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.embedded import EmbeddedLog, LogOptions, end_stopped
 from tailrace.log.interface import Log
+from tailrace.runtime.announcing import announce
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.automatic_snapshots import AutomaticSnapshots, SnapshotSchedule
 from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor, Kind
@@ -258,7 +259,7 @@ def _beginning(
 
 
 def prepare(options: ServiceOptions, plan: Plan) -> None:
-    """See that the log is there, and that its topics fit the app.
+    """See that the log is there, and that its topics fit the app; say once what there is to say of it (``announcing``).
 
     Raises:
         InputsChangedError: The app was run with another number of partitions.
@@ -268,6 +269,8 @@ def prepare(options: ServiceOptions, plan: Plan) -> None:
     log = EmbeddedLog(options.log, options.log_options, create=options.create_topics)
     try:
         prepare_log(log, plan, create_declared=options.create_topics)
+        original = find_app(options.app.partition("@")[0]).name if "@" in options.app else ""
+        announce(plan, log, partial(is_owned, options.log), original)
     finally:
         log.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 import tailrace as tr
-from tailrace.runtime.graph import Graph, as_text, graph_of
+from tailrace.runtime.graph import Graph, as_svg, as_text, graph_of
 from tests.runtime.graph.market import app, ledger
 
 
@@ -61,11 +61,27 @@ def test_nodes_say_partitions_types_keys_and_times() -> None:
         "customer: str",
     )
     assert nodes["orders"].about == ("time at", "out of order by 90s")
-    assert nodes["market.orders.by-key"].about == ("time at", "upstream's watermark", "late ones routed")
+    assert nodes["market.orders.by-key"].about == ("time at", "follows its writers", "late ones routed")
     assert nodes["Customer"].about == ("key str", "timer closing", "query sum")
     assert {node.kind for node in nodes.values()} == {
         "topic", "stream", "actor", "function", "inbox", "dead-letters",
     }  # fmt: skip
+
+
+def test_what_comes_from_its_taker_is_feedback_and_other_inner_topics_follow_their_writers() -> None:
+    graph = graph_of([app.plan()])
+    found = [edge for edge in graph.edges if edge.feedback]
+    assert [(edge.source, edge.kind, edge.target) for edge in found] == [
+        ("topic:bills", "takes", "actor:market:Customer")
+    ]
+    (bills,) = [node for node in graph.nodes if node.name == "bills"]
+    assert bills.about == ("time of the record", "feedback alone")
+    assert "    ◄── feedback: bills (billed)" in as_text(graph)
+    assert "    ──► feedback: Customer (billed)" in as_text(graph)
+    picture = as_svg(graph)
+    assert picture.count('class="edge takes feedback"') == 1
+    assert picture.count(">feedback</text>") == 1
+    assert ">feedback</text>" not in as_svg(graph_of([ledger.plan()]))
 
 
 def test_the_graph_reads_back_from_its_json() -> None:

@@ -11,6 +11,8 @@ forwards        a topic to the internal one that it is repartitioned through
 late            a topic to the one that its late events go to
 dead-letters    a topic to the dead letters of its app, where what cannot be handled goes
 ==============  ====================================================================================
+
+A ``takes`` edge may be *feedback*: the topic follows from what its taker emits, and is neither waited for nor late there.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
     target: str
     kind: EdgeKind
     handlers: tuple[str, ...] = ()
+    feedback: bool = False
 
 
 class AppNote(msgspec.Struct, frozen=True):
@@ -90,6 +93,7 @@ class _Drawn:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._edges: dict[tuple[str, str, EdgeKind], dict[str, None]] = {}
+        self._feedback: set[tuple[str, str]] = set()
         self._plan: Plan
 
     def nodes(self) -> tuple[Node, ...]:
@@ -98,7 +102,9 @@ class _Drawn:
 
     def edges(self) -> tuple[Edge, ...]:
         return tuple(
-            Edge(source, target, kind, tuple(handlers))
+            Edge(
+                source, target, kind, tuple(handlers), kind == "takes" and (source, target) in self._feedback
+            )
             for (source, target, kind), handlers in sorted(self._edges.items(), key=lambda one: one[0])
         )
 
@@ -157,6 +163,8 @@ class _Drawn:
                 self._edge(source, _id("topic", route.name), "forwards")
             else:
                 self._taken(source, route)
+                if one.name in self._plan.operators[route.operator].feedback:
+                    self._feedback.add((source, self._owner(route)))
         if one.late_topic is not None:
             self._edge(source, _id("topic", one.late_topic.name), "late")
         if one.on_error != "stop":
@@ -224,10 +232,20 @@ def _times(one: InputPlan) -> tuple[str, ...]:
     facts = [known.get(one.time_kind) or f"time {time if isinstance(time, str) else 'by a function'}"]
     if one.out_of_order_ms:
         facts.append(f"out of order by {spelled(one.out_of_order_ms)}")
-    facts += {"none": ["no watermark"], "upstream": ["upstream's watermark"]}.get(one.watermark, [])
+    facts += _follows(one)
     if one.late != "handle":
         facts.append("late ones dropped" if one.late == "drop" else "late ones routed")
     return tuple(facts)
+
+
+def _follows(one: InputPlan) -> list[str]:
+    """What its watermark goes by, if that is not its events."""
+    assert one.topic is not None
+    if one.watermark == "upstream":
+        return ["follows its writers" if one.own else "upstream's watermark"]
+    if one.watermark == "none":
+        return ["no watermark" if one.topic.settings.watermark == "none" else "feedback alone"]
+    return []
 
 
 def _about(actor: ActorPlan) -> tuple[str, ...]:

@@ -24,7 +24,8 @@ text { fill: #1f2933; } .name { font-weight: 600; } .about { fill: #616e7c; font
 .topic { fill: #e3f1fd; stroke: #2f80c3; } .stream { fill: #eef2f6; stroke: #7b8794; stroke-dasharray: 4 3; }
 .actor { fill: #fff3d6; stroke: #d08a0b; } .function { fill: #f3ebfa; stroke: #8a56b8; }
 .inbox { fill: #e4f5e9; stroke: #3a9a5c; } .dead-letters { fill: #fde8e6; stroke: #c8483c; }
-.late, .dead-letters-edge { stroke-dasharray: 5 4; } .sends { stroke: #3a9a5c; } .dead-letters-edge { stroke: #c8483c; }
+.late, .dead-letters-edge { stroke-dasharray: 5 4; } .feedback { stroke-dasharray: 2 3; }
+.sends { stroke: #3a9a5c; } .dead-letters-edge { stroke: #c8483c; }
 @media (prefers-color-scheme: dark) {
   svg { background: #14181d; } text { fill: #e4e7eb; } .about { fill: #9aa5b1; }
   .topic { fill: #12293d; } .stream { fill: #20262d; } .actor { fill: #3a2b0a; } .function { fill: #2b1f38; }
@@ -138,8 +139,10 @@ def _edge(
         else:
             bend = (x2 - x1) / 2
             path.append(f"C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {x2:.1f} {y2:.1f}")
-    kind = "dead-letters-edge" if edge.kind == "dead-letters" else edge.kind
-    hint = escape(f"{edge.kind}: {', '.join(edge.handlers)}" if edge.handlers else edge.kind)
+    kind: str = "dead-letters-edge" if edge.kind == "dead-letters" else edge.kind
+    meaning = f"{edge.kind}, feedback" if edge.feedback else edge.kind
+    kind += " feedback" * edge.feedback
+    hint = escape(f"{meaning}: {', '.join(edge.handlers)}" if edge.handlers else meaning)
     return (
         f'<path class="edge {kind}" marker-end="url(#head)" d="{"".join(path)}"><title>{hint}</title></path>'
     )
@@ -153,8 +156,14 @@ def _legend(graph: Graph, y: float) -> Iterator[str]:
         yield f'<rect class="node {kind}" x="{x:.1f}" y="{y - 10:.1f}" width="22" height="14" rx="{radius}"/>'
         yield f'<text class="about" x="{x + 28:.1f}" y="{y + 1:.1f}">{kind}</text>'
         x += 28 + len(kind) * 6.5 + 20
-    for meaning, said in (("late", "late"), ("sends", "message"), ("dead-letters", "cannot be handled")):
-        if any(edge.kind == meaning for edge in graph.edges):
+    meanings = (
+        ("late", "late"),
+        ("sends", "message"),
+        ("feedback", "feedback"),
+        ("dead-letters", "cannot be handled"),
+    )
+    for meaning, said in meanings:
+        if any(edge.feedback if meaning == "feedback" else edge.kind == meaning for edge in graph.edges):
             style = "dead-letters-edge" if meaning == "dead-letters" else meaning
             yield f'<path class="edge {style}" d="M{x:.1f} {y - 3:.1f}h26"/>'
             yield f'<text class="about" x="{x + 32:.1f}" y="{y + 1:.1f}">{said}</text>'

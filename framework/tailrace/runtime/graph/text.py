@@ -43,7 +43,7 @@ def _title(node: Node, *, several: bool) -> str:
 
 
 def _end(edge: Edge, node: Node) -> str:
-    said = {"takes": "", "emits": ""}.get(edge.kind, f"{edge.kind}: ")
+    said = {"takes": "feedback: " if edge.feedback else "", "emits": ""}.get(edge.kind, f"{edge.kind}: ")
     methods = [handler.rpartition(".")[2] for handler in edge.handlers if "." in handler]
     by = f" ({', '.join(methods)})" if methods else ""
     return f"{said}{node.name}{by}"

@@ -1,0 +1,40 @@
+"""``tailrace run``: what a service says of itself when it starts is said by one of its processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tailrace.core.declare.plan import Plan
+from tailrace.log import Log
+from tailrace.runtime import service as services
+from tailrace.runtime.announcing import announce
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.holding import IsOwned
+from tailrace.runtime.ownership import Ownership
+from tailrace.runtime.service import ServiceOptions
+from tests.cli.commands import SHOP, done
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_service_says_it_once_whatever_the_number_of_its_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_logs: None, workers: int
+) -> None:
+    told: list[str] = []
+
+    def counted(plan: Plan, log: Log, is_owned: IsOwned, original: str = "") -> None:
+        told.append(f"{plan.app} {original} {is_owned('shop-0')}")
+        announce(plan, log, is_owned, original)
+
+    monkeypatch.setattr(services, "announce", counted)
+    where = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--until-end")
+    done("log", "create", "--app", SHOP, "--log", tmp_path / "log")
+    done("run", SHOP, *where, "--workers", workers)
+    assert told == ["shop  False"]
+    owner = Ownership(tmp_path / "log", "shop", [0])
+    services.prepare(
+        ServiceOptions(f"{SHOP}@copy", tmp_path / "log", tmp_path / "state"), find_app(f"{SHOP}@copy").plan()
+    )
+    assert told[1:] == ["copy shop True"]
+    owner.release()
