@@ -79,6 +79,7 @@ class Web:
     out_of_order: int
     repartitioned: set[str]
     circles: bool
+    ahead: int | None = None
     app: tr.App = field(init=False)
 
     def __post_init__(self) -> None:
@@ -140,6 +141,7 @@ def web_of(random: Random, *, circles: bool = False) -> Web:
         random.choice((0, 700, 5_000)),
         {name for name in read if random.random() < 0.2},
         circles,
+        random.choice((None, None, 0, 5_000)),
     )
 
 
@@ -179,6 +181,7 @@ def build(web: Web) -> tr.App:
             out_of_order=web.out_of_order if outside else 0,
             # What falls idle may be late when it wakes: so nothing from outside does, and what is inside must not.
             idle_after="1000d" if outside else "1s",
+            ahead=web.ahead,
             repartition=name in web.repartitioned,
         )
     results = app.topic("results", Result, key="key", event_time="at")

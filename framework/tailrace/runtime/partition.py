@@ -204,6 +204,11 @@ class Partition:
         """Whether there is something to commit; the partition is at work."""
         return self._running("be looked at").dirty
 
+    @property
+    def holds_back(self) -> bool:
+        """Whether records were read that wait for other inputs to come up to them; the partition is at work."""
+        return self._running("be looked at").holds_back
+
     def end_inputs(self, level: int = 0) -> None:
         """Say that what comes to this level of the app's operators has ended, for bounded runs.
 

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tailrace.service")
 
+_BOUNDED_PATIENCE_MS = 1_000
+"""For how long a bounded run holds an input back that is ahead, while nothing moves: there may be nothing more to come."""
 _CACHE_BYTES = 256 << 20
 """For live instances, shared out among the tasks of a process."""
 
@@ -174,6 +176,7 @@ def open_worker(options: ServiceOptions, plan: Plan, numbers: Collection[int], c
     settings = WorkerSettings(
         partition=PartitionSettings(
             commit_interval_ms=options.commit_interval_ms,
+            ahead_patience_ms=_BOUNDED_PATIENCE_MS if options.until_end else None,
             drop=options.drop_state,
             task=TaskSettings(
                 cache_bytes=_CACHE_BYTES // max(1, len(numbers)), timezones=timezones_version()

@@ -11,6 +11,10 @@ An input is idle while each fetch of it finds that nothing was there to read. Wh
 needs no watching: what had come by then would still be there. An input that follows its writers is idle when they say so,
 never by itself: that nothing is there does not mean that nothing is under way.
 
+An input that is ahead of the others by more than its topic allows (``ahead=``) is held back. That must never stop an app: what
+it waits for does not follow from it; if all heads here are held back, and the watermarks they wait for have not moved for
+``ahead_patience_ms``, the least of them goes on by as much as it may be ahead.
+
 What is published is what the task has come to by a commit. Where it differs from what was published last, that is reason
 enough for a commit, as a source that fell idle, or a task that was restored, may have nothing else to commit.
 """
@@ -49,6 +53,8 @@ class PartitionSettings:
     merge_wait_ms: int = 0
     """How long the merge waits for an input that has nothing unread."""
     merge_tolerance_ms: int = TOLERANCE_MS
+    ahead_patience_ms: int | None = None
+    """For how long an input that runs ahead of the others is held back while nothing moves; None: its ``idle_after``."""
     deletions_kept_ms: int = 86_400_000
     """How long compaction keeps deletions in the changelog."""
     restore_patience_s: float = 60.0
@@ -77,9 +83,13 @@ class Slices:
         "_elapsed_ms",
         "_empty_since",
         "_followed",
+        "_held",
+        "_held_since",
         "_idle_since",
         "_later",
         "_left",
+        "_let",
+        "_limited",
         "_merge",
         "_moved",
         "_owes",
@@ -127,6 +137,12 @@ class Slices:
         self._told_idle = [False] * count
         self._asked = [False] * count
         self._clocked = self._followed = False
+        self._limited = tuple(one for one in task.plan.inputs if one.ahead_ms is not None and one.waits_for)
+        self._held: tuple[int, int] | None = None
+        """The input that is held back, and the limit that it waits at."""
+        self._held_since = 0
+        self._let: dict[int, int] = {}
+        """By input, up to where it was let go on although it is ahead."""
         self._upstream = Upstream(task.plan, task.partition, log, reader)
         self._published = dict(published)
         # A task that has never committed holds everybody back as it is, unless it was retired.
@@ -241,6 +257,8 @@ class Slices:
             return 0
         elapsed = self._elapsed_ms + max(0, now_ms - self.now_ms)
         due = [task.clock_due_ms - now_ms] if task.clock_due_ms < FOREVER else []
+        if self._held is not None:
+            due.append(self._held_since + self._patience_ms(self._held[0]) - elapsed)
         if self.dirty:
             due.append(self._committed_at + settings.commit_interval_ms - elapsed)
         for one, idle, empty in zip(task.plan.inputs, self._idle_since, self._empty_since, strict=True):
@@ -331,9 +349,12 @@ class Slices:
         """Bring one run to the task; how many of its records were taken."""
         task = self.task
         if self._left is None:
-            found = self._merge.next_run(most)
+            limits = self._limits() if self._limited else {}
+            found = self._merge.next_run(most, limits)
             if found is None:
+                self._hold(limits)
                 return 0
+            self._held = None
             self._left = _Run(*found, 0)
         self._read_clock()
         if task.draining:
@@ -344,6 +365,37 @@ class Slices:
         self._moved += stop - start
         self._send()
         return stop - start
+
+    def _limits(self) -> dict[int, int]:
+        """By input, up to which event time it may be read."""
+        found: dict[int, int] = {}
+        for one in self._limited:
+            limit_ms = self.task.watermarks.reading_limit_ms(one)
+            if limit_ms is not None:
+                found[one.index] = max(limit_ms, self._let.get(one.index, limit_ms))
+        return found
+
+    def _hold(self, limits: Mapping[int, int]) -> None:
+        """Note what is held back, and let it go on if it has waited long enough for nothing."""
+        number = self._merge.held if limits else None
+        if number is None:
+            self._held = None
+            return
+        held = (number, limits[number])
+        if held != self._held:
+            self._held, self._held_since = held, self._elapsed_ms
+        if self._elapsed_ms - self._held_since >= self._patience_ms(number):
+            ahead_ms = self.task.plan.inputs[number].ahead_ms or 0
+            self._let[number] = self._merge.head_ms(number) + ahead_ms
+
+    def _patience_ms(self, number: int) -> int:
+        patience_ms = self._settings.ahead_patience_ms
+        return self.task.plan.inputs[number].idle_after_ms if patience_ms is None else patience_ms
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether records are here that wait for other inputs."""
+        return any(self._merge.buffered(one.index) for one in self._limited)
 
     def _read_clock(self) -> None:
         """Tell the task what time it is, once in a slice that brings it anything."""

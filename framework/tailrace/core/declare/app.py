@@ -170,6 +170,8 @@ class App:
           what the producing service publishes; a function ``(event, event_time_ms) -> int | None``; or an instance
           of a ``tr.WatermarkGenerator``.
         - ``idle_after``: how long a partition with nothing to read is waited for; default ``"60s"``.
+        - ``ahead``: how far it may be read past the other inputs of those who take it, in event time, such as ``"6h"``; not
+          limited by default. It keeps the state of a join bounded while one side catches up, and never stops the app.
         - ``on_error``: as for the app, for this topic.
         - ``repartition``: read it through an internal topic, for producers whose keys or partitioner differ.
         - ``format``: ``"json"`` (the default) or ``"msgpack"``.

@@ -60,6 +60,7 @@ class Flow:
 
     ``streamed`` are, for each operator, those that reach it by streams, and itself. ``kinds`` are the kinds of watermark of the inputs, with what the flow has changed; ``feedback`` names, per operator,
     the topics that come to it from its own circle; ``writers`` those whose watermarks a published topic or channel follows.
+    ``takers`` are those who take a topic; ``feeds`` the topics that lead to a published topic or channel.
     """
 
     sources: dict[str, frozenset[str]]
@@ -69,7 +70,14 @@ class Flow:
     feedback: dict[str, tuple[str, ...]]
     writers: dict[str, tuple[str, ...]]
     channels: tuple[str, ...]
+    takers: dict[str, tuple[str, ...]]
+    feeds: dict[str, frozenset[str]]
     circles: tuple[tuple[str, ...], ...] = field(default=())
+
+    def beside(self, name: str) -> frozenset[str]:
+        """The other sources of the operators that take a topic, without those that follow from it: they would wait for it."""
+        found = frozenset[str]().union(*(self.sources[taker] for taker in self.takers[name]))
+        return frozenset(one for one in found if one != name and name not in self.feeds.get(one, ()))
 
 
 def find_flow(operators: Sequence[Operator], inputs: Iterable[Input], inbox: str) -> Flow:
@@ -129,6 +137,11 @@ class _Finder:
             },
             writers=writers | channels,
             channels=tuple(sorted(channels)),
+            takers={
+                one.edge.name: tuple(name for name, op in self._operators.items() if one.edge in op.takes)
+                for one in self._inputs.values()
+            },
+            feeds={name: self._feeding(some) for name, some in (writers | channels).items()},
             circles=tuple(sorted(tuple(sorted(one)) for one in circles)),
         )
 
@@ -202,6 +215,13 @@ class _Finder:
             for name, one in self._operators.items()
         }
         return {name: _reached(name, before) | {name} for name in self._operators}
+
+    def _feeding(self, writers: Sequence[str]) -> frozenset[str]:
+        """The topics that lead to some operators, by whatever way."""
+        before = {
+            name for name in self._operators if name in writers or not self._reach[name].isdisjoint(writers)
+        }
+        return frozenset(edge.name for name in before for edge in self._operators[name].takes)
 
     # --- levels
 

@@ -129,6 +129,10 @@ class InputPlan:
     """Operators that have it among their sources."""
     touches: tuple[int, ...] = ()
     """Operators that its records may come to within a step: its takers, and by way of streams."""
+    ahead_ms: int | None = None
+    """How far it may be read past the watermarks of ``waits_for``; None: as far as there is something."""
+    waits_for: tuple[int, ...] = ()
+    """The other sources of those who take it, without what follows from the input itself."""
     own: bool = False
     """The app writes it itself: all of its tasks publish a watermark for it."""
     repartitioned: bool = False

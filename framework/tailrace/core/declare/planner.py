@@ -77,7 +77,9 @@ def make_plan(app: App) -> Plan:
     operators = _operators(app, names, forwarded, actors)
     flow = find_flow(operators, [one.as_source() for one in read.values()], str(inbox))
     sources = (*sorted(read), *(() if inbox is None else (inbox,)), *flow.channels)
-    inputs = [_input(app, index, read[name], flow, operators) for index, name in enumerate(sorted(read))]
+    inputs = [
+        _input(app, index, read[name], flow, operators, sources) for index, name in enumerate(sorted(read))
+    ]
     if inbox is not None:
         inputs.append(_inbox(app, inbox, len(inputs), _touched(operators, _message_routes(actors))))
     plan = Plan(
@@ -266,7 +268,9 @@ def _forwarding(to: Topic[Any, Any]) -> Callable[..., None]:
     return forward
 
 
-def _input(app: App, index: int, read: _Read, flow: Flow, operators: list[Operator]) -> InputPlan:
+def _input(
+    app: App, index: int, read: _Read, flow: Flow, operators: list[Operator], sources: tuple[str, ...]
+) -> InputPlan:
     topic, routes, repartitioned = read
     settings, name = topic.settings, topic.name
     follows = name in flow.writers and flow.kinds[name] == "upstream"
@@ -296,6 +300,10 @@ def _input(app: App, index: int, read: _Read, flow: Flow, operators: list[Operat
         routes=routes,
         moves=tuple(number for number, one in enumerate(operators) if name in flow.sources[one.name]),
         touches=_touched(operators, routes),
+        ahead_ms=settings.ahead_ms,
+        waits_for=tuple(sorted(map(sources.index, flow.beside(name))))
+        if settings.ahead_ms is not None
+        else (),
         own=follows,
         repartitioned=repartitioned,
     )

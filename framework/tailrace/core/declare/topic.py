@@ -61,6 +61,7 @@ class TopicOptions(TypedDict, Generic[E], total=False):
     late: Literal["handle", "drop"] | Topic[E, Any]
     watermark: bool | Literal["upstream"] | Callable[[E, int], int | None] | WatermarkGenerator
     idle_after: str | int | timedelta
+    ahead: str | int | timedelta | None
     on_error: OnError | None
     repartition: bool
     format: Literal["json", "msgpack"]
@@ -84,6 +85,7 @@ class TopicSettings:
     late: Late
     late_topic: Topic[Any, Any] | None
     idle_after_ms: int
+    ahead_ms: int | None
     on_error: OnError | None
     repartition: bool
     time_min_ms: int

@@ -8,17 +8,24 @@ actors read changes nothing for the order of those that an actor reads itself.
 Only inputs that have something unread are waited for: as long as one of those has no head here, nothing can be said
 about the order, and no run is given out. Feedback and slow reference data are never waited for.
 
+An input may be limited in how far it runs ahead (``limits``): a head past its limit is not given out. If all that are here
+are past theirs, nothing is, and ``held`` names the first: how long that may last is for the driver to say.
+
 The order chosen here depends on what had arrived, so it is a cause: the task writes it on its tape, and a replay
 follows the tape instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from tailrace.core.declare.plan import InputPlan
 from tailrace.core.records import Head
 
+NO_LIMITS: Mapping[int, int] = MappingProxyType({})
+FURTHEST = 1 << 62
+NO_TIME = -FURTHEST
 TOLERANCE_MS = 1_000
 """How finely the event times of different inputs are told apart."""
 
@@ -36,7 +43,7 @@ class Merge:
     it gives None.
     """
 
-    __slots__ = ("_at", "_heads", "_tolerance_ms", "_unread", "_waited_for")
+    __slots__ = ("_at", "_heads", "_tolerance_ms", "_unread", "_waited_for", "held")
 
     def __init__(self, inputs: tuple[InputPlan, ...], tolerance_ms: int = TOLERANCE_MS) -> None:
         self._heads: list[Sequence[Head]] = [()] * len(inputs)
@@ -44,6 +51,8 @@ class Merge:
         self._unread = [False] * len(inputs)
         self._waited_for = [not plan.is_inbox and plan.watermark != "none" for plan in inputs]
         self._tolerance_ms = max(1, tolerance_ms)
+        self.held: int | None = None
+        """The input that the last call held back, if it gave nothing out for that reason."""
 
     def offer(self, number: int, heads: Sequence[Head]) -> None:
         """Add heads, which follow those offered before."""
@@ -59,8 +68,13 @@ class Merge:
         """How many heads of the input are waiting here."""
         return len(self._heads[number]) - self._at[number]
 
-    def next_run(self, most: int = 1 << 62) -> tuple[int, Sequence[Head]] | None:
-        """The next run: an input and its heads, at most ``most``. None if there is nothing, or one is waited for."""
+    def next_run(
+        self, most: int = 1 << 62, limits: Mapping[int, int] = NO_LIMITS
+    ) -> tuple[int, Sequence[Head]] | None:
+        """The next run: an input and its heads, at most ``most``. None if there is nothing, or one is waited for.
+
+        ``limits``: by input, the latest event time that it may be read to.
+        """
         ready: list[tuple[int, int]] = []
         for number, heads in enumerate(self._heads):
             if self._at[number] < len(heads):
@@ -73,18 +87,35 @@ class Merge:
         if not ready:
             return None
         ready.sort()
+        if limits:
+            ready = self._within(ready, limits)
+            if not ready:
+                return None
         first = ready[0][1]
         heads, at = self._heads[first], self._at[first]
         stop = min(len(heads), at + most)
+        limit_ms = limits.get(first, FURTHEST)
         if len(ready) > 1:
             step, other = ready[1]
-            limit_ms = limit_of(first, step * self._tolerance_ms, other, self._tolerance_ms)
+            limit_ms = min(limit_ms, limit_of(first, step * self._tolerance_ms, other, self._tolerance_ms))
+        if limit_ms < FURTHEST:
             for index in range(at, stop):
                 time_ms = heads[index][1]
                 if time_ms is None or time_ms > limit_ms:
                     stop = max(index, at + 1)
                     break
         return self._take(first, stop)
+
+    def head_ms(self, number: int) -> int:
+        """The event time of the next head of an input, which has one."""
+        time_ms = self._heads[number][self._at[number]][1]
+        return NO_TIME if time_ms is None else time_ms
+
+    def _within(self, ready: list[tuple[int, int]], limits: Mapping[int, int]) -> list[tuple[int, int]]:
+        """Those whose heads are within their limits; ``held`` is the first of the others if there are none."""
+        within = [one for one in ready if self.head_ms(one[1]) <= limits.get(one[1], FURTHEST)]
+        self.held = None if within else ready[0][1]
+        return within
 
     def _take(self, number: int, stop: int) -> tuple[int, Sequence[Head]]:
         heads, at = self._heads[number], self._at[number]

@@ -121,6 +121,13 @@ class Watermarks:
         first = [one.index for one in self._plan.operators if not one.level]
         return min((self.of_operator[one] for one in first), default=NOTHING)
 
+    def reading_limit_ms(self, plan: InputPlan) -> int | None:
+        """Up to which event time an input is to be read, where the others stand; None if it is not limited."""
+        if plan.ahead_ms is None or any(self.ended_operators[one] for one in plan.moves):
+            return None
+        waited = [self.of_source[one] for one in plan.waits_for if not self.idle[one] and not self.ended[one]]
+        return min(waited) + plan.ahead_ms if waited else None
+
     def holds_nobody_back(self, operator: int) -> bool:
         """Whether all sources of an operator are idle: then it may be long until one says more."""
         sources = self._sources[operator]
