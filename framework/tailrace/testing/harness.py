@@ -81,8 +81,7 @@ class Harness(Driver, View):
         )
         plan = app.plan() if partitions is None else replace(app.plan(), partitions=partitions)
         log, service = self._begun(plan, start)
-        View.__init__(self, plan, log, service)
-        self._app = app if start is None else None
+        View.__init__(self, app, plan, log, service)
         self._drive([service], [[service]])
 
     def snapshot(self) -> HarnessSnapshot:
@@ -112,7 +111,7 @@ class Harness(Driver, View):
         self.recover()
         log, service = self._begun(self.plan, start)
         self._service.close()
-        self.log, self._service, self._app = log, service, None
+        self.log, self._service = log, service
         self._drive([service], [[service]])
 
     def _begun(self, plan: Plan, start: HarnessSnapshot | None) -> tuple[MemoryLog, Service]:

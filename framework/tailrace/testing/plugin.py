@@ -9,9 +9,9 @@
 
 When the test has passed, every harness it made replays what was committed, and the test fails if a byte differs.
 ``tailrace_harness(app, replay=False)`` or ``@pytest.mark.tailrace(replay=False)`` leaves that out;
-``@pytest.mark.tailrace(hash_seed=False)`` leaves out the part under another hash seed (see ``Harness.replay``). ``--tailrace-reload``
-runs every harness with ``reload=True``. ``tailrace_system(app, other, ...)`` does the same for several apps on one log.
-Nothing of the framework is imported here before it is used.
+``@pytest.mark.tailrace(hash_seed=False)`` leaves out the part under another hash seed (see ``Harness.replay``).
+``tailrace_system(app, other, ...)`` does the same for several apps on one log. ``--tailrace-reload`` runs all of them with
+``reload=True``. Nothing of the framework is imported here before it is used.
 """
 
 from __future__ import annotations
@@ -35,10 +35,6 @@ class MakeHarness(Protocol):
         ...
 
 
-_OPTIONS = ("replay", "hash_seed")
-"""Of the mark ``tailrace``."""
-
-
 class MakeSystem(Protocol):
     """What the fixture gives: ``System`` with one argument more."""
 
@@ -47,6 +43,8 @@ class MakeSystem(Protocol):
         ...
 
 
+_OPTIONS = ("replay", "hash_seed")
+"""Of the mark ``tailrace``."""
 _MADE = pytest.StashKey[list[tuple["Harness | System", bool]]]()
 """The harnesses and systems of a test, and whether each is to be replayed."""
 _NONE: list[tuple[Harness | System, bool]] = []

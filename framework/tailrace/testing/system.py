@@ -39,8 +39,10 @@ E = TypeVar("E")
 class AppView(View):
     """One app of a system: what it has emitted, the state it has committed, its late events, its replay."""
 
-    def __init__(self, service: Service, log: MemoryLog, recover: Callable[[Service], None]) -> None:
-        super().__init__(service.plan, log, service)
+    def __init__(
+        self, app: App, service: Service, log: MemoryLog, recover: Callable[[Service], None]
+    ) -> None:
+        super().__init__(app, service.plan, log, service)
         self._recover = recover
 
     def recover(self) -> None:
@@ -96,9 +98,9 @@ class System(Driver):
         ]
         self._down: set[Service] = set()
         self._apps = list(apps)
-        self._views = [AppView(one, self.log, self._start_one) for one in services]
-        for view, app in zip(self._views, apps, strict=True):
-            view._app = app
+        self._views = [
+            AppView(app, one, self.log, self._start_one) for app, one in zip(apps, services, strict=True)
+        ]
         self._drive(services, [[services[number] for number in together] for together in order])
         try:
             self.recover()

@@ -30,13 +30,12 @@ A = TypeVar("A", bound=Actor)
 class View(ABC):
     """Looks at a service. Looking at state starts a service that is down, but lets nothing happen in it."""
 
-    def __init__(self, plan: Plan, log: MemoryLog, service: Service) -> None:
+    def __init__(self, app: App, plan: Plan, log: MemoryLog, service: Service) -> None:
+        self._app = app
         self.plan = plan
         self.log = log
         """The log, for what is not offered here."""
         self._service = service
-        self._app: App | None = None
-        """What can be replayed under another hash seed: an app whose history began with nothing."""
 
     @abstractmethod
     def recover(self) -> None:
@@ -116,14 +115,14 @@ class View(ABC):
         ``hash()`` (see ``other_seed``). The app must be an attribute of a module, which that process imports. Where it is
         not, its handlers are read for what may depend on the seed (see ``hash_order``), and a HashOrderWarning tells.
         With ``hash_seed=True`` such an app is a UsageError; ``hash_seed=False`` leaves all of this out, for an app that
-        depends on what a test has patched in its module. What began with a snapshot is not replayed under another seed.
+        depends on what a test has patched in its module.
 
         Raises ReplayDivergedError, which names the first difference, in state, outputs or positions.
         """
         self.recover()
         settings = self._service.options.task
         report = replay(self.plan, self.log, self._service.stores, settings)
-        if hash_seed is not False and self._app is not None:
+        if hash_seed is not False:
             check_hash_seed(self._app, self.plan, self.log, settings, report, must=bool(hash_seed))
         return report
 
