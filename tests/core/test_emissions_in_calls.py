@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -108,6 +109,28 @@ def _(event: int, ctx: Any) -> None:
 def managed(ctx: Any) -> Any:
     ctx.emit(a, Event(""))
     yield a
+
+
+def in_another_package(source: str) -> Any:
+    """A module of a package that is not the handlers' own."""
+    module = ModuleType("foreign.module")
+    exec(source, vars(module))  # as an import would
+    return module
+
+
+foreign = in_another_package("""
+def tell(ctx, to, event):
+    further(ctx, to, event)
+
+def further(ctx, to, event):
+    ctx.emit(to, event)
+
+def choose(topics, kind):
+    return look(topics, kind)
+
+def look(topics, kind):
+    return topics[kind]
+""")
 
 
 class Teller:
@@ -329,6 +352,16 @@ def a_cached_function(event: Any, ctx: Any) -> None:
 @case(a, b)
 def a_dispatched_function(event: Any, ctx: Any) -> None:
     dispatched(event, ctx)
+
+
+@case(a)
+def a_function_of_another_package(event: Any, ctx: Any) -> None:
+    foreign.tell(ctx, a, event)
+
+
+@case(a, b)
+def what_a_function_of_another_package_gives(event: Any, ctx: Any) -> None:
+    ctx.emit(foreign.choose(BY_KIND, event.kind), event)
 
 
 @case(a, b)

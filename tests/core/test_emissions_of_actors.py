@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 import tailrace as tr
@@ -73,6 +74,7 @@ class Actor(Base, Emitting):
     name: str = ""
     by_name: dict[str, str] = tr.field(default_factory=dict[str, str])
     kept: tr.MapState[str, Event]
+    topics: dict[str, int] = tr.field(default_factory=dict[str, int])
 
     def of_a_base(self, event: Any, ctx: Any) -> None:
         self.tell(event, ctx)
@@ -153,6 +155,10 @@ class Actor(Base, Emitting):
         if BY_KIND.get(self.by_name[event.kind]) is a:
             ctx.set_timer(self.count)
 
+    def of_a_field_that_is_called_topics(self, event: Any, ctx: Any) -> None:
+        self.topics["a"] += self.topics["b"]
+        ctx.emit(c, event)
+
 
 OF_ACTOR = [
     (Actor.of_a_base, {a}),
@@ -174,6 +180,7 @@ OF_ACTOR = [
     (Actor.in_a_table, {a, c}),
     (Actor.in_a_comprehension, {a}),
     (Actor.of_a_field, set[Any]()),
+    (Actor.of_a_field_that_is_called_topics, {c}),
 ]
 
 
@@ -340,6 +347,11 @@ def what_a_function_is_given(event: Any, ctx: Any) -> None:
 @hides("event.held.apply(ctx, ...)")
 def the_context_is_given_away(event: Any, ctx: Any) -> None:
     event.held.apply(ctx, event)
+
+
+@hides("msgspec.json.encode(ctx)")
+def the_context_is_given_to_what_is_not_python(event: Any, ctx: Any) -> None:
+    msgspec.json.encode(ctx)
 
 
 @hides("ctx.emit(event.held, ...)", "ctx.send(event.kind, ...)")

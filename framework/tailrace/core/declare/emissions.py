@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from tailrace.core.declare.actor import Actor, ActorMeta, declaration_of
-from tailrace.core.declare.handlers import MessageRole
+from tailrace.core.declare.handlers import MessageRole, place_of
 from tailrace.core.declare.reading.bytecode import run
 from tailrace.core.declare.reading.flow import Flow, package_of
 from tailrace.core.declare.reading.frames import Call, Frame, reached
@@ -55,6 +55,7 @@ def emissions_of(
 
     ``cls`` is the class whose methods they are, or None for functions.
     """
+    calls = list(calls)
     functions = [call for call in calls if isinstance(call, FunctionType)]
     edges = frozenset[Edge[Any, Any]]((*topics, *streams))
     objects = Objects(edges)
@@ -74,7 +75,7 @@ def emissions_of(
     flow.finish()
     named: set[object] = set()
     sent: set[object] = set()
-    hidden: set[tuple[str, int, str]] = set()
+    hidden = {(place_of(call), 0, "it is not written in Python") for call in calls if call not in functions}
     for root in roots:
         frames = list(reached(root))
         names = {one for frame in frames for one in frame.does.named}

@@ -438,7 +438,7 @@ def _make_function(run: _Run, one: dis.Instruction) -> None:
         (
             atom.object
             for atom in run.pop().value
-            if isinstance(atom, Known) and isinstance(atom.object, types.CodeType)
+            if isinstance(atom, Known) and is_a(atom.object, types.CodeType)
         ),
         None,
     )

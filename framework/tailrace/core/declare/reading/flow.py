@@ -44,9 +44,13 @@ from tailrace.core.declare.reading.values import (
 )
 from tailrace.core.declare.topic import Edge
 
-MOST_CALLS = 20_000
-"""So many are followed: a plan has to be there in a moment, whatever the code calls. An actor of 50 methods has 1,000."""
+MOST_WORK = 500_000
+"""Values looked at, roughly: a plan has to be there in a moment, whatever the code calls. An actor of 50 methods takes
+one part in twenty of it, about 50 ms."""
+_CALL = 10  # as much work as so many values
 _DEEPEST = 40
+_FARTHEST = 2
+"""So many calls away from their own package handlers may come by a topic, in code that is not given the context."""
 _PLAIN = (
     abs,
     all,
@@ -81,12 +85,12 @@ class Flow:
         self._waiting: dict[Frame, None] = {}
         self._among_now: set[Atom] = set()
         self._depth = 0
-        self._calls = 0
+        self._work = 0
 
     @property
     def is_cut(self) -> bool:
         """Whether there is more code than is read."""
-        return self._calls >= MOST_CALLS
+        return self._work >= MOST_WORK
 
     def finish(self) -> None:
         """Run every frame until nothing grows."""
@@ -118,13 +122,14 @@ class Flow:
 
     def use(self, value: Value, by: Frame) -> None:
         """Note as named what containers hold: where they are used, since an item by a constant names only that."""
+        self._work += len(value)
         by.does.named.update(*map(self.objects.targets, value))
 
     def elements(self, value: Value, by: Frame) -> Value:
         """What containers may give."""
         self.use(value, by)
         found: set[Atom] = set()
-        for atom in value:
+        for atom in () if self.is_cut else value:
             found |= self.objects.elements(atom)
             if isinstance(atom, Box | Instance):
                 found |= self.read(self.field(atom, "*"), by)
@@ -161,6 +166,7 @@ class Flow:
 
     def attribute(self, value: Value, name: str, by: Frame) -> Value:
         """What ``value.name`` may be."""
+        self._work += len(value)
         result: set[Atom] = set()
         for atom in value:
             found = self.objects.attribute(atom, name)
@@ -171,6 +177,10 @@ class Flow:
                 own |= self.read(self.field(atom, name), by)
                 own = own or set(self.read(self.field(atom, "*"), by))
             result |= own
+        if not result and any(
+            isinstance(atom, Instance) and isinstance(atom.cls, ActorMeta) for atom in value
+        ):
+            name = ""  # of a field, which is data: whatever it is called, no app holds its topics there
         return frozenset(result) or frozenset((self.objects.unknown(name),))
 
     # --- calls ---
@@ -189,7 +199,7 @@ class Flow:
         """What the call of an atom may give back; None if it is not known what is called."""
         if self._depth > _DEEPEST or self.is_cut:
             return NOTHING
-        self._calls += 1
+        self._work += _CALL
         self._depth += 1
         try:
             return self._call_atom(atom, call, by)
@@ -241,7 +251,9 @@ class Flow:
             return NOTHING
         if is_a(one, types.BuiltinFunctionType | types.MethodWrapperType):
             owner = getattr(one, "__self__", None)
-            return self._opaque(call if isinstance(owner, types.ModuleType) else call.after(known(owner)), by)
+            if not isinstance(owner, types.ModuleType):
+                return self._opaque(call.after(known(owner)), by)
+            return self._opaque(call, by) if self._is_standard(one) else None
         if contents(one) is not None:  # a method of it, such as get
             self.use(frozenset((atom,)), by)
             return self._opaque(call, by) | {atom}
@@ -250,7 +262,7 @@ class Flow:
             return self._call(known(wrapped), call, by)
         if isinstance(inspect.getattr_static(type_of(one), "__call__", None), types.FunctionType):
             return self.call(frozenset(self.objects.attribute(atom, "__call__").values), call, by)
-        return self._opaque(call, by)
+        return self._opaque(call, by) if self._is_standard(one) else None
 
     def _call_function(self, function: Any, call: Call, by: Frame) -> Value | None:
         held = dict_of(function)
@@ -260,7 +272,9 @@ class Flow:
         inner += [held["__wrapped__"]] if "__wrapped__" in held else []
         results = [self._call(self.objects.known(each), call, by) or NOTHING for each in inner]
         if self._follows(function, call, by):
-            results.append(self._enter(self.frame_of(function, call), call, by))
+            results.append(
+                self._enter(self._frame_of(function, self._distance(function, call, by)), call, by)
+            )
         else:
             results.append(self._opaque(call, by))
         return NOTHING.union(*results)
@@ -271,8 +285,11 @@ class Flow:
             return True
         if package == "tailrace" or package in sys.stdlib_module_names:
             return False
-        # What belongs to others is followed as far as it may emit, or says where to.
-        return by.at_home or _carries_context(call.all())
+        return self._distance(function, call, by) <= _FARTHEST
+
+    def _distance(self, function: types.FunctionType, call: Call, by: Frame | None) -> int:
+        near = by is None or package_of(function) in self._homes or _carries_context(call.all())
+        return 0 if near or by is None else by.distance + 1
 
     def _is_standard(self, one: object) -> bool:
         package = package_of(one)
@@ -280,20 +297,19 @@ class Flow:
 
     def begin(self, function: types.FunctionType, call: Call) -> Frame:
         """Read a function, as it is called from outside."""
-        frame = self.frame_of(function, call)
+        frame = self._frame_of(function, self._distance(function, call, None))
         for name, value in bound(frame.code, call):
             self.add(frame.variable(name), value)
         return frame
 
-    def frame_of(self, function: types.FunctionType, call: Call) -> Frame:
+    def _frame_of(self, function: types.FunctionType, distance: int) -> Frame:
         """The frame of a function that exists. It may be given its defaults."""
         key = ("function", self.objects.known(function))
-        at_home = package_of(function) in self._homes or _carries_context(call.all())
         frame = self._frames.get(key)
         if frame is None:
             code, names = function.__code__, function.__code__.co_varnames
             closure = dict(zip(code.co_freevars, map(self._cell, function.__closure__ or ()), strict=True))
-            frame = Frame(code, function.__globals__, place_of(function), at_home, closure)
+            frame = Frame(code, function.__globals__, place_of(function), distance, closure)
             self._frames[key] = frame
             defaults = function.__defaults__ or ()
             frame.required = code.co_argcount - len(defaults)
@@ -303,8 +319,8 @@ class Flow:
             for name, value in {**given, **(function.__kwdefaults__ or {})}.items():
                 self.add(frame.variable(name), frozenset((self.objects.known(value),)))
             self._waiting[frame] = None
-        elif at_home and not frame.at_home:
-            frame.at_home = True
+        elif distance < frame.distance:
+            frame.distance = distance
             self._waiting[frame] = None
         return frame
 
@@ -319,7 +335,7 @@ class Flow:
         frame = self._frames.get(("local", code, around))
         if frame is None:
             closure = {name: around.variable(name) for name in code.co_freevars}
-            frame = Frame(code, around.globals, around.place, around.at_home, closure)
+            frame = Frame(code, around.globals, around.place, around.distance, closure)
             self._frames["local", code, around] = frame
             self._locals[frame] = Local(frame)
             self._waiting[frame] = None
@@ -395,12 +411,12 @@ class Flow:
 
     def super(self, owners: Value, receivers: Value) -> Value:
         """What ``super(owner, receiver)`` may be."""
-        classes = [one.object for one in owners if isinstance(one, Known) and isinstance(one.object, type)]
+        classes = [one.object for one in owners if isinstance(one, Known) and is_a(one.object, type)]
         return frozenset(self.objects.super(cls, receiver) for cls in classes for receiver in receivers)
 
     def _getattr(self, call: Call, by: Frame) -> Value:
         owner, name, default = [*call.positional, NOTHING, NOTHING, NOTHING][:3]
-        names = [one.object for one in name if isinstance(one, Known) and isinstance(one.object, str)]
+        names = [one.object for one in name if isinstance(one, Known) and is_a(one.object, str)]
         if len(names) == 1:
             return default | self.attribute(owner, names[0], by)
         result = default.union(*(self.objects.member(atom) for atom in owner))
@@ -429,9 +445,9 @@ class Flow:
 
     def _call_attribute(self, name: str, call: Call, by: Frame) -> Value | None:
         """A method of something of which nothing is known: the context out of a container, or an event's own method."""
-        if by.at_home and name == "emit" and call.may_have(2):
+        if by.distance == 0 and name == "emit" and call.may_have(2):
             return self._emit(call, by)
-        if by.at_home and name == "send" and call.may_have(3):
+        if by.distance == 0 and name == "send" and call.may_have(3):
             return self._send(call, by)
         if not _carries_context(call.all()):
             return None
@@ -447,14 +463,13 @@ class Flow:
         by.does.hidden.add((call.place[0], call.text))
 
 
-def package_of(one: object) -> str:
-    """The outermost package that a function or class belongs to."""
-    # A wrapper of the standard library calls itself after what it wraps; what it is written in tells.
-    module = (
-        one.__globals__.get("__name__")
-        if isinstance(one, types.FunctionType)
-        else getattr(one, "__module__", "")
-    )
+def package_of(one: Any) -> str:
+    """The outermost package that something is written in: a function, a class, or the class of an object."""
+    if is_a(one, types.FunctionType):  # a wrapper calls itself after what it wraps
+        module = one.__globals__.get("__name__")
+    else:
+        owner = one if is_a(one, type | types.BuiltinFunctionType) else type_of(one)
+        module = getattr(owner, "__module__", "")
     return str(module).partition(".")[0]
 
 

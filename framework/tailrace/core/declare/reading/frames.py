@@ -37,16 +37,16 @@ class Deeds:
 class Frame:
     """A function that is reached. ``does`` is noted anew by each run.
 
-    ``at_home``: it belongs to the package of the handlers, or is given the context.
+    ``distance`` is 0 for what belongs to the handlers' package or is given the context, and so many calls away from there
+    for the rest. ``required`` is how many positional parameters have no default.
     """
 
     code: types.CodeType
     globals: dict[str, Any]
     place: str
-    at_home: bool
+    distance: int
     closure: dict[str, Slot]
     required: int = 0
-    """As many positional parameters have no default."""
     locals: dict[str, Slot] = field(default_factory=dict)
     result: Slot = field(default_factory=Slot)
     does: Deeds = field(default_factory=Deeds)
