@@ -37,7 +37,7 @@ def service():
 def billing(service: Service) -> Service:
     """What writes ``bills`` for the service, and is far ahead."""
     found = Service(billing_app(), service.log)
-    found.run("orders", 10**9)
+    found.run("orders", 10**8)
     return found
 
 
@@ -152,7 +152,7 @@ def test_a_writer_that_has_not_published_yet_is_named(owned: bool | None, said: 
 
 def test_within_an_app_the_task_that_stands_lowest_is_named() -> None:
     service = Service(joining_app(partitions=2))
-    Service(billing_app(partitions=2), service.log).feed("orders", 10**9)
+    Service(billing_app(partitions=2), service.log).feed("orders", 10**8)
     for topic in ("left", "right"):
         service.run(topic, 5_000)
     found = held(service, "Later")

@@ -10,24 +10,34 @@ or, if there are none, by the last watermark.
                                   one of these has published
     a channel of messages         is left alone: only tasks of the same app follow it, and these need it if they come again
 
+A rebuild that has written topics is an app of this kind, ``rebuild-<snapshot>``. It notes for each of its topics that all is
+published, and the first service that begins to live on one retires it then. Another rebuild finds the topics as they were.
+
 Nothing else of the app is touched, so one that is started again goes on where it was: its tasks find that what they have
 published last is not what they stand at, and publish again with their first commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import NamedTuple
 
+from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import is_instant
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import TaskOwnedError, UnknownAppError
 from tailrace.core.records import CHANNEL
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import Log
+from tailrace.log.interface import Log, TopicPartition
 from tailrace.runtime.ownership import Ownership
 from tailrace.runtime.upstream import transactional_id
+
+_log = logging.getLogger("tailrace.service")
+
+REBUILD = "rebuild-"
+"""The publishers of a rebuild begin with this; the id of its snapshot follows."""
 
 
 class RetiredTopic(NamedTuple):
@@ -98,6 +108,38 @@ def retire(log: EmbeddedLog, app: str) -> Retirement:
     return Retirement(
         app, [transactional_id(app, number) for number in retired], [one for one in found if one.publishers]
     )
+
+
+# --- rebuilds
+
+
+def finished_notes(topics: Iterable[str], number: int) -> dict[TopicPartition, int]:
+    """The offsets that a task of a rebuild commits when it has published all that it has of some topics."""
+    return {TopicPartition(topic, number): 1 for topic in topics}
+
+
+def retire_rebuilds(plan: Plan, log: EmbeddedLog) -> None:
+    """Retire the rebuilds that have written topics which an app reads or writes, as far as they are finished."""
+    topics = {*(one.name for one in plan.inputs), *(one.name for one in plan.published)}
+    for app, tasks in publishers_of(log).items():
+        held = {
+            TopicPartition(topic, number)
+            for number, said in tasks.items()
+            for topic, mark in said.items()
+            if topic in topics and mark is not None
+        }
+        if not app.startswith(REBUILD) or not held or held - log.committed_offsets(app, held).keys():
+            continue
+        try:
+            retire(log, app)
+        except TaskOwnedError:
+            continue  # another service does, now
+        _log.info(
+            "%s has written %s and will not come again: it was retired",
+            app,
+            " and ".join(sorted({one.topic for one in held})),
+            extra={"app": plan.app, "rebuild": app},
+        )
 
 
 def _topic(topic: str, numbers: list[int], said: Mapping[int, Mapping[str, int | None]]) -> RetiredTopic:

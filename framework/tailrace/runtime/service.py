@@ -40,6 +40,7 @@ from tailrace.runtime.housekeeping import LOOK_S, Housekeeping
 from tailrace.runtime.logs import LogFormat
 from tailrace.runtime.ownership import LEASE_S, Ownership, is_owned
 from tailrace.runtime.progress import Progress, last_phase
+from tailrace.runtime.retiring import retire_rebuilds
 from tailrace.runtime.signals import stop_signals
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.topics import internal_topics, prepare_topics
@@ -273,6 +274,7 @@ def prepare(options: ServiceOptions, plan: Plan) -> None:
     try:
         prepare_log(log, plan, create_declared=options.create_topics)
         original = find_app(options.app.partition("@")[0]).name if "@" in options.app else ""
+        retire_rebuilds(plan, log)
         announce(plan, log, partial(is_owned, options.log), original)
     finally:
         log.close()

@@ -1,7 +1,8 @@
-"""Topics that a rebuild has written: who follows them stands where the service would have left it, and is held no longer."""
+"""Topics that a rebuild has written say what the service said; who lives on them is held no longer than the rebuild takes."""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.rebuilding.driver import rebuild
 from tailrace.runtime.rebuilding.engines import LocalEngine
-from tailrace.runtime.retiring import publishers_of, retire
+from tailrace.runtime.retiring import publishers_of, retire, retire_rebuilds
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.topics import prepare_topics
@@ -45,13 +46,18 @@ def follower(topic: str) -> tr.App:
     return app
 
 
-def followed(folder: Path, topic: str, number: int = 0) -> tuple[int, list[bool]]:
-    """Where somebody stands who follows a topic to its end, and whether the topic is idle for it."""
+def followed(folder: Path, topic: str, *, lives_on: bool = False) -> tuple[int, list[bool]]:
+    """Where somebody stands who follows a topic to its end, and whether the topic is idle for it.
+
+    ``lives_on``: it is a service, and begins as one.
+    """
     log = EmbeddedLog(folder / "log")
     try:
         plan = follower(topic).plan()
         prepare_topics(log, plan)
-        partition = Partition(plan, number, log, MemoryStore(), lambda: 1_000, lineage=b"")
+        if lives_on:
+            retire_rebuilds(plan, log)
+        partition = Partition(plan, 0, log, MemoryStore(), lambda: 1_000, lineage=b"")
         partition.restore()
         while partition.poll():
             pass
@@ -90,18 +96,31 @@ def live_until_idle(folder: Path, rounds: int = 3, commit_interval_ms: int = 0) 
 
 
 @pytest.mark.parametrize("order", ["tape", "canonical"])
-def test_who_follows_a_rebuilt_topic_is_left_at_its_last_watermark(tmp_path: Path, order: Any) -> None:
+def test_a_service_that_lives_on_a_rebuilt_topic_is_left_at_its_last_watermark(
+    tmp_path: Path, order: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     lived.append(tmp_path, shops.sales(300), {"sales": 2})
     lived.live_on(tmp_path, SHOPS)
     done(tmp_path, SHOPS, outputs="topic:-again", order=order)
-    marks = {mark for some in said(tmp_path, "totals-again") for _, _, mark in some if mark is not None}
-    assert followed(tmp_path, "totals-again") == (max(marks), [True])
-    assert max(marks) > 3_900
-    log = EmbeddedLog(tmp_path / "log", create=False)
-    names = [name for name in publishers_of(log) if name.startswith("rebuild-")]
-    assert [publishers_of(log)[name][task]["totals-again"] for name in names for task in (0, 1)] == [None] * 2
-    assert [retire(log, name).publishers for name in names] == [[]]
-    log.close()
+    last = {task: mark for _, task, mark in said(tmp_path, "totals-again")[0] if mark is not None}
+    assert set(last) == {0, 1}
+    held = followed(tmp_path, "totals-again")
+    assert held == (min(last.values()), [False])
+    if order == "tape":
+        assert held == followed(tmp_path, "totals")
+    with caplog.at_level(logging.INFO, "tailrace.service"):
+        for _ in range(2):
+            assert followed(tmp_path, "totals-again", lives_on=True) == (max(last.values()), [True])
+    (one,) = [record for record in caplog.records if "was retired" in record.message]
+    assert "has written totals-again and will not come again" in one.message
+
+
+def test_a_service_retires_no_rebuild_of_topics_that_are_not_its_own(tmp_path: Path) -> None:
+    lived.append(tmp_path, shops.sales(300), {"sales": 2})
+    lived.live_on(tmp_path, SHOPS)
+    done(tmp_path, SHOPS, outputs="topic:-again")
+    followed(tmp_path, "totals", lives_on=True)
+    assert followed(tmp_path, "totals-again")[1] == [False]
 
 
 @pytest.mark.parametrize("commit_interval_ms", [0, IDLE_MS])
@@ -122,11 +141,12 @@ def test_a_task_without_a_history_holds_nobody_in_the_end(tmp_path: Path) -> Non
     lived.append(tmp_path, sales, {"sales": 2})
     lived.live_on(tmp_path, SHOPS)
     done(tmp_path, SHOPS, outputs="topic:-again")
-    assert followed(tmp_path, "totals-again")[0] > 3_000
+    assert followed(tmp_path, "totals-again") == (NOTHING, [False])
+    assert followed(tmp_path, "totals-again", lives_on=True)[0] > 3_000
 
 
 @pytest.mark.parametrize("commits", [-1, -2])
-def test_a_driver_that_dies_while_it_retires_goes_on_with_it(
+def test_a_driver_that_dies_before_it_has_noted_that_it_is_finished_goes_on_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int
 ) -> None:
     class Killed(BaseException):
@@ -158,10 +178,11 @@ def test_a_driver_that_dies_while_it_retires_goes_on_with_it(
     whole = killing(10**6)
     most = whole + commits
     assert killing(most) == most
-    assert followed(tmp_path, f"totals-{most}")[1] == [False]
+    assert followed(tmp_path, f"totals-{most}", lives_on=True)[1] == [False], "it may go on"
     report = rebuild(request(tmp_path, SHOPS, outputs=f"topic:-{most}"), LocalEngine(1))
     assert report.resumed
-    assert followed(tmp_path, f"totals-{most}") == followed(tmp_path, f"totals-{10**6}")
+    for suffix in (most, 10**6):
+        assert followed(tmp_path, f"totals-{suffix}", lives_on=True)[1] == [True]
     assert said(tmp_path, f"totals-{most}") == said(tmp_path, f"totals-{10**6}")
 
 
@@ -172,12 +193,18 @@ def test_a_rebuild_that_was_given_up_is_retired_by_its_name(
         pass
 
     def killed(self: EmbeddedWriter, *arguments: Any) -> Any:
-        if arguments[1].startswith("rebuild-") and arguments[0] and max(arguments[0].values()) > 1:
+        if (
+            arguments[1].startswith("rebuild-")
+            and arguments[2:]
+            and arguments[0]
+            and max(arguments[0].values()) > 1
+        ):
             raise Killed
         return commit(self, *arguments)
 
     commit = EmbeddedWriter.commit
-    live_until_idle(tmp_path)
+    lived.append(tmp_path, shops.sales(300), {"sales": 2})
+    lived.live_on(tmp_path, SHOPS)
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(EmbeddedWriter, "commit", killed)
         rebuild(request(tmp_path, SHOPS, outputs="topic:-again"), LocalEngine(1))

@@ -5,8 +5,9 @@ notes with itself how far its task has come. So a driver that is killed on the w
 follows the topics finds what a live service would have said of them. A topic is that of the service with a suffix: what
 others read of the service's own topics is not touched.
 
-A rebuild that is done will not come again. So its publishers retire when all marks are published (see ``retiring``): who follows
-the topics stands at the last watermark, and is held no longer.
+A rebuild that is done will not come again, and it notes so when all marks are published. It does not retire by itself: the next
+service of a chain is rebuilt over these topics as over the service's own, to the same state, and would find other watermarks at
+their end. Who lives on them retires it (see ``retiring``).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tailrace.runtime.rebuilding.job import Job, OutputFile, Request, UnitResult
 from tailrace.runtime.rebuilding.marks import TOPIC, decode_marks, marks_wanted, turns
 from tailrace.runtime.rebuilding.outputs import PARQUET, outputs_folder
 from tailrace.runtime.rebuilding.past import Past
+from tailrace.runtime.retiring import REBUILD, finished_notes
 from tailrace.runtime.upstream import published_by, transactional_id
 from tailrace.state.snapshots import Place
 from tailrace.state.snapshots.arrow import parquet
@@ -112,7 +114,7 @@ def _append(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
         for turn in turns(plan, log, {task.partition: task.marks for task in tasks}):
             tasks[turn.partition].publish(turn.place)
         for task in tasks:
-            task.retire()
+            task.finish()
 
 
 class _Task:
@@ -124,7 +126,7 @@ class _Task:
         self.partition = number
         self._plan, self._suffix = plan, job.request.outputs.removeprefix(TOPIC)
         self._wanted = frozenset(topics_of(plan))
-        self._group = f"rebuild-{job.snapshot}"
+        self._group = f"{REBUILD}{job.snapshot}"
         self._place = TopicPartition(plan.tape_topic, number)
         files = () if result is None else result.outputs
         of = sum(one.rows for one in files)
@@ -165,12 +167,9 @@ class _Task:
                 published[name] = left_ms  # as a service: its readers take it before they are let go
         self._commit(place + 1, published)
 
-    def retire(self) -> None:
-        """Hold nobody back any more; once all has been published."""
-        assert self.done is not None
-        holding = [topic for topic, mark in self._said.items() if mark is not None]
-        if holding:
-            self._commit(self.done, {topic.removesuffix(self._suffix): None for topic in holding})
+    def finish(self) -> None:
+        """Note that all is published."""
+        self._writer.commit(finished_notes(self._said, self.partition), self._group)
 
     def _commit(self, done: int, watermarks: Mapping[str, int | None]) -> None:
         named = {f"{name}{self._suffix}": watermark for name, watermark in watermarks.items()}
