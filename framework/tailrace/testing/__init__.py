@@ -1,4 +1,4 @@
-"""What tests a service without a server: harness, in-memory log, faults as values, simulator, pytest plugin.
+"""What tests a service without a server: harness, in-memory log, faults as values, simulator, race detector, pytest plugin.
 
 Drives the same task and the same commit as a live worker, so that what a test shows is what a service does.
 """
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tailrace.testing.emitted import DeadLetter, Emitted, Out
+    from tailrace.testing.exploring.app import explore
+    from tailrace.testing.exploring.report import ExploreReport, ScheduleDependentError
     from tailrace.testing.faults import (
         COMMIT,
         CRASH,
@@ -39,6 +41,7 @@ __all__ = [
     "Clock",
     "DeadLetter",
     "Emitted",
+    "ExploreReport",
     "Fault",
     "Harness",
     "Idle",
@@ -48,9 +51,11 @@ __all__ = [
     "Observer",
     "Out",
     "ReplayReport",
+    "ScheduleDependentError",
     "SimulationReport",
     "Simulator",
     "Watermark",
+    "explore",
 ]
 
 _MODULES = {
@@ -60,6 +65,8 @@ _MODULES = {
     "simulator": ("SimulationReport", "Simulator"),
     "memory_log": ("MemoryLog",),
     "replaying": ("ReplayReport",),
+    "exploring.app": ("explore",),
+    "exploring.report": ("ExploreReport", "ScheduleDependentError"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

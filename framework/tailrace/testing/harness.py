@@ -18,9 +18,9 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import chain, groupby
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import InputPlan
@@ -33,6 +33,9 @@ from tailrace.runtime.replaying import seldom_collected
 from tailrace.runtime.topics import prepare_topics
 from tailrace.testing import faults
 from tailrace.testing.emitted import Emitted
+from tailrace.testing.exploring.exploration import ExploreOptions, explore_or_raise
+from tailrace.testing.exploring.feed import feed_of, feed_of_log
+from tailrace.testing.exploring.report import ExploreReport
 from tailrace.testing.memory_log import MemoryLog
 from tailrace.testing.replaying import ReplayReport, replay
 from tailrace.testing.service import Service, StateKind
@@ -267,6 +270,24 @@ class Harness(View):
         """
         self.recover()
         return replay(self.plan, self.log, self._service.stores, self._task_settings)
+
+    def explore(
+        self, history: Iterable[faults.Item] | None = None, **options: Unpack[ExploreOptions]
+    ) -> ExploreReport:
+        """Run a history of events under many schedules, and compare what each leaves, key by key.
+
+        ``history`` consists of (topic, event) pairs and ``At``; by default it is what was sent to this harness so far.
+        Nothing happens to the harness itself. ``ExploreOptions`` lists the options.
+
+        Raises:
+            ScheduleDependentError: Something depends on the schedule, and the app declares nothing of the kind.
+        """
+        if history is None:
+            feed = feed_of_log(self.plan, self.log)
+        else:
+            sent = (self._records(topic, (event,), at) for topic, event, at in map(faults.sent, history))
+            feed = feed_of(self.plan, chain.from_iterable(sent))
+        return explore_or_raise(self.plan, feed, self._now_ms, **options)
 
     def close(self) -> None:
         """Let go of everything. May be called again."""

@@ -10,6 +10,18 @@
 When the test has passed, every harness it made replays what was committed, and the test fails if a byte differs.
 ``tailrace_harness(app, replay=False)`` or ``@pytest.mark.tailrace(replay=False)`` leaves that out. ``--tailrace-reload``
 runs every harness with ``reload=True``. Nothing of the framework is imported here before it is used.
+
+::
+
+    @pytest.mark.explore(schedules=50)
+    def test_an_order_is_paid_or_not(tailrace_harness):
+        h = tailrace_harness(app)
+        h.send(checkouts, Checkout("o1", 0))
+        h.send(payments, Payment("o1", 60_000))
+
+A test with this mark is explored when it has passed: what it sent is run under 50 schedules (200 by default), and it fails
+if the results depend on the schedule. The arguments are those of ``Harness.explore``; ``--tailrace-schedules N`` takes N
+schedules for all such tests. It explores events: a test's own crashes, clocks and watermarks are left out.
 """
 
 from __future__ import annotations
@@ -38,19 +50,30 @@ _NONE: list[tuple[Harness, bool]] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--tailrace-reload``."""
+    """Add the options."""
     group = parser.getgroup("tailrace")
     group.addoption(
         "--tailrace-reload",
         action="store_true",
         help="decode every touched actor instance anew after each of its handlers",
     )
+    group.addoption(
+        "--tailrace-schedules",
+        type=int,
+        metavar="N",
+        help="run N schedules in each test that is marked with explore",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark."""
+    """Register the marks."""
     config.addinivalue_line(
         "markers", "tailrace(replay=True): whether a test's harnesses are replayed when it has passed"
+    )
+    config.addinivalue_line(
+        "markers",
+        "explore(schedules=200, ...): run what a test has sent under many schedules when it has passed; "
+        "see Harness.explore",
     )
 
 
@@ -78,11 +101,28 @@ def tailrace_harness(request: pytest.FixtureRequest) -> Generator[MakeHarness]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Replay what a test has committed, as its last act: a difference fails the test itself."""
+    """Replay what a test has committed, and explore what it has sent: a difference fails the test itself."""
     result = yield
+    made = item.stash.get(_MADE, _NONE)
     mark = item.get_closest_marker("tailrace")
     if mark is None or mark.kwargs.get("replay", True):
-        for harness, wanted in item.stash.get(_MADE, _NONE):
+        for harness, wanted in made:
             if wanted and not harness.closed:
                 harness.replay()
+    if (explored := item.get_closest_marker("explore")) is not None:
+        _explore(made, dict(explored.kwargs), item.config.getoption("--tailrace-schedules"))
     return result
+
+
+def _explore(made: list[tuple[Harness, bool]], options: dict[str, Any], schedules: int | None) -> None:
+    from tailrace.core.errors import UsageError  # noqa: PLC0415  # as above
+
+    if not made:
+        raise UsageError(
+            "the mark explore is on a test that makes no harness",
+            mend="Make it with the fixture tailrace_harness, or call explore(app, history).",
+        )
+    if schedules is not None:
+        options["schedules"] = schedules
+    for harness, _ in made:
+        harness.explore(**options)
