@@ -146,6 +146,61 @@ def test_the_option_has_every_harness_reload(outcome, option, given, expected):
     outcome(RELOADED.format(given=given, expected=expected), *option).assert_outcomes(passed=1)
 
 
+RACES = """
+racing = tr.App("racing", partitions=1)
+ones = racing.topic("ones", Tick, key="key", key_type=str)
+twos = racing.topic("twos", Tick, key="key", key_type=str)
+
+@racing.actor
+class Racing(tr.Actor):
+    last: int = 0
+
+    @tr.process(ones, twos)
+    def set(self, tick: Tick, ctx: tr.Context[str]) -> None:
+        self.last = tick.n
+
+{mark}
+def test_races(tailrace_harness):
+    h = tailrace_harness(racing)
+    h.send(ones, Tick("a", 1))
+    h.send(twos, Tick("a", 2))
+    assert h.state(Racing, "a").last == 2
+"""
+EXPLORED = "@pytest.mark.explore(schedules=20)"
+
+
+def test_a_marked_test_fails_where_what_it_has_sent_depends_on_the_schedule(outcome):
+    outcome(RACES.format(mark="")).assert_outcomes(passed=1)
+    result = outcome(RACES.format(mark=EXPLORED))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*ScheduleDependentError: 20 schedules of racing, 40 events: *"])
+    result.stdout.fnmatch_lines(["*Racing 'a' (partition 0): * was handled before *"])
+
+
+def test_a_marked_test_passes_where_nothing_depends_on_the_schedule(outcome):
+    marked = RACES.format(mark="@pytest.mark.explore").replace("self.last = tick.n", "self.last += tick.n")
+    outcome(marked.replace("last == 2", "last == 3")).assert_outcomes(passed=1)
+
+
+def test_the_arguments_of_the_mark_are_those_of_explore(outcome):
+    result = outcome(RACES.format(mark="@pytest.mark.explore(schedule=0)"))
+    result.assert_outcomes(passed=1)
+    result = outcome(RACES.format(mark="@pytest.mark.explore(nonsense=1)"))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*TypeError: *nonsense*"])
+
+
+def test_the_number_of_schedules_can_be_given_for_all_marked_tests(outcome):
+    result = outcome(RACES.format(mark=EXPLORED), "--tailrace-schedules=7")
+    result.stdout.fnmatch_lines(["*ScheduleDependentError: 7 schedules of racing, 14 events: *"])
+
+
+def test_a_mark_on_a_test_that_makes_no_harness_is_an_error(outcome):
+    result = outcome(f"\n{EXPLORED}\ndef test_nothing():\n    pass\n")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*the mark explore is on a test that makes no harness*"])
+
+
 def test_options_go_to_the_harness_and_wrong_ones_are_errors(outcome):
     result = outcome(
         """

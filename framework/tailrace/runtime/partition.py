@@ -26,6 +26,7 @@ from functools import partial
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import CommitBatch, Task
+from tailrace.core.engine.watching import Watch
 from tailrace.core.errors import CommitUnknownError, FencedError, TailraceError
 from tailrace.core.handling.promises import Behind, Promises
 from tailrace.core.storage import Store
@@ -44,6 +45,7 @@ class Partition:
     randomness of a task that was never committed. ``on_committed`` is called with each batch once it is durable.
     ``check_owned`` is called right before a take-over, and raises ``FencedError`` where the task has another owner.
     ``may_go_on`` is asked now and then during a restore, which may take long; where it says no, the partition is given back.
+    ``watch`` observes the handlers that its task calls.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Partition:
         on_committed: Callable[[CommitBatch], None] | None = None,
         may_go_on: Callable[[], bool] = lambda: True,
         check_owned: Callable[[], None] = lambda: None,
+        watch: Watch | None = None,
     ) -> None:
         self.plan = plan
         self.partition = partition
@@ -77,6 +80,7 @@ class Partition:
         self._promises = Promises()
         self._may_go_on = may_go_on
         self._check_owned = check_owned
+        self._watch = watch
         self._writer: Writer | None = None
         self._slices: Slices | None = None
         self._closed = False
@@ -133,6 +137,7 @@ class Partition:
                 positions=found.positions,
                 settings=replace(self.settings.task, promises=self._promises),
                 drop=self.settings.drop,
+                watch=self._watch,
             )
             mine = transactional_id(self.plan.app, self.partition)
             published = {name: mark for (name, by), mark in self._log.publications().items() if by == mine}
@@ -220,15 +225,17 @@ class Partition:
             if one.level == level:
                 slices.later(partial(slices.task.ended, one.index))
 
-    def finish(self, level: int = 0) -> None:
+    def finish(self, level: int = 0, to_ms: Mapping[int, int] | None = None) -> None:
         """Let the actors of a level rise to their latest pending timers, as the last thing that the slices to come do.
 
         For bounded runs, once the inputs of the level have ended in all partitions and no message is on its way.
+        ``to_ms`` gives other instants to rise to, by operator.
         """
         slices = self._running("finish")
         for one in self.plan.operators:
             if one.level == level and one.actor is not None:
-                slices.later(partial(slices.task.finish, one.index))
+                to = None if to_ms is None else to_ms[one.index]
+                slices.later(partial(slices.task.finish, one.index, to))
 
     def wake(self, number: int) -> None:
         """Have an idle input count again, as its next record would; nothing happens to one that is not idle."""

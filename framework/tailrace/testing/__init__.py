@@ -1,4 +1,5 @@
-"""What tests services without a server: harness, systems of apps, in-memory log, faults as values, simulator, pytest plugin.
+"""What tests services without a server: harness, systems of apps, in-memory log, faults as values, simulator, race detector,
+pytest plugin.
 
 Drives the same task and the same commit as a live worker, so that what a test shows is what a service does.
 """
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tailrace.testing.emitted import DeadLetter, Emitted, Out
+    from tailrace.testing.exploring.app import explore
+    from tailrace.testing.exploring.report import ExploreReport, ScheduleDependentError
     from tailrace.testing.faults import (
         COMMIT,
         CRASH,
@@ -44,6 +47,7 @@ __all__ = [
     "Clock",
     "DeadLetter",
     "Emitted",
+    "ExploreReport",
     "Fault",
     "Harness",
     "HarnessSnapshot",
@@ -55,11 +59,13 @@ __all__ = [
     "Observer",
     "Out",
     "ReplayReport",
+    "ScheduleDependentError",
     "SimulationReport",
     "Simulator",
     "System",
     "Wake",
     "Watermark",
+    "explore",
 ]
 
 _MODULES = {
@@ -72,6 +78,8 @@ _MODULES = {
     "replaying": ("ReplayReport",),
     "snapshot": ("HarnessSnapshot",),
     "system": ("AppView", "System"),
+    "exploring.app": ("explore",),
+    "exploring.report": ("ExploreReport", "ScheduleDependentError"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

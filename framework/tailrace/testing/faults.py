@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from tailrace.core.declare.topic import Topic
+from tailrace.core.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +94,19 @@ class At:
 
 Item: TypeAlias = tuple[Topic[Any, Any], Any] | At | Clock | Watermark | Idle | Wake | Fault
 """What the input of ``Harness.run`` consists of: events as (topic, event), or any of the values above."""
+
+
+def sent(item: Item) -> tuple[Topic[Any, Any], Any, int | None]:
+    """Topic, event and timestamp of an item that is an event; without a timestamp the record bears the clock's time.
+
+    Raises:
+        UsageError: It is a fault.
+    """
+    if isinstance(item, At):
+        return item.topic, item.event, item.timestamp_ms
+    if isinstance(item, tuple) and len(item) == 2:
+        return *item, None
+    raise UsageError(
+        f"{item!r} is no event",
+        mend="Give (topic, event) pairs and At(timestamp_ms, topic, event). Faults come with the schedules.",
+    )

@@ -14,15 +14,21 @@ shown is what a consumer, or a restart, would find. Time stands still unless a t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
-from typing import Literal
+from itertools import chain
+from typing import Literal, Unpack
 
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
 from tailrace.runtime.topics import prepare_topics
+from tailrace.testing import faults
 from tailrace.testing.driver import Driver
+from tailrace.testing.exploring.exploration import ExploreOptions, explore_or_raise
+from tailrace.testing.exploring.feed import feed_of, feed_of_log
+from tailrace.testing.exploring.report import ExploreReport
 from tailrace.testing.memory_log import MemoryLog
 from tailrace.testing.service import Service, StateKind
 from tailrace.testing.snapshot import HarnessSnapshot
@@ -83,6 +89,27 @@ class Harness(Driver, View):
         log, service = self._begun(plan, start)
         View.__init__(self, app, plan, log, service)
         self._drive([service], [[service]])
+
+    def explore(
+        self, history: Iterable[faults.Item] | None = None, **options: Unpack[ExploreOptions]
+    ) -> ExploreReport:
+        """Run a history of events under many schedules, and compare what each leaves, key by key.
+
+        ``history`` consists of (topic, event) pairs and ``At``; by default it is what was sent to this harness so far.
+        Nothing happens to the harness itself. ``ExploreOptions`` lists the options.
+
+        Raises:
+            ScheduleDependentError: Something depends on the schedule, and the app declares nothing of the kind.
+        """
+        if history is None:
+            feed = feed_of_log(self.plan, self.log)
+        else:
+            sent = (
+                self._inputs.records(topic, (event,), self._timestamp(at))
+                for topic, event, at in map(faults.sent, history)
+            )
+            feed = feed_of(self.plan, chain.from_iterable(sent))
+        return explore_or_raise(self.plan, feed, self._now_ms, **options)
 
     def snapshot(self) -> HarnessSnapshot:
         """A snapshot of the state, timers and messages that are committed; what was taken by now is committed first.

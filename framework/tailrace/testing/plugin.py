@@ -12,6 +12,18 @@ When the test has passed, every harness it made replays what was committed, and 
 ``@pytest.mark.tailrace(hash_seed=False)`` leaves out the part under another hash seed (see ``Harness.replay``).
 ``tailrace_system(app, other, ...)`` does the same for several apps on one log. ``--tailrace-reload`` runs all of them with
 ``reload=True``. Nothing of the framework is imported here before it is used.
+
+::
+
+    @pytest.mark.explore(schedules=50)
+    def test_an_order_is_paid_or_not(tailrace_harness):
+        h = tailrace_harness(app)
+        h.send(checkouts, Checkout("o1", 0))
+        h.send(payments, Payment("o1", 60_000))
+
+A test with this mark is explored when it has passed: what it sent is run under 50 schedules (200 by default), and it fails
+if the results depend on the schedule. The arguments are those of ``Harness.explore``; ``--tailrace-schedules N`` takes N
+schedules for all such tests. It explores events: a test's own crashes, clocks and watermarks are left out.
 """
 
 from __future__ import annotations
@@ -51,21 +63,32 @@ _NONE: list[tuple[Harness | System, bool]] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--tailrace-reload``."""
+    """Add the options."""
     group = parser.getgroup("tailrace")
     group.addoption(
         "--tailrace-reload",
         action="store_true",
         help="decode every touched actor instance anew after each of its handlers",
     )
+    group.addoption(
+        "--tailrace-schedules",
+        type=int,
+        metavar="N",
+        help="run N schedules in each test that is marked with explore",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark."""
+    """Register the marks."""
     config.addinivalue_line(
         "markers",
         "tailrace(replay=True, hash_seed=None): whether a test's harnesses are replayed when it has passed, and whether under "
         "another hash seed, too",
+    )
+    config.addinivalue_line(
+        "markers",
+        "explore(schedules=200, ...): run what a test has sent under many schedules when it has passed; "
+        "see Harness.explore",
     )
 
 
@@ -116,7 +139,7 @@ def _with_reload(request: pytest.FixtureRequest, options: dict[str, Any]) -> dic
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Replay what a test has committed, as its last act: a difference fails the test itself."""
+    """Replay what a test has committed, and explore what it has sent: a difference fails the test itself."""
     mark = item.get_closest_marker("tailrace")
     said: Mapping[str, Any] = {} if mark is None else mark.kwargs
     for name in said:
@@ -130,4 +153,29 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         for one, wanted in item.stash.get(_MADE, _NONE):
             if wanted and not one.closed:
                 one.replay(hash_seed=said.get("hash_seed"))
+    if (explored := item.get_closest_marker("explore")) is not None:
+        made = item.stash.get(_MADE, _NONE)
+        _explore(made, dict(explored.kwargs), item.config.getoption("--tailrace-schedules"))
     return result
+
+
+def _explore(
+    made: list[tuple[Harness | System, bool]], options: dict[str, Any], schedules: int | None
+) -> None:
+    from tailrace.core.errors import UsageError  # noqa: PLC0415  # as above
+    from tailrace.testing.harness import Harness  # noqa: PLC0415  # as above
+
+    if not made:
+        raise UsageError(
+            "the mark explore is on a test that makes no harness",
+            mend="Make it with the fixture tailrace_harness, or call explore(app, history).",
+        )
+    if schedules is not None:
+        options["schedules"] = schedules
+    for harness, _ in made:
+        if not isinstance(harness, Harness):
+            raise UsageError(
+                "the mark explore is on a test that makes a system of apps",
+                mend="Explore each app by itself, with a harness.",
+            )
+        harness.explore(**options)

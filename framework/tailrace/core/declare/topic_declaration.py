@@ -19,6 +19,8 @@ from tailrace.core.values.key_paths import Path
 from tailrace.core.values.keys import key_codec_for, key_getter, key_type_of
 from tailrace.core.values.types import check_durable, spell
 
+IDLE_AFTER: Final = "60s"
+"""After which an input is idle where nothing else is declared."""
 _PATH: Final[tuple[type[Any], ...]] = (str, tuple)
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -151,7 +153,7 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
         generator=generator,
         late="route" if late_topic is not None else "drop" if late == "drop" else "handle",
         late_topic=late_topic,
-        idle_after_ms=_duration(where, "idle_after", options.get("idle_after", "60s")),
+        idle_after_ms=_duration(where, "idle_after", options.get("idle_after", IDLE_AFTER)),
         ahead_ms=None if options.get("ahead") is None else _duration(where, "ahead", options["ahead"]),
         on_error=_one_of(where, "on_error", options.get("on_error"), (None, *ON_ERROR)),
         repartition=repartition,

@@ -46,6 +46,8 @@ class Moment:
     watermark: int
     now: int
     is_late: bool
+    record: InputRecord | None = None
+    """The record as the log gave it; None for a timer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def rows_now(cells: Cells, actor: ActorPlan, key: Any) -> KeyRows:
 class _WatchedUnits(Units):
     """Units that show what they do."""
 
-    __slots__ = ("_at", "_event", "_input", "_timer", "_watch")
+    __slots__ = ("_at", "_event", "_input", "_record", "_timer", "_watch")
 
     direct = False
 
@@ -131,6 +133,7 @@ class _WatchedUnits(Units):
         super().__init__(*of_units)
         self._watch = watch
         self._input, self._at, self._event = TIMER, 0, None
+        self._record: InputRecord | None = None
         self._timer: tuple[str | None, int] = (None, rows.EVENT_TIME)
 
     # --- units
@@ -151,6 +154,7 @@ class _WatchedUnits(Units):
             del self.context._outputs[mark:]
             return
         self._input, self._at, self._event, self._timer = number, offset, event, (None, rows.EVENT_TIME)
+        self._record = record
         if not to and self._watch.observer is not None:
             self._watch.observer.passed_over(self._moment(), "late, and so it goes to no handler")
         super().record(number, offset, record, to, key, event, mark)
@@ -182,6 +186,7 @@ class _WatchedUnits(Units):
         expired = super().expire(table, instance, domain, time_ms, name)
         if expired and self._watch.observer is not None:
             self._input, self._at, self._event, self._timer = TIMER, time_ms, None, (None, domain)
+            self._record = None
             what = name[len(rows.EXPIRY) :]
             self._watch.observer.expired(self._moment(), table.plan, what)
         return expired
@@ -214,6 +219,7 @@ class _WatchedUnits(Units):
     def _at_timer(self, domain: int) -> None:
         fired = self.context._fired
         self._input, self._event, self._timer = TIMER, None, (self.context.timer_name, domain)
+        self._record = None
         self._at = 0 if fired is None else fired[1]
 
     def _moment(self) -> Moment:
@@ -228,6 +234,7 @@ class _WatchedUnits(Units):
             context.watermark,
             context.now,
             context.is_late,
+            self._record,
         )
 
     def _shown(self, route: Route, table: Table | None, run: Callable[[Route], None]) -> None:

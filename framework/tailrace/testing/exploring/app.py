@@ -1,0 +1,30 @@
+"""``explore`` for an app without a harness of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Unpack
+
+from tailrace.core.declare.app import App
+from tailrace.testing.exploring.exploration import ExploreOptions
+from tailrace.testing.exploring.report import ExploreReport
+from tailrace.testing.faults import Item
+from tailrace.testing.harness import Harness
+
+
+def explore(
+    app: App,
+    history: Iterable[Item],
+    *,
+    partitions: int | None = None,
+    now_ms: int | datetime = 0,
+    **options: Unpack[ExploreOptions],
+) -> ExploreReport:
+    """Run a history of events under many schedules, and compare what comes of it: see ``Harness.explore``.
+
+    Raises:
+        ScheduleDependentError: Something depends on the schedule, and the app declares nothing of the kind.
+    """
+    with Harness(app, partitions=partitions, now_ms=now_ms) as harness:
+        return harness.explore(history, **options)

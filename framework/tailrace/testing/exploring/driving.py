@@ -1,0 +1,289 @@
+"""One run: an app over an in-memory log, fed and driven as a schedule says, up to an end that all runs share.
+
+Every partition is the one that a live worker drives. A crash drops it without a word; it starts again when its turn comes,
+from its store or, if that is lost, from the changelog.
+
+The end. When all records are handled and committed, the clock of every run advances to the same instant. Then the levels of
+the app end one after the other: their inputs end, their actors rise to the highest event time that could come to them
+(``feed.horizons``), and then to the latest timer that was pending there in the reference run. So a key that differs changes
+nothing for the other keys of its partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+
+from tailrace.core.declare.plan import InputPlan, Plan
+from tailrace.core.engine.task import Task, TaskSettings
+from tailrace.core.records import Output
+from tailrace.log.interface import TopicPartition
+from tailrace.runtime.lifecycle import State
+from tailrace.runtime.partition import Partition
+from tailrace.runtime.slices import PartitionSettings
+from tailrace.runtime.topics import prepare_topics
+from tailrace.state import MemoryStore
+from tailrace.testing.exploring.feed import Feed, horizons, inputs_from_outside, written_topics
+from tailrace.testing.exploring.outcome import Outcome, outcome_of
+from tailrace.testing.exploring.schedules import NEVER, Schedule, idleness_is_declared
+from tailrace.testing.exploring.tracks import Tracer
+from tailrace.testing.memory_log import MemoryLog
+
+LINEAGE = b"explore"
+END_OF_CLOCK_MS = 86_400_000
+"""How long after the beginning the clock stands in the end: longer than any schedule lets it advance."""
+_FEEDER = "explore-feeder"
+_MOST = 10_000
+"""The longest slice."""
+
+
+@dataclass(slots=True)
+class Ends:
+    """How far operators rise in the end, by partition: noted by the reference run, followed by the others."""
+
+    horizons: Mapping[int, int]
+    latest: list[dict[int, int]] = field(default_factory=list[dict[int, int]])
+
+    @classmethod
+    def of(cls, plan: Plan, feed: Feed) -> Ends:
+        """Nothing is noted yet."""
+        return cls(horizons(plan, feed))
+
+
+class Run:
+    """One run; see the head of this file. ``now_ms`` is where the clock begins; ``tracer`` records every call of a handler,
+    ``timestamps`` counts those of outputs as results.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        feed: Feed,
+        schedule: Schedule,
+        ends: Ends,
+        now_ms: int,
+        tracer: Tracer | None = None,
+        *,
+        timestamps: bool = False,
+    ) -> None:
+        self.plan = plan = _with_idleness(plan, schedule)
+        self.now_ms = now_ms
+        self._begun_ms = now_ms
+        self._feed = feed
+        self._schedule = schedule
+        self._ends = ends
+        self._tracer = tracer
+        self._timestamps = timestamps
+        self._random: Random = schedule.random()
+        self._log = MemoryLog()
+        prepare_topics(self._log, plan, create_declared=True)
+        self._stores = [MemoryStore() for _ in range(plan.partitions)]
+        self._partitions: list[Partition | None] = [None] * plan.partitions
+        self._settings = PartitionSettings(
+            commit_interval_ms=NEVER,
+            commit_entries=NEVER,
+            commit_records=schedule.commit_records,
+            deletions_kept_ms=NEVER,
+            task=TaskSettings(firing_budget=schedule.firing_budget),
+        )
+        self._news = False
+        self._appended = dict.fromkeys(feed.places, 0)
+        self._speeds = dict(schedule.speeds)
+        self._published = {one.name for one in inputs_from_outside(plan) if one.watermark == "upstream"}
+        self._feeder = self._log.writer(_FEEDER)
+        written = written_topics(plan)
+        self._quiet = [
+            one
+            for one in inputs_from_outside(plan)
+            if one.moves and one.watermark != "upstream" and one.name not in written
+        ]
+        """The inputs of which it is known when nothing more will come."""
+
+    def run(self) -> Outcome:
+        """From the first record to the end."""
+        for number in range(self.plan.partitions):
+            self._start(number)
+        for wave, settled in zip(self._schedule.waves, self._schedule.settled, strict=True):
+            self._feed_wave([place for place in wave if self._feed.places[place]])
+            if settled:
+                self._settle()
+        self._settle()
+        self._end()
+        return self._outcome()
+
+    # --- records arrive
+
+    def _feed_wave(self, places: list[TopicPartition]) -> None:
+        schedule, random = self._schedule, self._random
+        total = sum(len(self._feed.places[place]) for place in places)
+        odds = schedule.faults * schedule.piece / (2 * total) if total else 0.0
+        while places:
+            if schedule.piece >= NEVER:
+                for place in places:
+                    self._append(place, NEVER)
+            else:
+                place = random.choices(places, [self._speeds[one] for one in places])[0]
+                self._append(place, random.randint(1, schedule.piece))
+            places = [place for place in places if self._appended[place] < len(self._feed.places[place])]
+            for _ in range(schedule.slices):
+                self._work(self._any(range(self.plan.partitions)))
+            if odds and random.random() < odds:
+                self._fault(random.randrange(self.plan.partitions))
+            if schedule.clock_ms:
+                self.now_ms += random.randrange(2 * schedule.clock_ms * schedule.piece // max(total, 1) + 2)
+                self.now_ms = min(self.now_ms, self._begun_ms + END_OF_CLOCK_MS)
+
+    def _append(self, place: TopicPartition, most: int) -> None:
+        fed, start = self._feed.places[place], self._appended[place]
+        stop = self._appended[place] = min(len(fed), start + most)
+        records = [one.record for one in fed[start:stop]]
+        self._log.append_all(
+            [Output(place.topic, one.key, one.value, one.timestamp_ms, one.headers) for one in records],
+            place.partition,
+        )
+        if place.topic in self._published:
+            self._publish(place.topic)
+
+    def _publish(self, topic: str) -> None:
+        """What producers of a topic that follows its writers would say: nothing before the earliest that is left is to come."""
+        rest_ms = min(self._feed.rest_ms[one][at] for one, at in self._appended.items() if one.topic == topic)
+        self._feeder.commit({}, "", {topic: min(rest_ms - 1, self._feed.last_ms[topic])})
+
+    # --- tasks work
+
+    def _any(self, numbers: range | list[int]) -> int:
+        return self._random.choices(numbers, [self._schedule.task_speeds[one] for one in numbers])[0]
+
+    def _work(self, number: int) -> bool:
+        """Let a task take a slice; whether there was anything to do."""
+        partition = self._partitions[number]
+        if partition is None:
+            self._start(number)
+            return True
+        worked = partition.poll(min(self._schedule.slice_records, _MOST))
+        if self._schedule.quiet_idle:
+            worked = self._fall_idle(number, partition) or worked
+        if self._random.random() < self._schedule.commit_odds:
+            partition.commit()
+        return worked
+
+    def _settle(self) -> None:
+        """Let the tasks work, each at its speed, until there is nothing left to do or to commit."""
+        active = list(range(self.plan.partitions))
+        while active:
+            number = self._any(active)
+            self._news = False
+            if self._work(number):
+                pass
+            elif (partition := self._partitions[number]) is not None and partition.dirty:
+                partition.commit()
+            else:
+                active.remove(number)
+            if self._news:
+                active = list(range(self.plan.partitions))
+
+    def _fall_idle(self, number: int, partition: Partition) -> bool:
+        """Tell a task of the inputs of which everything was appended and taken; whether there was one."""
+        if partition.state is not State.RUNNING:
+            return False
+        task, found = partition.task, False
+        for one in self._quiet:
+            place = TopicPartition(one.name, number)
+            ended = self._appended[place] == len(self._feed.places[place])
+            if ended and not task.watermarks.idle[one.index] and self._is_taken(task, one):
+                _bring_idle(task, one)
+                found = True
+        return found
+
+    def _is_taken(self, task: Task, one: InputPlan) -> bool:
+        return task.positions[one.name] >= self._log.at(one.name, task.partition).end
+
+    # --- tasks come and go
+
+    def _start(self, number: int) -> None:
+        """Start a task. An input partition without a single record is idle: it would be, a minute later."""
+        partition = self._partitions[number] = Partition(
+            self.plan,
+            number,
+            self._log,
+            self._stores[number],
+            lambda: self.now_ms,
+            lineage=LINEAGE,
+            settings=self._settings,
+            on_committed=partial(self._committed, number),
+            watch=None if self._tracer is None else self._tracer.watch(number),
+        )
+        partition.restore()
+        for one in self._quiet:
+            if not self._feed.places[TopicPartition(one.name, number)]:
+                _bring_idle(partition.task, one)
+
+    def _committed(self, number: int, _batch: object) -> None:
+        self._news = True
+        if self._tracer is not None:
+            self._tracer.committed(number)
+
+    def _fault(self, number: int) -> None:
+        partition = self._partitions[number]
+        if partition is None:
+            return
+        kind = self._random.choice(("crash", "crash without state", "rebalance"))
+        if kind == "rebalance":
+            partition.revoke()
+        if kind != "crash":
+            self._stores[number] = MemoryStore()
+        if self._tracer is not None:
+            self._tracer.lost(number)
+        self._partitions[number] = None
+
+    # --- the end
+
+    def _end(self) -> None:
+        self.now_ms = self._begun_ms + END_OF_CLOCK_MS
+        for one in self._running():
+            one.task.clock(self.now_ms)
+        self._settle()
+        noted = [dict[int, int]() for _ in range(self.plan.partitions)]
+        for level in range(self.plan.levels):
+            for one in self._running():
+                one.end_inputs(level)
+            self._settle()
+            for one in self._running():
+                one.finish(level, self._ends.horizons)
+            self._settle()
+            for one in self._running():
+                one.finish(level, self._ends.latest[one.partition] if self._ends.latest else None)
+            self._settle()
+            for one in self._running():
+                marks = one.task.watermarks.of_operator
+                noted[one.partition] |= {
+                    op.index: marks[op.index] for op in self.plan.operators if op.level == level
+                }
+        if not self._ends.latest:
+            self._ends.latest = noted
+
+    def _running(self) -> list[Partition]:
+        return [one for one in self._partitions if one is not None]
+
+    def _outcome(self) -> Outcome:
+        found = outcome_of(self.plan, self._log, self._stores, timestamps=self._timestamps)
+        for one in self._running():
+            one.close()
+        return found
+
+
+def _bring_idle(task: Task, one: InputPlan) -> None:
+    while not task.drain():
+        pass
+    task.idle(one.index)
+
+
+def _with_idleness(plan: Plan, schedule: Schedule) -> Plan:
+    """The plan with no input that falls idle by the clock, but for those that declare it in a schedule that explores it."""
+    inputs = tuple(
+        one if schedule.declared_idle and idleness_is_declared(one) else replace(one, idle_after_ms=NEVER)
+        for one in plan.inputs
+    )
+    return replace(plan, inputs=inputs)

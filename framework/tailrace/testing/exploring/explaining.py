@@ -1,0 +1,254 @@
+"""A parting in words, and whether the app has declared that it depends on the order of arrival.
+
+Declared is what names itself in the code:
+
+    late events          the input says late="drop" or late=topic, or the handler asks ctx.is_late or ctx.watermark
+    processing time      a processing-time timer, a time to live by processing time, or the handler asks ctx.now
+    arrival              the input has event_time=ARRIVAL_TIME: its order of arrival is what counts
+    idleness             an input that declares idle_after fell idle in one of the schedules, and woke up behind it
+    randomness           the handler draws from ctx.random or ctx.uuid() for a record that the app has written itself
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import InputPlan, Plan
+from tailrace.core.engine.picture import entry_name, instant
+from tailrace.core.engine.units import TIMER
+from tailrace.core.records import Output
+from tailrace.log.interface import TopicPartition
+from tailrace.runtime.comparing_outputs import output_event
+from tailrace.testing.exploring.feed import Feed, written_topics
+from tailrace.testing.exploring.schedules import Schedule
+from tailrace.testing.exploring.tracks import LATENESS, Parting, Place, Step, Trace, varying
+
+_WIDTH = 120
+_KINDS = {
+    "ctx.now": "processing time",
+    "ctx.is_late": "late events",
+    "ctx.watermark": "late events",
+    "ctx.random": "randomness",
+    "ctx.uuid": "randomness",
+}
+
+
+class Explained(NamedTuple):
+    """A parting in words. ``declared``: what the app declares that it rests on; empty where it declares nothing."""
+
+    said: str
+    declared: str
+    time_ms: int
+    """The event time of the step."""
+    handlers: tuple[str, ...]
+    timer: str | None
+    """The timer that one of the steps is, if one is."""
+
+
+class Explaining:
+    """Puts partings of two runs into words."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        feed: Feed,
+        traces: tuple[Trace, Trace],
+        schedules: tuple[Schedule, Schedule],
+        names: tuple[str, str],
+    ) -> None:
+        self._plan = plan
+        self._feed = feed
+        self._traces = traces
+        self._schedules = schedules
+        self._names = names
+        self._actors = {one.name: one for one in plan.actors}
+        self._written = written_topics(plan)
+
+    def explain(self, parting: Parting) -> Explained:
+        """What happened, and whether it is declared."""
+        steps = [one for one in (parting.step, parting.other) if one is not None]
+        timers = [one for one in steps if one.is_timer]
+        told = {
+            "result": self._result,
+            "time to live": self._time_to_live,
+            "missing": self._missing,
+            "order": self._order,
+        }
+        said = told[parting.kind](parting)
+        return Explained(
+            f"{self.name(parting.place)} (partition {parting.step.partition}): {said}",
+            self._declared(parting, steps),
+            min(one.moment.event_time for one in steps),
+            tuple(dict.fromkeys(one.handler for one in steps if one.handler)),
+            next((one.moment.timer or "" for one in timers), None),
+        )
+
+    def name(self, place: Place) -> str:
+        """The actor and key, or the function and key, of a place."""
+        actor = self._actors.get(place.operator)
+        key = place.key.decode() if actor is None else repr(actor.key_codec.decode(place.key))
+        return f"{place.operator} {key}"
+
+    # --- what happened
+
+    def _order(self, parting: Parting) -> str:
+        first, second, side = parting.step, parting.other, parting.side
+        assert second is not None
+        if second.is_timer and not first.is_timer:
+            first, second, side = second, first, 1 - side
+        here, there = self._names[side], self._names[1 - side]
+        was_late = self._version(side, second)
+        late = ""
+        if was_late is not None and was_late.moment.is_late:
+            late = f" (late there: the watermark was {instant(was_late.moment.watermark)})"
+        if first.is_timer:
+            takes = "fired" if first.handler else "took effect"
+            handled = "" if second.is_timer else " was handled"
+            return (
+                f"in {here} {self._event(first)} {takes} before {self._event(second)}{handled}{late}; "
+                f"in {there} {self._came_first(second)}"
+            )
+        return (
+            f"in {here} {self._event(first)} was handled before {self._event(second)}{late}; "
+            f"in {there} {self._came_first(second)}"
+        )
+
+    def _missing(self, parting: Parting) -> str:
+        step, side = parting.step, parting.side
+        here, there = self._names[side], self._names[1 - side]
+        if step.is_timer:
+            return f"{self._event(step)} fired in {here} only"
+        passed = self._traces[1 - side].passed.get(step.cause)
+        late = self._is_kept_from_handlers(step)
+        if passed is not None and not (late and passed.is_late):
+            why = "where it failed"
+        elif late:
+            mark = "" if passed is None else f" at or before the watermark {instant(passed.watermark)} and"
+            why = f"where it was{mark} late"
+        else:
+            why = "where it was not emitted" if step.cause[0] == "written" else "where it was not handled"
+        return f"{self._event(step)} was handled in {here}, but not in {there}, {why}"
+
+    def _result(self, parting: Parting) -> str:
+        one, other = parting.step, parting.other
+        assert other is not None
+        what = "fired" if one.is_timer else "was handled"
+        if reads := sorted(varying(one, other)):
+            why = f"with another result: its handler asks {' and '.join(reads)}, which was not the same"
+        else:
+            why = (
+                "on the same state with another result: its handler uses more than its event, its state and its context "
+                "(a global, a clock, an object that it keeps)"
+            )
+        told = f"{self._event(one)} {what} {why}"
+        if one.outputs != other.outputs:
+            emits = [self._emits(step) for step in (one, other)]
+            told += f"; it emits {emits[0]} in {self._names[0]}, {emits[1]} in {self._names[1]}"
+        return told
+
+    def _time_to_live(self, parting: Parting) -> str:
+        one, other = parting.step, parting.other
+        assert other is not None
+        marks = [instant(step.moment.watermark) for step in (one, other)]
+        return (
+            f"what {self._event(one)} left has another time to live, which counts from the watermark where that is later: "
+            f"{marks[0]} in {self._names[0]}, {marks[1]} in {self._names[1]}"
+        )
+
+    def _emits(self, step: Step) -> str:
+        events = [self.output(topic, value) for topic, _, value, _, _ in step.outputs]
+        return ", ".join(events) or "nothing"
+
+    def output(self, topic: str, value: bytes | None) -> str:
+        """An output's event, for a person."""
+        return _cut(repr(output_event(self._plan, Output(topic, None, value, 0))))
+
+    # --- steps in words
+
+    def _event(self, step: Step) -> str:
+        moment = step.moment
+        if step.is_timer:
+            if not step.handler:
+                actor = self._actors[step.place.operator]
+                return f"the expiry of {entry_name(actor, step.cause[2])} at {instant(moment.at)}"
+            kind = "processing timer" if moment.domain == rows.PROCESSING_TIME else "timer"
+            if moment.timer is None:
+                return f"the unnamed {kind} of {instant(moment.at)}"
+            return f"the {kind} {moment.timer!r} of {instant(moment.at)}"
+        return f"{self._short(step)} {_cut(repr(moment.event))}"
+
+    def _short(self, step: Step) -> str:
+        """The place of a record, or what it is."""
+        moment = step.moment
+        if step.is_timer:
+            return self._event(step)
+        if moment.input == TIMER:
+            return f"what the timer {moment.timer!r} emitted"
+        one = self._plan.inputs[moment.input]
+        if one.is_inbox:
+            return "the message"
+        if one.name in self._written:
+            return f"the event of {one.name!r}"
+        fed = self._feed.places[TopicPartition(one.name, step.partition)]
+        return f"{one.name} @{fed[moment.at].record.offset}"
+
+    def _came_first(self, step: Step) -> str:
+        return (
+            f"{self._short(step)} came first" if step.cause[0] == "record" else "it was the other way round"
+        )
+
+    # --- declared
+
+    def _declared(self, parting: Parting, steps: list[Step]) -> str:
+        if any(one.is_timer and one.moment.domain == rows.PROCESSING_TIME for one in steps):
+            return "processing time: a processing-time timer or time to live"
+        for one in steps:
+            read = self._input(one)
+            if read is not None and read.time_kind == "arrival":
+                return f"arrival: {read.name!r} has event_time=ARRIVAL_TIME"
+        if parting.kind == "result":
+            assert parting.other is not None
+            reads = varying(parting.step, parting.other)
+            return _asked(parting.step, reads) if reads else ""
+        read = self._input(parting.step)
+        if parting.kind == "missing" and read is not None and read.late != "handle":
+            return late_events(read)
+        for one in steps:
+            versions = [found for side in (0, 1) if (found := self._version(side, one)) is not None]
+            if not any(found.moment.is_late for found in versions):
+                continue
+            asked = {f"ctx.{name}" for name in LATENESS for found in versions if name in found.reads}
+            if asked:
+                return _asked(one, asked)
+            if any(schedule.declared_idle for schedule in self._schedules):
+                return "idleness: an input with idle_after fell idle, so its next events were late"
+        return ""
+
+    def _is_kept_from_handlers(self, step: Step) -> bool:
+        read = self._input(step)
+        return read is not None and read.late != "handle"
+
+    def _input(self, step: Step) -> InputPlan | None:
+        return None if step.moment.input == TIMER else self._plan.inputs[step.moment.input]
+
+    def _version(self, side: int, step: Step) -> Step | None:
+        """The same step as it was in one of the runs."""
+        found: Any = (one for one in self._traces[side].track(step.place) if one.id == step.id)
+        return next(found, None)
+
+
+def late_events(read: InputPlan) -> str:
+    """What is declared by an input whose late events are kept from its handlers."""
+    said = '"drop"' if read.late_topic is None else repr(read.late_topic.name)
+    return f"late events: {read.name!r} has late={said}"
+
+
+def _asked(step: Step, reads: Collection[str]) -> str:
+    kind = next(kind for read, kind in _KINDS.items() if read in reads)
+    return f"{kind}: {step.handler} asks {' and '.join(sorted(reads))}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"

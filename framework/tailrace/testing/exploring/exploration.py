@@ -1,0 +1,395 @@
+"""An exploration: the reference run, the runs of other schedules, and what is found where they differ.
+
+Most runs are not observed, as observing costs time: they are only compared with the reference. Where one differs, it and
+the reference are run again with every call on record, which a schedule allows as it can be repeated. If the second run of a
+schedule differs from its first, that is reported instead: a handler then depends on more than the schedule.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import Any, TypeAlias, TypedDict, Unpack
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.declare.topic import Topic
+from tailrace.core.engine.picture import NOTHING, Change, told
+from tailrace.core.errors import UsageError
+from tailrace.core.records import Output
+from tailrace.runtime.comparing_outputs import output_event
+from tailrace.runtime.replaying import seldom_collected
+from tailrace.testing.exploring.driving import Ends, Run
+from tailrace.testing.exploring.explaining import Explained, Explaining, late_events
+from tailrace.testing.exploring.feed import Feed
+from tailrace.testing.exploring.outcome import Item, Outcome, Where, differing, is_order_only
+from tailrace.testing.exploring.partings import Partings
+from tailrace.testing.exploring.report import (
+    SHOWN,
+    Dependence,
+    Difference,
+    ExploreReport,
+    ScheduleDependentError,
+)
+from tailrace.testing.exploring.schedules import Schedule, drawn
+from tailrace.testing.exploring.tracks import Parting, Place, Trace, Tracer
+
+_LOOKED_INTO = 12
+"""Schedules of each kind that are run again to find why they differ."""
+_TARGETS = 60
+"""Keys of one schedule for which that is found."""
+_ROUNDS = 3
+"""How often it is looked again, with the state of the keys followed that the first look has led to."""
+
+Group: TypeAlias = tuple[object, ...]
+"""One kind of cause, for all the keys that it strikes in whichever of two runs."""
+Tell: TypeAlias = Callable[[int, int], None]
+"""Is told how many schedules of how many were run."""
+
+
+class RunOptions(TypedDict, total=False):
+    """What ``explore`` can be told of its runs, and of what is compared."""
+
+    schedules: int
+    """Number of schedules, the reference included (default: 200)."""
+    seed: int
+    """What the schedules are drawn from (default: 0)."""
+    schedule: int | None
+    """Run this schedule only, and the reference."""
+    unordered: Iterable[Topic[Any, Any]]
+    """Topics in which the order of outputs does not matter, not even under one key."""
+    timestamps: bool
+    """Compare the timestamps of outputs as well (default: False)."""
+
+
+class ExploreOptions(RunOptions, total=False):
+    """What ``explore`` can be told."""
+
+    strict: bool
+    """What the app declares to depend on the order of arrival is an error, too (default: False)."""
+
+
+def explore_feed(
+    plan: Plan,
+    feed: Feed,
+    *,
+    schedules: int = 200,
+    seed: int = 0,
+    schedule: int | None = None,
+    unordered: Iterable[Topic[Any, Any]] = (),
+    timestamps: bool = False,
+    now_ms: int = 0,
+    tell: Tell | None = None,
+) -> ExploreReport:
+    """Run a feed under many schedules, or under one and the reference, and compare. See ``ExploreOptions``.
+
+    ``now_ms`` is where the clock begins.
+
+    Raises:
+        HandlerError, BadRecordError: A handler failed, and the app stops on failures; a note names the schedule.
+        UsageError: There is nothing to run.
+    """
+    if schedules < 1 or (schedule is not None and schedule < 0):
+        raise UsageError(
+            "there is no such schedule", mend="Give 1 schedule or more; their numbers begin with 0."
+        )
+    if not feed.count:
+        raise UsageError(
+            f"there is no event for any input of the app {plan.app!r}",
+            mend="Send events first, or give a history.",
+        )
+    begun_s = time.perf_counter()
+    free = frozenset(one.name for one in unordered)
+    exploration = _Exploration(plan, feed, seed, free, timestamps, now_ms)
+    numbers = range(1, schedules) if schedule is None else (schedule,)
+    with seldom_collected():
+        exploration.run(numbers, tell or _nobody)
+    exploration.report.seconds = time.perf_counter() - begun_s
+    return exploration.report
+
+
+def explore_or_raise(
+    plan: Plan, feed: Feed, now_ms: int, *, strict: bool = False, **options: Unpack[RunOptions]
+) -> ExploreReport:
+    """As ``explore_feed``, but what depends on the schedule is an error; with ``strict``, declared or not.
+
+    Raises:
+        ScheduleDependentError: Something depends on the schedule.
+    """
+    report = explore_feed(plan, feed, now_ms=now_ms, **options)
+    if report.errors or (strict and not report.equal):
+        raise ScheduleDependentError(report)
+    return report
+
+
+class _Exploration:
+    def __init__(
+        self, plan: Plan, feed: Feed, seed: int, unordered: frozenset[str], timestamps: bool, now_ms: int
+    ) -> None:
+        self.report = ExploreReport(plan.app, seed, records=feed.count)
+        self._plan = plan
+        self._feed = feed
+        self._seed = seed
+        self._unordered = unordered
+        self._timestamps = timestamps
+        self._now_ms = now_ms
+        self._ends = Ends.of(plan, feed)
+        self._reference = self._run(0)
+        self._found: dict[Group, tuple[Dependence, set[Where]]] = {}
+        self._blamed: set[Where] = set()
+        """Keys with a dependence that nothing declares: no need to look further."""
+        self._variants: set[tuple[Where, tuple[Item, ...]]] = set()
+        """Results that were looked into."""
+        self._keys = set(self._reference)
+
+    def run(self, numbers: Collection[int], tell: Tell) -> None:
+        """Run the schedules of these numbers, and compare each with the reference."""
+        self.report.schedules = 1
+        looked_into = Counter[str]()
+        for done, number in enumerate(numbers, 1):
+            tell(done, len(numbers))
+            outcome = self._run(number)
+            self.report.schedules += 1
+            self._keys |= outcome.keys()
+            wheres = differing(self._plan, self._reference, outcome, self._unordered)
+            if not wheres:
+                continue
+            self.report.differing[number] = len(wheres)
+            new = [where for where in wheres if self._is_new(where, outcome)]
+            if not new:
+                continue
+            kind = self._schedule(number).kind
+            if looked_into[kind] == _LOOKED_INTO:
+                self.report.unexplained += 1
+                continue
+            looked_into[kind] += 1
+            if not self._look_into(number, outcome, _some(new)):
+                break
+        self.report.keys = len(self._keys)
+
+    def _is_new(self, where: Where, outcome: Outcome) -> bool:
+        """Whether this result of a key may have a cause that was not found yet."""
+        return where not in self._blamed and _variant(where, outcome) not in self._variants
+
+    def _run(self, number: int, tracer: Tracer | None = None) -> Outcome:
+        schedule = self._schedule(number)
+        try:
+            return Run(
+                self._plan,
+                self._feed,
+                schedule,
+                self._ends,
+                self._now_ms,
+                tracer,
+                timestamps=self._timestamps,
+            ).run()
+        except Exception as error:
+            error.add_note(f"in schedule {number} of seed {self._seed}: {schedule}")
+            raise
+
+    def _schedule(self, number: int) -> Schedule:
+        return drawn(self._plan, self._feed, self._seed, number)
+
+    def _traced(self, number: int, followed: Collection[Place]) -> tuple[Outcome, Trace]:
+        tracer = Tracer(self._plan, followed, timestamps=self._timestamps)
+        return self._run(number, tracer), tracer.trace
+
+    # --- why two runs differ
+
+    def _look_into(self, number: int, outcome: Outcome, targets: list[Where]) -> bool:
+        """Find why a schedule differs; False if schedules cannot be repeated, so that nothing can be found."""
+        self._variants |= {_variant(where, outcome) for where in targets}
+        followed = {Place(one.name, one.key or b"") for one in targets if one.kind == "state"}
+        actors = {one.name for one in self._plan.actors}
+        rounds = 0
+        while True:
+            runs = [self._traced(one, followed) for one in (0, number)]
+            for one, expected, (again, trace) in zip(
+                (0, number), (self._reference, outcome), runs, strict=True
+            ):
+                if differing(self._plan, expected, again, ()):
+                    self._not_repeatable(one, followed, expected, again, trace)
+                    return False
+            partings = Partings((runs[0][1], runs[1][1]))
+            found = [(where, self._parting(where, outcome, partings)) for where in targets]
+            visited = {place for place in partings.visited if place.operator in actors}
+            rounds += 1
+            if visited <= followed or rounds == _ROUNDS:
+                break
+            followed |= visited
+        schedules = (self._schedule(0), self._schedule(number))
+        explaining = Explaining(
+            self._plan, self._feed, partings.traces, schedules, (_named(0), _named(number))
+        )
+        groups: dict[Group, list[tuple[Where, Explained]]] = {}
+        for where, parting in found:
+            explained = explaining.explain(parting) if isinstance(parting, Parting) else parting
+            groups.setdefault(_group(where, parting, explained), []).append((where, explained))
+        for group, members in groups.items():
+            self._note(number, group, sorted(members, key=lambda member: member[1].time_ms), outcome)
+        return True
+
+    def _parting(self, where: Where, outcome: Outcome, partings: Partings) -> Parting | Explained:
+        """Where the runs part so that this key differs; in words, if no track tells."""
+        if where.kind == "state":
+            found = partings.of(Place(where.name, where.key or b""))
+            return found or _unknown(
+                f"the state of {self._name(where)} differs, and no handler call tells why"
+            )
+        if where.kind == "outputs":
+            for side, value in _that_differ(self._reference.get(where, ()), outcome.get(where, ())):
+                for place in partings.writers(side, where.name, where.key, value):
+                    if (found := partings.of(place)) is not None:
+                        return found
+            for one in self._plan.inputs:
+                if one.late_topic is not None and one.late_topic.name == where.name:
+                    return _unknown(f"{self._name(where)}: other events were late", late_events(one))
+            return _unknown(f"{self._name(where)}: independent outputs to one key are in another order")
+        for trace in partings.traces:
+            for place in trace.tracks:
+                if place.key == where.key and (found := partings.of(place)) is not None:
+                    return found
+        return _unknown(f"{self._name(where)} differ, and no handler call tells why")
+
+    def _not_repeatable(
+        self, number: int, followed: Collection[Place], expected: Outcome, again: Outcome, trace: Trace
+    ) -> None:
+        """A schedule that was run twice has given two results."""
+        _, third = self._traced(number, followed)
+        partings = Partings((trace, third))
+        schedule, names = self._schedule(number), ("one run", "another")
+        explaining = Explaining(self._plan, self._feed, partings.traces, (schedule, schedule), names)
+        found = [one for place in trace.tracks if (one := partings.of(place)) is not None]
+        explained = sorted((explaining.explain(one) for one in found), key=lambda one: one.time_ms)
+        wheres = differing(self._plan, expected, again, ())
+        cause = f"{_named(number)} does not even repeat itself"
+        first = explained[0] if explained else _unknown(cause)
+        self.report.errors = [
+            Dependence(
+                f"{cause}. {first.said}" if explained else cause,
+                number,
+                str(schedule),
+                names,
+                time_ms=first.time_ms,
+                timer=first.timer,
+                handlers=first.handlers,
+                differences=[self._difference(where, expected, again) for where in wheres[:SHOWN]],
+                keys=len(wheres),
+            )
+        ]
+
+    # --- what is told
+
+    def _note(
+        self, number: int, group: Group, members: list[tuple[Where, Explained]], outcome: Outcome
+    ) -> None:
+        """Put keys that differ to their cause. They are in the order of event time: the first is told."""
+        wheres = {where for where, _ in members}
+        first = members[0][1]
+        if group not in self._found:
+            one = Dependence(
+                first.said,
+                number,
+                str(self._schedule(number)),
+                (_named(0), _named(number)),
+                first.declared,
+                first.time_ms,
+                first.timer,
+                first.handlers,
+                [self._difference(where, self._reference, outcome) for where, _ in members[:SHOWN]],
+            )
+            self._found[group] = one, set()
+            (self.report.declared if first.declared else self.report.errors).append(one)
+        one, known = self._found[group]
+        known |= wheres
+        one.keys = len(known)
+        if not first.declared:
+            self._blamed |= wheres
+
+    def _difference(self, where: Where, one: Outcome, other: Outcome) -> Difference:
+        was, now = one.get(where, ()), other.get(where, ())
+        only_order = is_order_only(one, other, where)
+        if where.kind == "state":
+            actor = next((each for each in self._plan.actors if each.name == where.name), None)
+            rows = [{rest: value for rest, value in side if isinstance(value, bytes)} for side in (was, now)]
+            return Difference(self._name(where), told(actor, rows[0], rows[1]))
+        changes = [
+            Change(f"number {at + 1}", self._output(where, left), self._output(where, right))
+            for at, (left, right) in enumerate(zip_longest(was, now))
+            if left != right
+        ]
+        return Difference(self._name(where), tuple(changes), only_order)
+
+    def _output(self, where: Where, item: Item | None) -> str:
+        if item is None:
+            return NOTHING
+        if where.kind != "outputs":
+            return repr(item[0])
+        return repr(output_event(self._plan, Output(where.name, where.key, item[0], 0)))
+
+    def _name(self, where: Where) -> str:
+        """A key as a person knows it."""
+        if where.kind == "state":
+            actor = next((one for one in self._plan.actors if one.name == where.name), None)
+            key = where.key if actor is None else actor.key_codec.decode(where.key or b"")
+            return f"{where.name} {key!r}"
+        topic = self._plan.topics.get(where.name)
+        key = where.key
+        if topic is not None and topic.key_of is not None and key is not None:
+            key = topic.key_codec.decode(key)
+        what = "outputs to" if where.kind == "outputs" else "dead letters of"
+        return f"{what} {where.name!r}" + ("" if key is None else f", key {key!r}")
+
+
+def _variant(where: Where, outcome: Outcome) -> tuple[Where, tuple[Item, ...]]:
+    """A result of a key, whatever the order of its outputs."""
+    return where, tuple(sorted(outcome.get(where, ())))
+
+
+def _that_differ(one: Sequence[Item], other: Sequence[Item]) -> Iterator[tuple[int, bytes]]:
+    """The outputs that only one of two runs has, then the first that are not in the same order: the run, and the value."""
+    more = Counter(one)
+    more.subtract(other)
+    for side, (items, sign) in enumerate(((one, 1), (other, -1))):
+        yield from ((side, item[0]) for item in items if more[item] * sign > 0)
+    for was, now in zip(one, other, strict=False):
+        if was != now:
+            yield from ((0, was[0]), (1, now[0]))
+            return
+
+
+def _unknown(said: str, declared: str = "") -> Explained:
+    """What differs, where no step is known from which on it does."""
+    return Explained(said, declared, 0, (), None)
+
+
+def _named(number: int) -> str:
+    return f"schedule {number}"
+
+
+def _group(where: Where, parting: Parting | Explained, explained: Explained) -> Group:
+    if explained.declared:
+        return (explained.declared,)
+    if isinstance(parting, Explained):
+        return where.kind, where.name
+    family = None if explained.timer is None else explained.timer.partition(":")[0]
+    handlers = tuple(sorted(explained.handlers))
+    return parting.kind, parting.place.operator, handlers, family
+
+
+def _some(wheres: list[Where]) -> list[Where]:
+    """Some of the keys, of every actor and topic in turn."""
+    groups: dict[tuple[str, str], list[Where]] = {}
+    for where in wheres:
+        groups.setdefault((where.kind, where.name), []).append(where)
+    return list(_in_turn(list(groups.values())))[:_TARGETS]
+
+
+def _in_turn(groups: list[list[Where]]) -> Iterator[Where]:
+    for row in zip_longest(*groups):
+        yield from (where for where in row if where is not None)
+
+
+def _nobody(_done: int, _total: int) -> None:
+    """Nobody is told."""

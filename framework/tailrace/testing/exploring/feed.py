@@ -1,0 +1,164 @@
+"""What the inputs of an app hold: the part of a history that is the same in every schedule.
+
+The log fixes the order within a partition and nothing else, so a feed has no order between partitions. Topics that the app
+writes itself are left out, as each run writes them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import merge
+from itertools import accumulate, islice
+from typing import NamedTuple
+
+from tailrace.core.declare.plan import InputPlan, Plan
+from tailrace.core.engine.heads import InputHeads
+from tailrace.core.engine.watermarks import NOTHING
+from tailrace.core.records import InputRecord, Output
+from tailrace.core.values.partitioner import partition_of
+from tailrace.log.interface import Log, TopicPartition
+from tailrace.runtime.history import origin_of
+from tailrace.runtime.scanning import scan
+
+_LATER = 1 << 62
+"""After any event time."""
+
+
+class Fed(NamedTuple):
+    """A record of the feed, at the offset it has in its log, with its event time; None if it has none of its own."""
+
+    record: InputRecord
+    time_ms: int | None
+
+
+@dataclass(frozen=True)
+class Feed:
+    """The records of each input partition, in order. Every partition of every input from outside has an entry."""
+
+    places: Mapping[TopicPartition, tuple[Fed, ...]]
+
+    @cached_property
+    def count(self) -> int:
+        """Number of records."""
+        return sum(map(len, self.places.values()))
+
+    @cached_property
+    def last_ms(self) -> Mapping[str, int]:
+        """The highest event time of each topic."""
+        found: dict[str, int] = {}
+        for place, fed in self.places.items():
+            times = [one.time_ms for one in fed if one.time_ms is not None]
+            found[place.topic] = max([found.get(place.topic, NOTHING), *times])
+        return found
+
+    @cached_property
+    def clock_ms(self) -> int:
+        """The highest timestamp of a record: no clock showed less when all of them had been written."""
+        return max((one.record.timestamp_ms for fed in self.places.values() for one in fed), default=0)
+
+    @cached_property
+    def rest_ms(self) -> Mapping[TopicPartition, tuple[int, ...]]:
+        """By the number of records that have been appended, the least event time of those to come."""
+        return {
+            place: tuple(
+                accumulate(
+                    (_LATER if one.time_ms is None else one.time_ms for one in reversed(fed)),
+                    min,
+                    initial=_LATER,
+                )
+            )[::-1]
+            for place, fed in self.places.items()
+        }
+
+
+def feed_of(plan: Plan, outputs: Iterable[Output]) -> Feed:
+    """The feed of records as producers append them, in order; keys decide over their partitions."""
+    places: dict[TopicPartition, list[InputRecord]] = {place: [] for place in _places(plan)}
+    for topic, key, value, timestamp_ms, headers in outputs:
+        records = places[TopicPartition(topic, partition_of(key or b"", plan.partitions))]
+        records.append(InputRecord(len(records), timestamp_ms, key, value, headers))
+    return Feed(
+        {
+            place: tuple(
+                Fed(head[-1], head[1]) for head in _heads(plan, place).decode(records) if head[-1] is not None
+            )
+            for place, records in places.items()
+        }
+    )
+
+
+def feed_of_log(
+    plan: Plan,
+    log: Log,
+    *,
+    most: int | None = None,
+    from_ms: int | None = None,
+    until: Mapping[str, int] | None = None,
+) -> Feed:
+    """What producers have appended to the inputs of an app, in a log; what the app itself has written is left out.
+
+    ``from_ms`` leaves out the records before the first with such a timestamp, ``until`` gives an end offset by topic. Of what
+    is left the ``most`` with the lowest event times are taken, so that all inputs end at about the same event time.
+    """
+    app = plan.app.encode()
+
+    def stream(place: TopicPartition) -> Iterator[tuple[int, TopicPartition, Fed]]:
+        start = None if from_ms is None else log.offset_at(*place, from_ms)
+        found = scan(log, *place, start, (until or {}).get(place.topic))
+        reached_ms, heads = NOTHING, _heads(plan, place)
+        for record in found:
+            if origin_of(record, app) is None:
+                time_ms = heads.decode([record])[0][1]
+                reached_ms = reached_ms if time_ms is None else max(reached_ms, time_ms)
+                yield reached_ms, place, Fed(record, time_ms)
+
+    places: dict[TopicPartition, list[Fed]] = {place: [] for place in _places(plan)}
+    merged = merge(*map(stream, places), key=lambda found: found[0])
+    for _, place, fed in islice(merged, most):
+        places[place].append(fed)
+    return Feed({place: tuple(found) for place, found in places.items()})
+
+
+def horizons(plan: Plan, feed: Feed) -> dict[int, int]:
+    """By operator, the highest event time that can come to it: every run takes it there before the end of input.
+
+    A schedule in which some inputs fall idle takes an operator further than one in which none does. From here on all are
+    at the same place.
+    """
+    writers = {one.name: one.writers for one in plan.published}
+    found = {one.index: NOTHING for one in plan.operators}
+    while True:
+        before = dict(found)
+        for one in plan.operators:
+            for source in one.sources:
+                name = plan.sources[source]
+                marks = [found[writer] for writer in writers.get(name, ())]
+                found[one.index] = max(found[one.index], feed.last_ms.get(name, NOTHING), *marks)
+        if found == before:
+            return found
+
+
+def inputs_from_outside(plan: Plan) -> list[InputPlan]:
+    """The inputs that producers append to; the app may write some of them as well."""
+    hidden = {route.name for one in plan.inputs if one.repartitioned for route in one.routes}
+    return [one for one in plan.inputs if not one.is_inbox and one.name not in hidden]
+
+
+def written_topics(plan: Plan) -> frozenset[str]:
+    """The topics that the app may write to; without its inbox."""
+    emitted = {edge.name for one in plan.operators for edge in one.emits if not edge.is_stream}
+    return frozenset(emitted | {one.late_topic.name for one in plan.inputs if one.late_topic is not None})
+
+
+def _places(plan: Plan) -> list[TopicPartition]:
+    return [
+        TopicPartition(one.name, number)
+        for one in inputs_from_outside(plan)
+        for number in range(plan.partitions)
+    ]
+
+
+def _heads(plan: Plan, place: TopicPartition) -> InputHeads:
+    return InputHeads(plan, next(one for one in plan.inputs if one.name == place.topic), place.partition)

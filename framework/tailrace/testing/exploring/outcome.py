@@ -1,0 +1,94 @@
+"""What comes of a run, key by key, in a form in which runs can be compared.
+
+Left out is what differs though nothing is wrong: the running numbers of outputs, the offsets of what the app writes itself,
+and the seeds of timers, which follow from those. The timestamp of an output is that of the event which caused it; where the
+last of several events is the cause it follows their order, so it is compared only if that is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.storage import Store
+from tailrace.runtime.history import origin_of
+from tailrace.testing.emitted import dead_letter
+from tailrace.testing.exploring.feed import written_topics
+from tailrace.testing.memory_log import MemoryLog
+
+Kind: TypeAlias = Literal["outputs", "state", "dead letters"]
+Item: TypeAlias = tuple[bytes, bytes | int]
+"""An output: value and timestamp. A row of state: what follows the key in its name, and its value."""
+
+
+class Where(NamedTuple):
+    """A key of a topic or of an actor. The key of a topic without keys is None."""
+
+    kind: Kind
+    name: str
+    key: bytes | None
+
+
+Outcome: TypeAlias = Mapping[Where, Sequence[Item]]
+"""What a run has emitted under each key, in order, and the state that it has left of each."""
+
+
+def outcome_of(plan: Plan, log: MemoryLog, stores: Sequence[Store], *, timestamps: bool) -> Outcome:
+    """Read what a run has left. ``timestamps``: those of outputs count."""
+    found: dict[Where, list[Item]] = {}
+    app = plan.app.encode()
+    for topic in sorted(written_topics(plan)):
+        for record in log.read(topic):
+            if origin_of(record, app) is not None:
+                where = Where("outputs", topic, record.key)
+                found.setdefault(where, []).append(
+                    (record.value or b"", record.timestamp_ms if timestamps else 0)
+                )
+    for record in log.read(plan.dead_letters_topic):
+        letter = dead_letter(record)
+        said = letter.value or letter.headers.get("tailrace-timer", b"")
+        where = Where("dead letters", letter.topic or "", record.key or letter.headers.get("tailrace-key"))
+        found.setdefault(where, []).append((said + b" " + letter.reason.encode(), 0))
+    for store in stores:
+        for name, value in store.scan(rows.STATE, rows.prefix_end(rows.STATE)):
+            row = rows.read_state_row(name)
+            found.setdefault(Where("state", row.actor, row.key), []).append(
+                (row.rest, plain(row.rest, value))
+            )
+    return found
+
+
+def plain(rest: bytes, value: bytes) -> bytes:
+    """The value of a row without what follows from offsets: the seed of a timer, and how it was set."""
+    if rest[:1] != b"t":
+        return value
+    return rows.encode_timer(rows.Timer(rows.decode_timer(value).time_ms, 0))
+
+
+def differing(plan: Plan, one: Outcome, other: Outcome, unordered: Collection[str]) -> list[Where]:
+    """The keys under which two runs differ, in order.
+
+    The order of outputs does not count in the topics ``unordered``, in topics without keys, and in those that the app reads
+    itself: there it counts what its readers make of it.
+    """
+    free = {*unordered, *(inner.name for inner in plan.inputs)}
+
+    def differs(where: Where) -> bool:
+        was, now = one.get(where, ()), other.get(where, ())
+        in_order = where.kind == "state" or (
+            where.kind == "outputs" and where.name not in free and where.key is not None
+        )
+        return was != now and (in_order or sorted(was) != sorted(now))
+
+    return sorted(filter(differs, one.keys() | other.keys()), key=_place)
+
+
+def _place(where: Where) -> tuple[str, str, bytes]:
+    return where.kind, where.name, where.key or b""
+
+
+def is_order_only(one: Outcome, other: Outcome, where: Where) -> bool:
+    """Whether the same was emitted under a key, in another order."""
+    return where.kind == "outputs" and sorted(one.get(where, ())) == sorted(other.get(where, ()))

@@ -1,0 +1,199 @@
+"""Where two runs part: the first step of a key that made a difference, and what it was.
+
+Two tracks of a key may differ in order without a difference in effect: events of two inputs that only count, say. So they
+are walked from one *agreement* to the next, which is where both have handled the same steps, have emitted the same and have
+left the same state. After the last agreement comes what matters:
+
+    result     the same step on the same state has left something else: the handler asked for more than its event
+    missing    a step that the other run does not have: a late event was dropped, or whoever wrote the record wrote another
+    order      two steps were handled the other way round, and one of them has left something else
+
+What the app writes itself is followed back to the handler that wrote it, until the place where the difference begins.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tailrace.testing.exploring.provenance import origin_of_state
+from tailrace.testing.exploring.tracks import Id, Numbered, Parting, Place, Step, Trace, numbered
+
+
+class Partings:
+    """Finds where two runs part. ``visited`` are the places whose tracks were compared."""
+
+    def __init__(self, traces: tuple[Trace, Trace]) -> None:
+        self.traces = traces
+        self.visited: dict[Place, Parting | None] = {}
+        self._writers: list[dict[Id, list[Place]]] = [_writers(trace) for trace in traces]
+        self._of_cause: list[dict[Id, list[Place]]] = [_of_cause(trace) for trace in traces]
+
+    def of(self, place: Place) -> Parting | None:
+        """The parting that a difference of this key goes back to; None if its tracks agree."""
+        if place in self.visited:
+            return self.visited[place]
+        self.visited[place] = None  # what comes round in a circle began elsewhere
+        found = part(place, *(numbered(trace.track(place)) for trace in self.traces))
+        self.visited[place] = found
+        if found is not None and found.kind == "missing":
+            found = self.visited[place] = self._written(found)
+        return found
+
+    def writers(self, side: int, topic: str, key: bytes | None, value: bytes) -> list[Place]:
+        """Who has emitted an output in a run."""
+        return self._writers[side].get((topic, key, value), [])
+
+    def _written(self, found: Parting) -> Parting:
+        """Follow a step that only one run has back to whoever wrote its record, or emitted its event to a stream."""
+        step = found.step
+        places: list[Place] = []
+        if step.of_stream:
+            places = self._of_cause[found.side].get(step.cause, [])
+        elif step.cause[0] == "written":
+            places = self._writers[found.side].get(step.cause[1:4], [])
+        for place in places:
+            if place != found.place and (before := self.of(place)) is not None:
+                return before
+        return found
+
+
+def part(place: Place, one: Numbered, other: Numbered) -> Parting | None:
+    """Where two tracks of a key part, seen by themselves."""
+    start = 0
+    while True:
+        while (
+            start < min(len(one), len(other))
+            and one[start][0] == other[start][0]
+            and one[start][1].effect == other[start][1].effect
+        ):
+            start += 1
+        if start == len(one) == len(other):
+            return None
+        if start < min(len(one), len(other)) and one[start][0] == other[start][0]:
+            return Parting("result", place, 0, one[start][1], other[start][1])
+        agreement = _agreement(one, other, start)
+        if agreement is None:
+            return _order(place, one, other, start)
+        start = agreement
+
+
+def _agreement(one: Numbered, other: Numbered, start: int) -> int | None:
+    """The number of steps at which both tracks have handled the same again, if they agree there in what came of it."""
+    open_steps: Counter[Id] = Counter()
+    for at in range(start, min(len(one), len(other))):
+        for (step_id, _), sign in ((one[at], 1), (other[at], -1)):
+            open_steps[step_id] += sign
+            if not open_steps[step_id]:
+                del open_steps[step_id]
+        if not open_steps:
+            same_state = one[at][1].after == other[at][1].after
+            same_outputs = _by_key(one[start : at + 1]) == _by_key(other[start : at + 1])
+            return at + 1 if same_state and same_outputs else None
+    return None
+
+
+def _by_key(steps: Numbered) -> dict[tuple[str, bytes | None], list[tuple[bytes | None, int]]]:
+    found: dict[tuple[str, bytes | None], list[tuple[bytes | None, int]]] = {}
+    for _, step in steps:
+        for topic, key, value, time_ms, _ in step.outputs:
+            found.setdefault((topic, key), []).append((value, time_ms))
+    return found
+
+
+def _order(place: Place, all_one: Numbered, all_other: Numbered, start: int) -> Parting:
+    """Which two steps came the other way round, or which only one has, where two tracks agree no more."""
+    sides = one, other = all_one[start:], all_other[start:]
+    maps = (dict(one), dict(other))
+    for side in (0, 1):
+        if sides[side] and _is_only_here(sides[side][0], maps[1 - side]):
+            return Parting("missing", place, side, sides[side][0][1], None)
+    # What a timer has emitted tells most, as it answers what was there at an instant.
+    for is_timer in (True, False):
+        for at in range(max(len(one), len(other))):
+            for side in (1, 0):
+                if at >= len(sides[side]) or sides[side][at][1].is_timer is not is_timer:
+                    continue
+                if _shows(sides[side][at], maps[1 - side]):
+                    found = _before(place, sides, side, sides[side][at])
+                    if found is not None:
+                        return found
+    # Nothing that was emitted shows it: what only one run has, or else what the state goes back to.
+    for side in (0, 1):
+        for each in sides[side]:
+            if _is_only_here(each, maps[1 - side]):
+                return Parting("missing", place, side, each[1], None)
+    found = origin_of_state(place, all_one, all_other, start)
+    if found is not None:
+        return found
+    if one and other:
+        return Parting("order", place, 0, one[0][1], other[0][1])
+    side = 0 if one else 1
+    return Parting("missing", place, side, sides[side][0][1], None)
+
+
+def _is_only_here(step: tuple[Id, Step], there: dict[Id, Step]) -> bool:
+    """Whether it is a record that the other run has not handled. A timer may come and go: that has another cause."""
+    return step[0] not in there and not step[1].is_timer
+
+
+def _shows(step: tuple[Id, Step], there: dict[Id, Step]) -> bool:
+    """Whether what it emitted is not what it emitted in the other run, if it came there at all."""
+    found = there.get(step[0])
+    return bool(step[1].outputs) if found is None else step[1].outputs != found.outputs
+
+
+def _before(
+    place: Place, sides: tuple[Numbered, Numbered], side: int, step: tuple[Id, Step]
+) -> Parting | None:
+    """The step whose order to this one is another in the other run: what it had not seen, or had seen, by then."""
+    here, there = _until(sides[side], step[0]), _until(sides[1 - side], step[0])
+    everything_here, everything_there = dict(sides[side]), dict(sides[1 - side])
+    before_here, before_there = dict(here), dict(there)
+    unseen = [found for found in there if found[0] not in before_here]
+    seen = [found for found in here if found[0] not in before_there]
+    for found, at in ((unseen, 1 - side), (seen, side)):
+        for each in found:
+            if _is_only_here(each, everything_here if at != side else everything_there):
+                return Parting("missing", place, at, each[1], None)
+    is_in_both = step[0] in everything_here and step[0] in everything_there
+    others = [(each, side, step[1], each[1]) for each in unseen if each[0] in everything_here]
+    others += [(each, side, each[1], step[1]) for each in seen if is_in_both or each[0] in everything_there]
+    if not others:
+        return None
+    versions = (everything_here, everything_there)
+    _, at, first, second = min(others, key=lambda found: _likely(found[0], step[1], versions))
+    return Parting("order", place, at, first, second)
+
+
+def _likely(each: tuple[Id, Step], step: Step, versions: tuple[dict[Id, Step], dict[Id, Step]]) -> int:
+    """How likely the order of a step to another made the difference: 0 is best.
+
+    Late events are what handlers do not count with; nor do timers with events of their time that come after them. That
+    later events are handled before a timer fires is what always happens.
+    """
+    found = [version[each[0]] for version in versions if each[0] in version]
+    if any(version.moment.is_late for version in found):
+        return 0
+    return 1 if each[1].moment.event_time <= step.moment.event_time else 2
+
+
+def _until(steps: Numbered, step_id: Id) -> Numbered:
+    """The steps before one; all if it is not among them."""
+    return next((steps[:at] for at, (found, _) in enumerate(steps) if found == step_id), steps)
+
+
+def _writers(trace: Trace) -> dict[Id, list[Place]]:
+    found: dict[Id, list[Place]] = {}
+    for place, track in trace.tracks.items():
+        for step in track:
+            for topic, key, value, _, _ in step.outputs:
+                found.setdefault((topic, key, value), []).append(place)
+    return found
+
+
+def _of_cause(trace: Trace) -> dict[Id, list[Place]]:
+    found: dict[Id, list[Place]] = {}
+    for place, track in trace.tracks.items():
+        for step in track:
+            found.setdefault(step.cause, []).append(place)
+    return found

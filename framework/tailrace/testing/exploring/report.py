@@ -1,0 +1,126 @@
+"""What an exploration has found, for a person and for a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tailrace.core.counting import counted
+from tailrace.core.engine.picture import Change
+from tailrace.core.errors import TailraceError
+
+SHOWN = 3
+"""Dependences and keys that are told in full; the others are counted."""
+CHANGES = 2
+"""Labels that are shown of each key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A key under which two runs differ: ``changes`` are label, the first run, the second."""
+
+    where: str
+    changes: tuple[Change, ...]
+    only_order: bool = False
+    """The same was emitted, in another order."""
+
+
+@dataclass(slots=True)
+class Dependence:
+    """One cause for which results depend on the schedule, with the keys that it was found under."""
+
+    cause: str
+    """Where the two schedules part, in words."""
+    schedule: int
+    """The schedule that differs from schedule 0."""
+    special: str
+    """What is special about it."""
+    names: tuple[str, str]
+    """What the two runs are called."""
+    declared: str = ""
+    """What the app declares that this rests on; empty: it declares nothing of the kind."""
+    time_ms: int = 0
+    """The event time at which the schedules part."""
+    timer: str | None = None
+    """The timer concerned, "" for one without a name; None where it is none."""
+    handlers: tuple[str, ...] = ()
+    differences: list[Difference] = field(default_factory=list[Difference])
+    keys: int = 0
+    """Keys that differ for this cause, in the schedules that were looked into."""
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        said = [self.cause]
+        if self.declared:
+            said.append(f"    declared: {self.declared}")
+        for one in self.differences:
+            order = " (the same, in another order)" if one.only_order else ""
+            said.append(f"    {one.where}{order}")
+            said += [
+                f"        {label}: {was} in {self.names[0]}, {now} in {self.names[1]}"
+                for label, was, now in one.changes[:CHANGES]
+            ]
+        if self.keys > len(self.differences):
+            said.append(f"    and {counted(self.keys - len(self.differences), 'other key')}")
+        said.append(f"    schedule {self.schedule}: {self.special}")
+        return said
+
+
+@dataclass(slots=True)
+class ExploreReport:
+    """What was run and what was found. ``errors`` depend on the schedule though the app declares nothing of the kind."""
+
+    app: str
+    seed: int
+    schedules: int = 0
+    """Schedules that were run, schedule 0 included."""
+    records: int = 0
+    """Records of the history."""
+    keys: int = 0
+    """Keys that were compared: of topics that the app writes, and of actors."""
+    differing: dict[int, int] = field(default_factory=dict[int, int])
+    """By schedule, the number of keys that differ from schedule 0."""
+    errors: list[Dependence] = field(default_factory=list[Dependence])
+    declared: list[Dependence] = field(default_factory=list[Dependence])
+    unexplained: int = 0
+    """Schedules that differ and were not looked into, as enough of them were."""
+    seconds: float = 0.0
+
+    @property
+    def equal(self) -> bool:
+        """Whether every schedule has given the same."""
+        return not self.differing and not self.errors
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        ran = f"{counted(self.schedules, 'schedule')} of {self.app}, {counted(self.schedules * self.records, 'event')}"
+        if self.equal:
+            return [f"{ran}: all {counted(self.keys, 'key')} equal"]
+        said = [f"{ran}: {counted(len(self.differing), 'schedule')} with other results than schedule 0"]
+        for title, found in (("depends on the schedule", self.errors), ("declared to", self.declared)):
+            for number, one in enumerate(sorted(found, key=lambda each: each.time_ms)[:SHOWN], 1):
+                head, *rest = one.lines()
+                said += [f"{title}, {number}: {head}", *rest]
+            if len(found) > SHOWN:
+                said.append(f"and {len(found) - SHOWN} more causes")
+        if self.unexplained:
+            said.append(f"not looked into, as enough others were: {counted(self.unexplained, 'schedule')}")
+        return said
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+class ScheduleDependentError(TailraceError, AssertionError):
+    """Results depend on the schedule, and nothing declares that they do. ``report`` has it all."""
+
+    def __init__(self, report: ExploreReport) -> None:
+        number = next((one.schedule for one in (*report.errors, *report.declared)), 0)
+        super().__init__(
+            str(report),
+            mend=f"Run one schedule again with schedule={number}, seed={report.seed}. Make the handlers commute, or compare "
+            "event times in them; where the order of arrival is meant to count, declare it (docs/explore.md).",
+        )
+        self.report = report
+
+    def __reduce__(self) -> tuple[type[ScheduleDependentError], tuple[ExploreReport]]:
+        return type(self), (self.report,)

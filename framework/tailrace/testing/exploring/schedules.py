@@ -1,0 +1,192 @@
+"""Schedules: in which order and in what pieces the same records reach an app, and what happens to its tasks meanwhile.
+
+A schedule is drawn from a seed and a number, so it can be repeated. It decides only what no service controls:
+
+    arrival     which topics are ahead, which partitions are slow, and how many records appear at once
+    tasks       which task works when, as if they were in several workers, and how many records a slice has
+    commits     after how many records, and at odd moments of each task
+    faults      crashes with and without the local state, and rebalances
+    the clock   stands still in most schedules; in some it advances
+    idleness    inputs of which nothing more will come may fall idle; others only where the app declares ``idle_after``
+
+Schedule 0 is the reference: everything is there from the beginning, tasks take turns, nothing fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp
+from random import Random
+from typing import Literal, TypeAlias
+
+from tailrace.core.counting import counted
+from tailrace.core.declare.plan import InputPlan, Plan
+from tailrace.core.declare.topic_declaration import IDLE_AFTER
+from tailrace.core.durations import duration
+from tailrace.log.interface import TopicPartition
+from tailrace.testing.exploring.feed import Feed, inputs_from_outside
+
+Kind: TypeAlias = Literal["still", "clock", "idle"]
+
+NEVER = 1 << 60
+_PIECES = (1, 5, 25, 100)
+_SLICES_OF_ALL = 100
+"""The smallest slice is this part of the history, so that a long one does not take too long."""
+_SLOW = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One schedule; see the head of this file."""
+
+    number: int
+    seed: int
+    waves: tuple[tuple[TopicPartition, ...], ...]
+    """The records of one wave are all appended before those of the next."""
+    settled: tuple[bool, ...]
+    """By wave, whether it is also handled and committed before the next begins."""
+    speeds: tuple[tuple[TopicPartition, float], ...]
+    piece: int
+    """The most records that appear at once."""
+    slice_records: int
+    slices: int
+    """How many slices are taken, by any tasks, after each piece."""
+    task_speeds: tuple[float, ...]
+    commit_records: int
+    commit_odds: float
+    """The chance that a task commits after a slice."""
+    faults: int
+    firing_budget: int
+    kind: Kind
+    """What happens besides. ``idle``: the clock advances, and inputs fall idle as they declare with ``idle_after``."""
+    clock_ms: int
+    """How far the clock advances in all; 0: it stands still."""
+    quiet_idle: bool
+    """An input partition of which nothing more will come falls idle."""
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is schedule 0."""
+        return self.number == 0
+
+    @property
+    def declared_idle(self) -> bool:
+        """Whether inputs fall idle as they declare."""
+        return self.kind == "idle"
+
+    def random(self) -> Random:
+        """What draws the single steps."""
+        return Random(f"{self.seed}/{self.number}/steps")
+
+    def __str__(self) -> str:
+        """What is special about it, for a person."""
+        if self.is_reference:
+            return "everything is there from the beginning"
+        said: list[str] = []
+        if len(self.waves) > 1:
+            said.append(" before ".join(_named(wave) for wave in self.waves))
+        slow = sorted(place for place, speed in self.speeds if speed < _SLOW)
+        if slow:
+            said.append(f"{', '.join(_shown(place) for place in slow[:3])} slow")
+        if self.piece < NEVER:
+            said.append(f"pieces of at most {counted(self.piece, 'record')}")
+        if self.slice_records < NEVER:
+            said.append(f"slices of {counted(self.slice_records, 'record')}")
+        if self.commit_records < NEVER:
+            said.append(f"commits after {counted(self.commit_records, 'record')}")
+        if self.faults:
+            said.append(counted(self.faults, "fault"))
+        if self.clock_ms:
+            said.append("the clock advances")
+        if self.quiet_idle or self.declared_idle:
+            said.append("inputs fall idle")
+        return "; ".join(said) or "tasks work in another order"
+
+
+def reference(plan: Plan, feed: Feed, seed: int) -> Schedule:
+    """Schedule 0."""
+    places = tuple(feed.places)
+    return Schedule(
+        number=0,
+        seed=seed,
+        waves=(places,),
+        settled=(True,),
+        speeds=tuple((place, 1.0) for place in places),
+        piece=NEVER,
+        slice_records=NEVER,
+        slices=0,
+        task_speeds=(1.0,) * plan.partitions,
+        commit_records=NEVER,
+        commit_odds=0.0,
+        faults=0,
+        firing_budget=10_000,
+        kind="still",
+        clock_ms=0,
+        quiet_idle=False,
+    )
+
+
+def drawn(plan: Plan, feed: Feed, seed: int, number: int) -> Schedule:
+    """The schedule of a number; 0 is the reference."""
+    if number == 0:
+        return reference(plan, feed, seed)
+    random = Random(f"{seed}/{number}")
+    scale = max(1, feed.count // _SLICES_OF_ALL)
+    waves = _waves(random, [place for place, fed in feed.places.items() if fed])
+    declared = any(map(idleness_is_declared, inputs_from_outside(plan)))
+    kinds: tuple[Kind, ...] = ("still", "clock", "idle")
+    kind = random.choices(kinds, (6, 1, 2 if declared else 0))[0]
+    return Schedule(
+        number=number,
+        seed=seed,
+        waves=waves,
+        settled=tuple(random.random() < 0.7 for _ in waves),
+        speeds=tuple((place, _speed(random)) for place, fed in feed.places.items() if fed),
+        piece=max(1, 2 * feed.count // random.choice(_PIECES)),
+        slice_records=random.choice((scale, 5 * scale, 50 * scale, NEVER)),
+        slices=random.choice((1, 2, plan.partitions)),
+        task_speeds=tuple(_speed(random) for _ in range(plan.partitions)),
+        commit_records=random.choice((scale, 10 * scale, NEVER, NEVER)),
+        commit_odds=random.choice((0.0, 0.1, 0.5)),
+        faults=random.choice((0, 0, 1, 2)),
+        firing_budget=random.choice((10_000, 10_000, 5)),
+        kind=kind,
+        clock_ms=0 if kind == "still" else random.choice((1_000, 60_000, 3_600_000)),
+        quiet_idle=random.random() < 0.5,
+    )
+
+
+def idleness_is_declared(one: InputPlan) -> bool:
+    """Whether an input says when it falls idle, so that its app has to live with what comes after it."""
+    return bool(one.moves) and one.watermark != "upstream" and one.idle_after_ms != duration(IDLE_AFTER)
+
+
+def _waves(random: Random, places: Sequence[TopicPartition]) -> tuple[tuple[TopicPartition, ...], ...]:
+    """All at once; topic after topic; or some partitions, of any topics, before the others."""
+    kind = random.choice(("together", "together", "topics", "halves"))
+    if kind == "together" or len(places) < 2:
+        return (tuple(places),)
+    if kind == "topics":
+        topics = sorted({place.topic for place in places})
+        random.shuffle(topics)
+        return tuple(tuple(place for place in places if place.topic == topic) for topic in topics)
+    shuffled = random.sample(places, len(places))
+    at = random.randrange(1, len(places))
+    return tuple(shuffled[:at]), tuple(shuffled[at:])
+
+
+def _speed(random: Random) -> float:
+    """Most are alike, some are ten or a hundred times slower."""
+    return exp(random.choice((0.0, 0.0, -2.3, -4.6)))
+
+
+def _named(wave: Sequence[TopicPartition]) -> str:
+    topics = sorted({place.topic for place in wave})
+    if len(wave) <= 2:
+        return " and ".join(map(_shown, sorted(wave)))
+    return " and ".join(topics) if len(topics) == 1 else counted(len(wave), "partition")
+
+
+def _shown(place: TopicPartition) -> str:
+    return f"{place.topic} partition {place.partition}"

@@ -1,0 +1,250 @@
+"""Tracks: what every key of a run went through, call by call.
+
+An entry of a track is a *step*: one call of a handler, or an expiry. Its ``id`` says what caused it in a way that is the
+same in every schedule: a record from outside by its offset, what the app wrote itself by its content, a timer by its name
+and time. Only what was committed counts; what a crash undid is handled again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.engine.units import TIMER
+from tailrace.core.engine.watching import Call, Moment, Watch
+from tailrace.core.records import RawOutput
+from tailrace.testing.exploring.feed import written_topics
+from tailrace.testing.exploring.outcome import plain
+
+Id: TypeAlias = tuple[Any, ...]
+
+
+LATENESS = ("is_late", "watermark")
+"""What a handler asks its context if it treats late events in a way of its own."""
+
+
+class Place(NamedTuple):
+    """A key of an actor, by its bytes, or of a stateless function, by what ``repr`` shows."""
+
+    operator: str
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of a handler for a key, or an expiry."""
+
+    place: Place
+    partition: int
+    id: Id
+    cause: Id
+    """The same without the handler: what it was called for."""
+    handler: str
+    moment: Moment
+    reads: frozenset[str] = frozenset()
+    """What the handler asked of its context."""
+    outputs: tuple[RawOutput, ...] = ()
+    after: tuple[tuple[bytes, bytes], ...] | None = None
+    """The rows of the key afterwards, for the keys whose state is followed."""
+    of_stream: bool = False
+    """The event came by a stream, from a handler that was called for the same cause."""
+
+    @property
+    def is_timer(self) -> bool:
+        """Whether a timer, or an expiry, caused it."""
+        return self.moment.input == TIMER and not self.of_stream
+
+    @property
+    def effect(self) -> tuple[tuple[RawOutput, ...], object]:
+        """What it left."""
+        return self.outputs, self.after
+
+
+Numbered: TypeAlias = list[tuple[Id, Step]]
+"""The steps of a track under ids that are unique in it."""
+
+
+@dataclass(slots=True)
+class Trace:
+    """All tracks of a run."""
+
+    tracks: dict[Place, list[Step]] = field(default_factory=dict[Place, list[Step]])
+    passed: dict[Id, Moment] = field(default_factory=dict[Id, Moment])
+    """What no handler was called for, or failed: late events that are dropped, among others."""
+
+    def track(self, place: Place) -> list[Step]:
+        """What a key went through."""
+        return self.tracks.get(place, [])
+
+
+class Parting(NamedTuple):
+    """What two tracks of a key part with. ``side`` is the run (0 or 1) in which ``step`` came before ``other``, or came at all.
+
+    ``result``, ``time to live``: ``step`` is of run 0, ``other`` the same of run 1. ``missing``: there is no other.
+    """
+
+    kind: Literal["result", "time to live", "missing", "order"]
+    place: Place
+    side: int
+    step: Step
+    other: Step | None
+
+
+class Tracer:
+    """Records the tracks of a run. ``followed`` are the keys whose state is noted after each step, by actor and key."""
+
+    def __init__(self, plan: Plan, followed: Collection[Place], *, timestamps: bool) -> None:
+        self.trace = Trace()
+        self.plan = plan
+        self.followed = frozenset(followed)
+        written = {*written_topics(plan), plan.inbox_topic}
+        self.written = frozenset(one.name for one in plan.inputs if one.name in written)
+        """The inputs that hold what the app writes."""
+        self.keys_of: dict[str, Callable[[Any], bytes]] = {
+            one.name: one.key_codec.encode for one in plan.actors
+        }
+        self.timed: Collection[str] = (
+            frozenset((*plan.outputs, str(plan.inbox_topic))) if timestamps else self.written
+        )
+        """Where the timestamps of outputs count: where the app reads them itself, if it is not asked for all."""
+        self._recorders: dict[int, _Recorder] = {}
+
+    def watch(self, partition: int) -> Watch:
+        """What shows the work of a task that starts now."""
+        recorder = self._recorders[partition] = _Recorder(self, partition)
+        return Watch(recorder)
+
+    def committed(self, partition: int) -> None:
+        """What a task has done counts from now on."""
+        recorder = self._recorders[partition]
+        for step in recorder.steps:
+            track = self.trace.tracks.setdefault(step.place, [])
+            track.append(step)
+        self.trace.passed |= recorder.passed
+        recorder.steps.clear()
+        recorder.passed.clear()
+
+    def lost(self, partition: int) -> None:
+        """What a task has done since its last commit is undone."""
+        self._recorders.pop(partition, None)
+
+
+class _Noticing:
+    """Stands for a context, and notes what is asked of it."""
+
+    __slots__ = ("_context", "_reads")
+
+    def __init__(self, context: Any, reads: set[str]) -> None:
+        self._context = context
+        self._reads = reads
+
+    def __getattr__(self, name: str) -> Any:
+        self._reads.add(name)
+        return getattr(self._context, name)
+
+
+class _Recorder:
+    """Observes one task, from its start to its end; see ``Observer``."""
+
+    def __init__(self, tracer: Tracer, partition: int) -> None:
+        self.steps: list[Step] = []
+        self.passed: dict[Id, Moment] = {}
+        self._tracer = tracer
+        self._partition = partition
+        self._reads: set[str] = set()
+        self._unit: tuple[int, int] | None = None
+        self._first: object = None
+        """The event that the present unit began with: another one in the same unit came by a stream."""
+
+    def begins(self, call: Call) -> None:
+        """See ``Observer.begins``."""
+        self._reads = set()
+        moment = call.moment
+        if moment.event is None or self._unit != (moment.input, moment.at):
+            self._unit, self._first = (moment.input, moment.at), moment.event
+
+    def call(self, _call: Call, handler: Callable[..., None], *arguments: Any) -> None:
+        """See ``Observer.call``."""
+        handler(*arguments[:-1], _Noticing(arguments[-1], self._reads))
+
+    def returned(self, call: Call, outputs: Sequence[RawOutput]) -> None:
+        """See ``Observer.returned``."""
+        moment, actor = call.moment, call.actor
+        place = self._place(call)
+        cause = self._cause(moment)
+        of_stream = moment.event is not self._first
+        after = None
+        if actor is not None and place in self._tracer.followed:
+            after = tuple(sorted((rest, plain(rest, value)) for rest, value in call.rows().items()))
+        self.steps.append(
+            Step(
+                place,
+                self._partition,
+                (*cause, call.handler, repr(moment.event) if of_stream else ""),
+                cause,
+                call.handler,
+                moment,
+                frozenset(self._reads),
+                tuple(self._told(output) for output in outputs),
+                after,
+                of_stream,
+            )
+        )
+
+    def _told(self, output: RawOutput) -> RawOutput:
+        topic, key, value, time_ms, headers = output
+        return topic, key, value, time_ms if topic in self._tracer.timed else 0, headers
+
+    def passed_over(self, moment: Moment, _why: str) -> None:
+        """See ``Observer.passed_over``. Of a unit that failed nothing remains."""
+        cause = self._cause(moment)
+        self.passed[cause] = moment
+        while self.steps and self.steps[-1].cause == cause and self.steps[-1].moment.at == moment.at:
+            self.steps.pop()
+
+    def expired(self, moment: Moment, actor: ActorPlan, what: bytes) -> None:
+        """See ``Observer.expired``."""
+        place = Place(actor.name, actor.key_codec.encode(moment.key))
+        cause = ("expiry", moment.domain, what, moment.at)
+        self.steps.append(Step(place, self._partition, cause, cause, "", moment))
+
+    def _place(self, call: Call) -> Place:
+        key = call.moment.key
+        if call.actor is None:
+            return Place(call.handler, repr(key).encode())
+        return Place(call.actor.name, self._tracer.keys_of[call.actor.name](key))
+
+    def _cause(self, moment: Moment) -> Id:
+        if moment.input == TIMER:
+            return ("timer", moment.domain, moment.timer, moment.at)
+        name = self._tracer.plan.inputs[moment.input].name
+        if name in self._tracer.written and moment.record is not None:
+            return ("written", name, moment.record.key, moment.record.value, moment.record.timestamp_ms)
+        return ("record", name, self._partition, moment.at)
+
+
+def numbered(steps: Sequence[Step]) -> Numbered:
+    """The steps of a track under ids that are unique in it."""
+    seen: Counter[Id] = Counter()
+    found: Numbered = []
+    for step in steps:
+        found.append(((*step.id, seen[step.id]), step))
+        seen[step.id] += 1
+    return found
+
+
+def varying(one: Step, other: Step) -> frozenset[str]:
+    """What a step asked of its context that follows from the schedule, and was not the same in the other run."""
+    reads = one.reads | other.reads
+    found = {
+        f"ctx.{name}"
+        for name in ("now", *LATENESS)
+        if name in reads and getattr(one.moment, name) != getattr(other.moment, name)
+    }
+    if one.cause[0] == "written" and one.moment.at != other.moment.at:
+        # What is drawn follows from the offset.
+        found |= {f"ctx.{name}" for name in ("random", "uuid") if name in reads}
+    return frozenset(found)

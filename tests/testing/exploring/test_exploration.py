@@ -1,0 +1,275 @@
+"""The race detector on whole apps: what depends on the schedule is found and explained, and nothing else is."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.core.errors import HandlerError, UsageError
+from tailrace.testing import At, ExploreReport, Harness, ScheduleDependentError, explore
+from tailrace.testing.faults import CRASH, Item
+from tests.testing.exploring import apps, declared
+from tests.testing.exploring.apps import Said, Tick
+
+
+def found(app: tr.App, history: Iterable[Any], schedules: int = 20, **options: Any) -> ExploreReport:
+    """What an exploration finds that has to find something."""
+    with pytest.raises(ScheduleDependentError) as caught:
+        explore(app, history, schedules=schedules, **options)
+    return caught.value.report
+
+
+def late_ticks(app: tr.App) -> list[Any]:
+    """Events of which those of the first input come out of order by more than it declares."""
+    items = list(apps.ticks(app))
+    ones = [item for item in items if item[0].name == "ones"]
+    for start in range(0, len(ones), 8):
+        some = ones[start : start + 8]
+        random.Random(start).shuffle(some)
+        ones[start : start + 8] = some
+    return ones + [item for item in items if item[0].name == "twos"]
+
+
+# --- what does not depend on the schedule
+
+
+@pytest.mark.parametrize("repartition", [False, True], ids=["re-keyed by hand", "repartition=True"])
+def test_a_rekeyed_join_that_follows_its_writers_does_not_depend_on_the_schedule(repartition: bool) -> None:
+    app = apps.shop(repartition=repartition)
+    report = explore(app, apps.sales(app), schedules=60)
+    assert report.equal
+    assert str(report) == "60 schedules of shop, 7,200 events: all 180 keys equal"
+    with Harness(app) as h:
+        for topic, event in apps.sales(app):
+            h.send(topic, event)
+        h.end_of_input()
+        assert {one.what for one in h.emitted(app.topics["done"])} == {"paid"}
+
+
+@pytest.mark.parametrize("make", [apps.counts, apps.windows])
+def test_what_commutes_and_windows_by_event_time_do_not_depend_on_the_schedule(
+    make: Callable[[], tr.App],
+) -> None:
+    app = make()
+    assert explore(app, apps.ticks(app), schedules=60).equal
+
+
+def test_no_seed_finds_a_difference_where_there_is_none(seeds: range) -> None:
+    app = apps.windows()
+    history = list(apps.ticks(app, 15))
+    for seed in seeds:
+        assert explore(app, history, schedules=4, seed=seed).equal
+
+
+# --- what does
+
+
+def test_a_rekeyed_topic_that_goes_by_its_own_events_is_found_and_its_timer_is_named() -> None:
+    app = apps.shop(by_events=True)
+    report = found(app, apps.sales(app), schedules=10)
+    (one,) = report.errors
+    assert one.timer == "unpaid"
+    assert "the timer 'unpaid' of 1970-01-01T00:" in one.cause
+    assert "before the event of 'paid' Payment(user=" in one.cause
+    assert "(late there: the watermark was 1970-01-01T00:" in one.cause
+    assert one.differences[0].where.startswith("outputs to 'done', key 'o")
+    assert {change.was for change in one.differences[0].changes} <= {
+        f"Outcome(order={one.differences[0].where.split()[-1]}, what={what})"
+        for what in ("'paid'", "'unpaid'")
+    }
+
+
+def test_the_last_of_two_inputs_to_write_a_field_is_found_with_the_two_writes() -> None:
+    app = apps.last_write_wins()
+    (one,) = found(app, apps.ticks(app)).errors
+    assert one.keys == 3
+    change = one.differences[0].changes[0]
+    assert change.label == "value"
+    assert f"n={change.was})" in one.cause
+    assert f"n={change.is_})" in one.cause
+    assert "was handled before" in one.cause
+
+
+def test_reference_data_that_is_read_too_late_is_found() -> None:
+    app = apps.reference_data()
+    (one,) = found(app, apps.ticks(app)).errors
+    assert one.handlers == ("Item.sell", "Item.priced")
+    assert any("sold at None" in change.is_ for change in one.differences[0].changes)
+
+
+def test_a_timer_at_an_events_own_time_is_found_to_race_with_later_events() -> None:
+    app = apps.timer_at_once()
+    (one,) = found(app, apps.ticks(app)).errors
+    assert one.timer is not None
+    assert one.timer.startswith("tell:")
+    assert " fired before " in one.cause
+
+
+def test_a_handler_that_uses_a_global_is_found_as_a_schedule_does_not_even_repeat_itself() -> None:
+    app = apps.global_counter()
+    (one,) = found(app, apps.ticks(app)).errors
+    assert "does not even repeat itself" in one.cause
+    assert "its handler uses more than its event, its state and its context" in one.cause
+    assert one.handlers == ("Counting.count",)
+    assert "in one run" in str(found(app, apps.ticks(app)))
+
+
+def test_a_late_event_that_is_handled_like_others_is_an_error_that_names_the_watermark() -> None:
+    app = declared.late_events("handle")
+    report = found(app, late_ticks(app))
+    assert any("(late there: the watermark was" in one.cause for one in report.errors)
+
+
+def test_a_time_to_live_that_a_timer_handler_begins_is_found_to_count_from_the_watermark() -> None:
+    app = apps.remembers_from_a_timer()
+    (one,) = found(app, apps.ticks(app)).errors
+    assert "has another time to live, which counts from the watermark" in one.cause
+
+
+def test_a_difference_is_followed_back_to_the_actor_where_it_begins() -> None:
+    app = apps.last_write_is_passed_on()
+    report = found(app, apps.ticks(app))
+    assert {one.cause.split()[0] for one in report.errors} == {"Last"}
+    assert any(
+        where.startswith("Copy ")
+        for one in report.errors
+        for where in (each.where for each in one.differences)
+    )
+
+
+def test_a_dead_letter_that_only_some_schedules_have_is_found() -> None:
+    app = apps.fails_without_a_price()
+    report = found(app, apps.ticks(app))
+    wheres = [each.where for one in report.errors for each in one.differences]
+    assert any(where.startswith("dead letters of 'twos', key 'k") for where in wheres)
+    assert any(one.cause.startswith("Item 'k") for one in report.errors)
+
+
+def test_outputs_in_another_order_are_found_and_can_be_said_not_to_matter() -> None:
+    app = apps.passes_on()
+    (one,) = found(app, apps.ticks(app)).errors
+    assert one.differences[0].only_order
+    assert "(the same, in another order)" in str(found(app, apps.ticks(app)))
+    assert explore(app, apps.ticks(app), schedules=20, unordered=[app.topics["said"]]).equal
+
+
+def test_timestamps_of_outputs_count_if_that_is_asked_for() -> None:
+    app = apps.shop()
+    assert found(app, apps.sales(app), timestamps=True).errors
+
+
+# --- what is declared
+
+
+@pytest.mark.parametrize(
+    ("make", "late", "said"),
+    [
+        (declared.late_events, True, "late events: 'ones' has late=\"drop\""),
+        (lambda: declared.late_events("route"), True, "late events: 'ones' has late='too-late'"),
+        (declared.asks_whether_it_is_late, True, "late events: Asking.one asks ctx.is_late"),
+        (declared.asks_the_clock, False, "processing time: Noting.note asks ctx.now"),
+        (declared.waits_by_the_clock, False, "processing time: "),
+        (declared.by_arrival, False, "arrival: 'ones' has event_time=ARRIVAL_TIME"),
+        (declared.falls_idle, False, "idleness: an input with idle_after fell idle"),
+        (declared.draws, False, "randomness: Sample.draw asks ctx.random"),
+    ],
+    ids=["drop", "route", "is_late", "now", "processing timer", "arrival", "idle", "random"],
+)
+def test_what_is_declared_to_follow_the_order_of_arrival_is_told_and_is_no_error(
+    make: Callable[[], tr.App], late: bool, said: str
+) -> None:
+    app = make()
+    history = late_ticks(app) if late else list(apps.ticks(app))
+    report = explore(app, history, schedules=60)
+    assert not report.errors
+    assert report.declared
+    assert all(one.declared.startswith(said) for one in report.declared)
+    assert f"declared: {said}" in str(report)
+    assert not report.equal
+    with pytest.raises(ScheduleDependentError):
+        explore(app, history, schedule=min(report.differing), strict=True)
+
+
+# --- how it is asked for
+
+
+def test_a_seed_and_a_schedule_give_the_same_again() -> None:
+    app = apps.last_write_wins()
+    first, second = (found(app, apps.ticks(app), seed=3) for _ in range(2))
+    assert first.lines() == second.lines()
+    number = first.errors[0].schedule
+    alone = found(app, apps.ticks(app), schedule=number, seed=3)
+    assert alone.schedules == 2
+    assert alone.errors[0].cause == first.errors[0].cause
+    assert found(app, apps.ticks(app), seed=4).lines() != first.lines()
+
+
+def test_a_harness_explores_what_was_sent_to_it_and_is_not_changed_by_that() -> None:
+    app = apps.last_write_wins()
+    with Harness(app) as h:
+        for topic, event in apps.ticks(app):
+            h.send(topic, event)
+        before = [list(store.scan(b"s", b"t")) for store in h._service.stores]
+        with pytest.raises(ScheduleDependentError) as caught:
+            h.explore(schedules=20)
+        assert [list(store.scan(b"s", b"t")) for store in h._service.stores] == before
+        assert h.replay().records == 80
+    assert caught.value.report.lines() == found(app, apps.ticks(app)).lines()
+
+
+def test_records_bear_the_timestamps_that_a_history_gives_them() -> None:
+    app = apps.by_record_time()
+    topics = [app.topics[name] for name in ("ones", "twos")]
+    history: list[Item] = [At(n * 1_000, topics[n % 2], Tick("k", 0, n)) for n in range(60)]
+    assert explore(app, history, schedules=20).equal
+    assert {event.at for event in _emitted(app, history)} == {at * 10_000 + 9_999 for at in range(6)}
+
+
+def _emitted(app: tr.App, history: list[Item]) -> list[Tick]:
+    with Harness(app) as h:
+        h.run(history)
+        h.end_of_input()
+        return h.emitted(app.topics["sums"])
+
+
+def test_a_handler_that_stops_the_service_names_the_schedule() -> None:
+    app = apps.fails_without_a_price(on_error="stop")
+    with pytest.raises(HandlerError) as caught:
+        explore(app, apps.ticks(app), schedules=20)
+    assert any(note.startswith("in schedule ") for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("history", "options", "said"),
+    [
+        ([], {}, "there is no event for any input"),
+        ([CRASH], {}, "CRASH is no event"),
+        (None, {"schedules": 0}, "there is no such schedule"),
+        (None, {"schedule": -1}, "there is no such schedule"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    history: list[Any] | None, options: dict[str, Any], said: str
+) -> None:
+    app = apps.counts()
+    with pytest.raises(UsageError, match=said):
+        explore(app, apps.ticks(app) if history is None else history, **options)
+
+
+def test_the_error_can_be_sent_to_another_process_and_is_an_assertion() -> None:
+    app = apps.last_write_wins()
+    with pytest.raises(AssertionError, match="depends on the schedule, 1: Last 'k") as caught:
+        explore(app, apps.ticks(app), schedules=10)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+    assert "Run one schedule again with schedule=" in str(again)
+
+
+def test_outputs_are_told_as_events() -> None:
+    app = apps.reference_data()
+    assert repr(Said("k0", "sold at None")) in str(found(app, apps.ticks(app)))
