@@ -29,7 +29,7 @@ K = TypeVar("K")
 Function = Callable[[E, Context[K]], None]
 """A stateless handler of events of type E."""
 Emits = Sequence[Declared]
-"""Where code emits to and sends to without showing it: topics, streams, and actors, or their stable names."""
+"""Targets that the code of a handler hides: topics, streams, and actors or their stable names."""
 
 
 class App:
@@ -226,9 +226,9 @@ class App:
         ``name`` is what its state and timers are kept under, by default the class's name. Give it when the class is
         renamed, and the state stays.
 
-        ``emits`` are the topics, streams and actors that its handlers emit to and send to where their code does not
-        show it: a topic that comes out of an event, for example. An actor that is declared further down is given by
-        its stable name. What the code does show need not be listed.
+        ``emits`` lists topics, streams and actors that the handlers emit to or send to and that their code hides, such as
+        a topic chosen by a field of an event. All others are found in the code. An actor that is declared later is
+        listed by its stable name.
 
         Raises DefinitionError or DurableTypeError with the mend.
         """
@@ -300,7 +300,7 @@ class App:
         """Make a function ``(event, ctx)`` a stateless handler of topics or streams: it maps, filters, routes, re-keys.
 
         It emits what it makes; it has no state and no timers. ``name`` is its stable name, by default the function's.
-        ``emits`` says, as for an actor, where it emits to and its code does not show it.
+        ``emits`` lists targets that its code hides, as for an actor.
         """
         check_edges(edges, "@app.process")
         scope = Scope.of_caller(1)
