@@ -31,7 +31,7 @@ K = TypeVar("K")
 Function = Callable[[E, Context[K]], None]
 """A stateless handler of events of type E."""
 Emits = Sequence[Declared]
-"""Where code emits to and sends to without showing it: topics, streams, and actors, or their stable names."""
+"""Targets that the code of a handler hides: topics, streams, and actors or their stable names."""
 
 
 class App:

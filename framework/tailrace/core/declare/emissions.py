@@ -1,9 +1,12 @@
-"""Which topics and streams handlers may emit to, and which actors they may send to, as far as their code shows.
+"""Which topics and streams handlers may emit to, and which actors they may send messages to.
 
-The code is read and not run (``reading``), so it may be more than what they ever do, and it may be hidden from us: where
-a topic comes out of an event, for example. A handler that calls nothing that emits may name topics without emitting to
-them. One that does emit may emit to all that it names, however that comes about. An actor is sent to where the code that
-gives it to ``ctx.send`` is seen; where one such place is hidden, any actor that is named may be meant.
+The targets come from static analysis of the handlers' bytecode (``analysis``) and, where the code hides them, from
+``emits=`` in the declarations. The analysis returns a superset:
+
+- A handler that calls ``ctx.emit``, directly or through other functions, may emit to every topic that the code it reaches
+  names. A handler that never emits may name topics without effect.
+- An actor counts as a target only if its class reaches ``ctx.send``. If the class in some ``ctx.send`` is unknown, every
+  actor that the code names counts.
 """
 
 from __future__ import annotations
@@ -16,11 +19,11 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from tailrace.core.declare.actor import Actor, ActorMeta, declaration_of
+from tailrace.core.declare.analysis.bytecode import run
+from tailrace.core.declare.analysis.flow import Flow, package_of
+from tailrace.core.declare.analysis.frames import Call, Frame, reached
+from tailrace.core.declare.analysis.values import CONTEXT, NOTHING, Objects
 from tailrace.core.declare.handlers import MessageRole, place_of
-from tailrace.core.declare.reading.bytecode import run
-from tailrace.core.declare.reading.flow import Flow, package_of
-from tailrace.core.declare.reading.frames import Call, Frame, reached
-from tailrace.core.declare.reading.values import CONTEXT, NOTHING, Objects
 from tailrace.core.declare.topic import Edge, Stream, Topic
 from tailrace.core.errors import DefinitionError
 
@@ -28,15 +31,15 @@ if TYPE_CHECKING:
     from tailrace.core.declare.app import App
 
 Declared = Edge[Any, Any] | type[Actor] | str
-"""What ``emits=`` may list: a topic, a stream, an actor, or the stable name of one that is declared further down."""
+"""An item of ``emits=``: a topic, a stream, an actor class, or the stable name of an actor that is declared later."""
 
 
 @dataclass(frozen=True)
 class Emissions:
-    """Where events and messages may go.
+    """The possible targets of some handlers.
 
-    ``hidden`` are the places where the code does not show it, for people:
-    ``"Order.paid, line 12: ctx.emit(TOPICS[kind], ...)"``.
+    ``edges``: topics and streams they may emit to. ``actors``: actor classes they may send to. ``hidden``: the places
+    whose target is unknown, for messages: ``"Order.paid, line 12: ctx.emit(TOPICS[kind], ...)"``.
     """
 
     edges: frozenset[Edge[Any, Any]]
@@ -51,9 +54,9 @@ def emissions_of(
     streams: Iterable[Stream[Any]],
     actors: Iterable[type[Any]],
 ) -> Emissions:
-    """What some handlers may emit to, of these topics and streams, and send to, of these actors.
+    """Find which of these topics and streams some handlers may emit to, and which of these actors they may send to.
 
-    ``cls`` is the class whose methods they are, or None for functions.
+    ``cls`` is the actor class that the handlers are methods of, or None for functions.
     """
     calls = list(calls)
     functions = [call for call in calls if isinstance(call, FunctionType)]
@@ -78,15 +81,15 @@ def emissions_of(
     hidden = {(place_of(call), 0, "it is not written in Python") for call in calls if call not in functions}
     for root in roots:
         frames = list(reached(root))
-        names = {one for frame in frames for one in frame.does.named}
-        if any(frame.does.emits for frame in frames):
+        names = {one for frame in frames for one in frame.effects.named}
+        if any(frame.effects.emits for frame in frames):
             named |= names
-        if any(frame.does.sends_unseen for frame in frames):
+        if any(frame.effects.sends_unseen for frame in frames):
             sent |= names
-        sent.update(*(frame.does.sent for frame in frames))
+        sent.update(*(frame.effects.sent for frame in frames))
         if flow.is_cut:
             hidden.add((root.place, root.code.co_firstlineno, "it calls more code than is read"))
-        hidden |= {(frame.place, line, text) for frame in frames for line, text in frame.does.hidden}
+        hidden |= {(frame.place, line, text) for frame in frames for line, text in frame.effects.hidden}
     return Emissions(
         frozenset(edge for edge in edges if edge in named),
         frozenset(actor for actor in actors if actor in sent),
@@ -95,7 +98,7 @@ def emissions_of(
 
 
 def check_emits(given: Any, where: str) -> tuple[Declared, ...]:
-    """Refuse what cannot be listed in ``emits=``. What names mean is seen when the app is planned."""
+    """Check the argument ``emits=``. Names of actors are resolved later, by ``declared_emissions``."""
     if not isinstance(given, (list, tuple)):
         raise DefinitionError(
             f"{where} has emits={_spelled(given)}, which is no list",
@@ -103,7 +106,7 @@ def check_emits(given: Any, where: str) -> tuple[Declared, ...]:
             if isinstance(given, Edge | ActorMeta | str)
             else "Write emits=[...] with topics, streams and actors.",
         )
-    items: Any = given  # pyright: ignore[reportUnknownVariableType]  # of what it holds nothing is known yet
+    items: Any = given  # pyright: ignore[reportUnknownVariableType]  # the elements are checked below
     listed = tuple[Any, ...](items)
     for one in listed:
         if isinstance(one, ActorMeta):
@@ -119,7 +122,7 @@ def check_emits(given: Any, where: str) -> tuple[Declared, ...]:
 
 
 def declared_emissions(app: App) -> dict[str, Emissions]:
-    """What ``emits=`` says, by the stable name of each actor and function that has it.
+    """Resolve ``emits=`` of every actor and function that has it, by stable name.
 
     Raises DefinitionError for an actor that the app does not have.
     """

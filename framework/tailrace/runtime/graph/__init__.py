@@ -1,7 +1,7 @@
 """An app, or several that share topics, as a graph of what flows where: as data, as text, and as a picture.
 
-What handlers take is declared. What they emit is not: it is read from their code (``core.declare.emissions``), and may be more than what
-they ever do.
+The inputs of a handler are declared. Its outputs are found in its code (``core.declare.emissions``): a superset of what it
+emits to.
 """
 
 from tailrace.runtime.graph.model import Edge, Graph, Node, graph_of

@@ -1,4 +1,4 @@
-"""What a reading notes of the functions it reaches, and of the calls between them."""
+"""The functions that an analysis has reached, and the calls between them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tailrace.core.declare.reading.values import NOTHING, Atom, Value
+from tailrace.core.declare.analysis.values import NOTHING, Atom, Value
 
 
 class Slot:
-    """A variable, a parameter, a result: what it may hold, and the frames that have read it."""
+    """A variable, parameter or result: its possible values, and the frames that have read it."""
 
     __slots__ = ("readers", "value")
 
@@ -22,8 +22,12 @@ class Slot:
 
 
 @dataclass(slots=True)
-class Deeds:
-    """What a function does itself. ``named`` are topics, streams and classes; ``hidden`` are lines and their text."""
+class Effects:
+    """What one function does itself, without its callees.
+
+    ``named``: topics, streams and actor classes that its code names. ``hidden``: line and source text of each call whose
+    target is unknown.
+    """
 
     callees: set[Frame] = field(default_factory=set)
     named: set[object] = field(default_factory=set)
@@ -35,10 +39,10 @@ class Deeds:
 
 @dataclass(eq=False, slots=True)
 class Frame:
-    """A function that is reached. ``does`` is noted anew by each run.
+    """A function in the analysis. Each run of it replaces ``effects``.
 
-    ``distance`` is 0 for what belongs to the handlers' package or is given the context, and so many calls away from there
-    for the rest. ``required`` is how many positional parameters have no default.
+    ``distance``: 0 for a function of the handlers' package and for one that receives the context; otherwise the number
+    of calls from there. ``required``: the number of positional parameters without a default.
     """
 
     code: types.CodeType
@@ -49,60 +53,60 @@ class Frame:
     required: int = 0
     locals: dict[str, Slot] = field(default_factory=dict)
     result: Slot = field(default_factory=Slot)
-    does: Deeds = field(default_factory=Deeds)
+    effects: Effects = field(default_factory=Effects)
 
     def variable(self, name: str) -> Slot:
-        """A variable of it, or of a function around it."""
+        """The slot of a local variable, or of a variable of an enclosing function."""
         return self.closure.get(name) or self.locals.setdefault(name, Slot())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Local(Atom):
-    """A function that the code defines."""
+    """A function that the analysed code defines: ``def`` or ``lambda`` inside a function."""
 
     frame: Frame
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a function is called with, and where. ``loose`` may be any of its parameters."""
+    """The arguments of a call, and its place. ``loose`` are values that may be passed to any parameter, as with ``*args``."""
 
     positional: tuple[Value, ...] = ()
     named: dict[str, Value] = field(default_factory=dict)
     loose: Value = NOTHING
     place: tuple[int, int] = (0, 0)
-    """Its line and the offset in its function."""
+    """Line, and offset of the instruction."""
     text: str = ""
 
     def all(self) -> Value:
-        """What any of its arguments may be."""
+        """The possible values of all arguments together."""
         return self.loose.union(*self.positional, *self.named.values())
 
     def after(self, first: Atom) -> Call:
-        """The same with an argument before the others."""
+        """The call with one more argument in front, such as ``self``."""
         return replace(self, positional=(frozenset((first,)), *self.positional))
 
     def first(self, name: str) -> Value:
-        """The first argument, which may be given by its name."""
+        """The first argument, whether passed by position or by name."""
         return self.positional[0] if self.positional else self.named.get(name, self.loose)
 
     def may_have(self, count: int) -> bool:
-        """Whether there may be so many arguments."""
+        """Whether the call may have this number of arguments."""
         return bool(self.loose) or len(self.positional) + len(self.named) == count
 
 
 def reached(frame: Frame) -> Iterator[Frame]:
-    """A frame and all that are called from it, directly or not."""
+    """A frame and all its direct and indirect callees."""
     seen, waiting = {frame}, [frame]
     while waiting:
         one = waiting.pop()
         yield one
-        waiting.extend(one.does.callees - seen)
-        seen |= one.does.callees
+        waiting.extend(one.effects.callees - seen)
+        seen |= one.effects.callees
 
 
 def fits(frame: Frame, call: Call) -> bool:
-    """Whether a function can be called so at all. What is called by a name that is not known may be another."""
+    """Whether the arguments match the signature. If not, the call would raise TypeError, so it means another function."""
     code = frame.code
     if call.loose:
         return True
@@ -116,7 +120,7 @@ def fits(frame: Frame, call: Call) -> bool:
 
 
 def bound(code: types.CodeType, call: Call) -> Iterator[tuple[str, Value]]:
-    """The parameters of a function with what a call gives to them."""
+    """Bind the arguments of a call to parameter names."""
     count, names = code.co_argcount, code.co_varnames
     end = count + code.co_kwonlyargcount
     others = bool(code.co_flags & inspect.CO_VARARGS)

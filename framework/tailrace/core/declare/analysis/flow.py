@@ -1,11 +1,11 @@
-"""Where values go, from function to function.
+"""Data flow between functions.
 
-Each function that is reached has a ``Frame``, whatever it is called from: what one caller gives it is joined with what
-another does, and a local variable may hold whatever is assigned to it anywhere. A frame is run again when something that
-it has read (a ``Slot``) has grown, until nothing grows. So what is found is more than what any run of the code can do.
+Each function has one ``Frame``. The analysis is insensitive to context and to order: the arguments of all callers are
+joined, and a variable may hold any value that is assigned to it anywhere. A frame runs again when a ``Slot`` that it has
+read grows, until no slot grows. The result is therefore a superset of what the code can do.
 
-A function that is not followed, because it is of the standard library, is taken to give back what it is given, and to call
-the functions among that.
+A function that is not followed (the standard library, or code not written in Python) is assumed to return its arguments
+and to call the functions among them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from enum import Enum, EnumMeta
 from typing import Any
 
 from tailrace.core.declare.actor import ActorMeta
-from tailrace.core.declare.handlers import place_of
-from tailrace.core.declare.reading.frames import Call, Deeds, Frame, Local, Slot, bound, fits
-from tailrace.core.declare.reading.values import (
+from tailrace.core.declare.analysis.frames import Call, Effects, Frame, Local, Slot, bound, fits
+from tailrace.core.declare.analysis.values import (
     CONTEXT,
     EMIT,
     NOTHING,
@@ -42,15 +41,16 @@ from tailrace.core.declare.reading.values import (
     is_a,
     type_of,
 )
+from tailrace.core.declare.handlers import place_of
 from tailrace.core.declare.topic import Edge
 
 MOST_WORK = 500_000
-"""Values looked at, roughly: a plan has to be there in a moment, whatever the code calls. An actor of 50 methods takes
-one part in twenty of it, about 50 ms."""
-_CALL = 10  # as much work as so many values
+"""Limit of the work, in values visited. It bounds the time of ``App.plan()`` to a few seconds, whatever the code calls.
+An actor with 100 methods that call each other takes about 12,000 (50 ms)."""
+_CALL = 10  # the cost of a call, in values
 _DEEPEST = 40
 _FARTHEST = 2
-"""So many calls away from their own package handlers may come by a topic, in code that is not given the context."""
+"""Code of other packages that does not receive the context is followed over this many calls: it may return a topic."""
 _PLAIN = (
     abs,
     all,
@@ -69,11 +69,11 @@ _PLAIN = (
     repr,
     round,
 )
-"""Functions that give back nothing of what they are given."""
+"""Functions whose result holds none of their arguments."""
 
 
 class Flow:
-    """The reading of some functions. ``run`` reads one of them; functions of the packages in ``homes`` are followed."""
+    """The analysis of some functions. ``run`` interprets one frame; functions of the packages in ``homes`` are followed."""
 
     def __init__(self, objects: Objects, homes: Iterable[str], run: Callable[[Flow, Frame], None]) -> None:
         self.objects = objects
@@ -89,26 +89,26 @@ class Flow:
 
     @property
     def is_cut(self) -> bool:
-        """Whether there is more code than is read."""
+        """Whether the analysis has reached its limit of work."""
         return self._work >= MOST_WORK
 
     def finish(self) -> None:
-        """Run every frame until nothing grows."""
+        """Run frames until no slot grows any more."""
         while self._waiting and not self.is_cut:
             frame = next(iter(self._waiting))
             del self._waiting[frame]
-            frame.does = Deeds()
+            frame.effects = Effects()
             self._run(self, frame)
 
     # --- slots ---
 
     def read(self, slot: Slot, by: Frame) -> Value:
-        """What a slot may hold, as far as is known; the frame is run again when it grows."""
+        """The values of a slot so far. The frame ``by`` runs again when the slot grows."""
         slot.readers.add(by)
         return slot.value
 
     def add(self, slot: Slot, value: Value) -> None:
-        """Let a slot hold more. A constant is left out: beside what is not known, it would pass for all there is."""
+        """Add values to a slot. Constants are dropped: next to an unknown value, a constant index would look like the only one."""
         more = value - slot.value
         if more:
             more = frozenset(atom for atom in more if not isinstance(atom, Known) or not atom.is_scalar)
@@ -117,16 +117,16 @@ class Flow:
             self._waiting.update(dict.fromkeys(slot.readers))
 
     def field(self, atom: Atom, name: str) -> Slot:
-        """An attribute that the code sets. ``*`` is what something that it makes may hold."""
+        """The slot of an attribute that the code sets. ``*`` is the content of a container or instance that the code makes."""
         return self._fields.setdefault((atom, name), Slot())
 
     def use(self, value: Value, by: Frame) -> None:
-        """Note as named what containers hold: where they are used, since an item by a constant names only that."""
+        """Count the content of containers as named. Called when a container is used as a whole, not for ``d["key"]``."""
         self._work += len(value)
-        by.does.named.update(*map(self.objects.targets, value))
+        by.effects.named.update(*map(self.objects.targets, value))
 
     def elements(self, value: Value, by: Frame) -> Value:
-        """What containers may give."""
+        """The elements of containers."""
         self.use(value, by)
         found: set[Atom] = set()
         for atom in () if self.is_cut else value:
@@ -136,7 +136,7 @@ class Flow:
         return frozenset(found)
 
     def item(self, value: Value, key: object, by: Frame) -> Value:
-        """What ``value[key]`` may be, with a constant key."""
+        """The values of ``value[key]`` for a constant key."""
         found: set[Atom] = set()
         for atom in value:
             one = frozenset((atom,))
@@ -146,7 +146,7 @@ class Flow:
         return frozenset(found)
 
     def methods(self, value: Value, name: str) -> Value:
-        """The methods of a name that are written in Python: what an operator or ``with`` calls."""
+        """The methods of this name that are written in Python: what an operator or ``with`` calls."""
         found: set[Atom] = set()
         for atom in value:
             if isinstance(atom, Known | Instance):
@@ -154,18 +154,18 @@ class Flow:
         return frozenset(found)
 
     def operate(self, value: Value, name: str, by: Frame, *arguments: Value) -> Value:
-        """What the methods of a name give back."""
+        """The results of the methods that an operator or ``with`` calls."""
         results = (self._call(one, Call(arguments), by) or NOTHING for one in self.methods(value, name))
         return NOTHING.union(*results)
 
     def give(self, functions: Value, defaults: Value, by: Frame) -> None:
-        """Let functions that the code defines have defaults."""
+        """Pass defaults to functions that the code defines."""
         for atom in functions:
             if isinstance(atom, Local):
                 self._enter(atom.frame, Call(loose=self.elements(defaults, by)), by)
 
     def attribute(self, value: Value, name: str, by: Frame) -> Value:
-        """What ``value.name`` may be."""
+        """The values of ``value.name``."""
         self._work += len(value)
         result: set[Atom] = set()
         for atom in value:
@@ -180,13 +180,13 @@ class Flow:
         if not result and any(
             isinstance(atom, Instance) and isinstance(atom.cls, ActorMeta) for atom in value
         ):
-            name = ""  # of a field, which is data: whatever it is called, no app holds its topics there
+            name = ""  # a durable field is data, even one that is called ``topics``
         return frozenset(result) or frozenset((self.objects.unknown(name),))
 
     # --- calls ---
 
     def call(self, callee: Value, call: Call, by: Frame) -> Value:
-        """What a call may give back."""
+        """The results of a call."""
         results = [self._call(atom, call, by) for atom in callee]
         seen = [given for given in results if given is not None]
         if seen:
@@ -196,7 +196,7 @@ class Flow:
         return self._opaque(call, by)
 
     def _call(self, atom: Atom, call: Call, by: Frame) -> Value | None:
-        """What the call of an atom may give back; None if it is not known what is called."""
+        """The results of calling one atom, or None if the callee is unknown."""
         if self._depth > _DEEPEST or self.is_cut:
             return NOTHING
         self._work += _CALL
@@ -228,7 +228,7 @@ class Flow:
             held = self.field(atom, "*")
             if atom.is_partial:
                 return self._among(self.read(held, by) | call.all(), call, by)
-            self.add(held, call.all())  # a method of it, such as append
+            self.add(held, call.all())  # a method such as append
             return call.all() | {atom}
         return None
 
@@ -254,7 +254,7 @@ class Flow:
             if not isinstance(owner, types.ModuleType):
                 return self._opaque(call.after(known(owner)), by)
             return self._opaque(call, by) if self._is_standard(one) else None
-        if contents(one) is not None:  # a method of it, such as get
+        if contents(one) is not None:  # a method such as get
             self.use(frozenset((atom,)), by)
             return self._opaque(call, by) | {atom}
         wrapped = inspect.getattr_static(one, "__wrapped__", None)
@@ -296,14 +296,14 @@ class Flow:
         return package not in self._homes and package in sys.stdlib_module_names
 
     def begin(self, function: types.FunctionType, call: Call) -> Frame:
-        """Read a function, as it is called from outside."""
+        """Add a function that is called from outside, such as a handler."""
         frame = self._frame_of(function, self._distance(function, call, None))
         for name, value in bound(frame.code, call):
             self.add(frame.variable(name), value)
         return frame
 
     def _frame_of(self, function: types.FunctionType, distance: int) -> Frame:
-        """The frame of a function that exists. It may be given its defaults."""
+        """The frame of a function object. Its defaults are possible arguments."""
         key = ("function", self.objects.known(function))
         frame = self._frames.get(key)
         if frame is None:
@@ -331,7 +331,7 @@ class Flow:
             return Slot()  # not bound yet
 
     def local(self, code: types.CodeType, around: Frame) -> Local:
-        """A function that is defined in another. It is read even if nothing is seen to call it."""
+        """A function defined inside another one. It is analysed even if no call of it is found."""
         frame = self._frames.get(("local", code, around))
         if frame is None:
             closure = {name: around.variable(name) for name in code.co_freevars}
@@ -339,19 +339,19 @@ class Flow:
             self._frames["local", code, around] = frame
             self._locals[frame] = Local(frame)
             self._waiting[frame] = None
-        around.does.callees.add(frame)
+        around.effects.callees.add(frame)
         return self._locals[frame]
 
     def _enter(self, frame: Frame, call: Call, by: Frame) -> Value:
         if not fits(frame, call):
             return NOTHING
-        by.does.callees.add(frame)
+        by.effects.callees.add(frame)
         for name, value in bound(frame.code, call):
             self.add(frame.variable(name), value)
         return self.read(frame.result, by)
 
     def _among(self, values: Value, call: Call, by: Frame) -> Value:
-        """Call all functions among some values with all of the others."""
+        """Call every function among these values with all the others."""
         functions = frozenset(filter(_is_function, values)) - self._among_now
         self._among_now |= functions
         loose = replace(call, positional=(), named={}, loose=self._spread(values - functions, by))
@@ -360,7 +360,7 @@ class Flow:
         return values.union(*results)
 
     def _spread(self, value: Value, by: Frame) -> Value:
-        """Values with what they hold, as deep as a container in a container in a container."""
+        """Values and their elements, three levels deep."""
         for _ in range(3):
             value |= self.elements(value, by)
         return value
@@ -368,7 +368,7 @@ class Flow:
     def _opaque(self, call: Call, by: Frame) -> Value:
         given = call.all()
         self.use(given, by)
-        # What is called among values is given all of them: nothing comes of beginning again within.
+        # An enclosing ``_among`` passes all of these values already; starting again takes exponential time.
         again = self._among_now or not any(map(_is_function, given))
         return given if again else self._among(given, call, by)
 
@@ -410,7 +410,7 @@ class Flow:
         return self.super(owners, receivers)
 
     def super(self, owners: Value, receivers: Value) -> Value:
-        """What ``super(owner, receiver)`` may be."""
+        """The values of ``super(owner, receiver)``."""
         classes = [one.object for one in owners if isinstance(one, Known) and is_a(one.object, type)]
         return frozenset(self.objects.super(cls, receiver) for cls in classes for receiver in receivers)
 
@@ -427,9 +427,9 @@ class Flow:
 
     def _emit(self, call: Call, by: Frame) -> Value:
         to = self._spread(call.first("to"), by)
-        by.does.emits = True
+        by.effects.emits = True
         found = [one for atom in to for one in self.objects.targets(atom) if is_a(one, Edge)]
-        by.does.named.update(found)
+        by.effects.named.update(found)
         if not found and not _is_constant(to):
             self._hide(call, by)
         return NOTHING
@@ -437,14 +437,14 @@ class Flow:
     def _send(self, call: Call, by: Frame) -> Value:
         to = self._spread(call.first("actor"), by)
         found = [one for atom in to for one in self.objects.targets(atom) if is_a(one, ActorMeta)]
-        by.does.sent.update(found)
+        by.effects.sent.update(found)
         if not found and not _is_constant(to):
-            by.does.sends_unseen = True
+            by.effects.sends_unseen = True
             self._hide(call, by)
         return NOTHING
 
     def _call_attribute(self, name: str, call: Call, by: Frame) -> Value | None:
-        """A method of something of which nothing is known: the context out of a container, or an event's own method."""
+        """Call a method of an unknown object. It may be the context, or an object of a class that the module names."""
         if by.distance == 0 and name == "emit" and call.may_have(2):
             return self._emit(call, by)
         if by.distance == 0 and name == "send" and call.may_have(3):
@@ -460,12 +460,12 @@ class Flow:
         return NOTHING.union(*results) if results else None
 
     def _hide(self, call: Call, by: Frame) -> None:
-        by.does.hidden.add((call.place[0], call.text))
+        by.effects.hidden.add((call.place[0], call.text))
 
 
 def package_of(one: Any) -> str:
-    """The outermost package that something is written in: a function, a class, or the class of an object."""
-    if is_a(one, types.FunctionType):  # a wrapper calls itself after what it wraps
+    """The top-level package of a function, of a class, or of the class of an object."""
+    if is_a(one, types.FunctionType):  # functools.wraps changes __module__
         module = one.__globals__.get("__name__")
     else:
         owner = one if is_a(one, type | types.BuiltinFunctionType) else type_of(one)

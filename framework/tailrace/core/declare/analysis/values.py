@@ -1,7 +1,7 @@
-"""What is known of the values in code that is read without running it.
+"""Abstract values: what the analysis knows of a value in the code.
 
-A value is a set of ``Atom``: what it may be, or may have been made of. The empty set is a value of which nothing is known.
-Nothing here calls what belongs to a user: attributes are looked up in ``__dict__`` and in slots.
+A value is a set of ``Atom``: the objects it may be or may be made of. The empty set is an unknown value. No user code
+runs: attributes are looked up in ``__dict__`` and in slots.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ _MISSING: Any = object()
 
 
 class Atom:
-    """Something that a value may be. Atoms of one meaning are one object."""
+    """One possible value. Atoms are interned: equal atoms are the same object."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known(Atom):
-    """An object that is there when the code is read."""
+    """An object that exists at analysis time."""
 
     object: Any
 
     @property
     def is_scalar(self) -> bool:
-        """Whether it is a constant that can be an index or a name."""
+        """Whether it is a constant such as a string or a number."""
         return is_a(self.object, SCALARS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instance(Atom):
-    """Some instance of a class: ``self``, or one that the code makes."""
+    """Any instance of a class: ``self``, or one that the code creates."""
 
     cls: type[Any]
 
@@ -74,28 +74,28 @@ class Super(Atom):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attribute(Atom):
-    """An attribute of something of which nothing is known."""
+    """An attribute of an unknown object."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Member(Atom):
-    """Some method of ``owner``, or function in it, by a name that is not known."""
+    """A method of ``owner``, or a function in it, whose name is unknown: ``getattr(owner, name)``."""
 
     owner: Atom
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Box(Atom):
-    """A container that the code makes, or a ``functools.partial`` of it."""
+    """A container or a ``functools.partial`` that the code creates. ``Flow.field`` has its content."""
 
     is_partial: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Special(Atom):
-    """The context, and its two methods."""
+    """The context and its methods ``emit`` and ``send``."""
 
     name: str
 
@@ -107,14 +107,14 @@ CONTEXT, EMIT, SEND = Special("ctx"), Special("emit"), Special("send")
 
 @dataclass(slots=True)
 class Found:
-    """What an attribute may be. ``getters`` have to be called for it: properties."""
+    """The result of an attribute lookup. ``getters`` are methods to call for its value: properties."""
 
     values: set[Atom] = field(default_factory=set)
     getters: set[Atom] = field(default_factory=set)
 
 
 class Objects:
-    """The atoms of one reading, and what can be looked up in them."""
+    """The atoms of one analysis, and lookup of attributes and elements."""
 
     def __init__(self, topics: Iterable[Edge[Any, Any]]) -> None:
         self._atoms: dict[tuple[object, ...], Atom] = {}
@@ -150,7 +150,7 @@ class Objects:
         return self._atom(("super", owner, receiver), lambda: Super(owner, receiver))
 
     def box(self, place: object, *, is_partial: bool = False) -> Atom:
-        """The atom of what is made at one place in the code."""
+        """The atom of a container created at one place in the code."""
         return self._atom(("box", place, is_partial), lambda: Box(is_partial))
 
     def unknown(self, name: str) -> Atom:
@@ -160,7 +160,7 @@ class Objects:
     # --- attributes ---
 
     def attribute(self, atom: Atom, name: str) -> Found:
-        """What ``atom.name`` may be."""
+        """Look up ``atom.name``."""
         found = Found()
         if name == "__dict__":
             found.values.add(atom)
@@ -184,7 +184,7 @@ class Objects:
 
     def _of_known(self, atom: Known, name: str, found: Found) -> None:
         if atom.is_scalar and type(atom.object) in SCALARS:
-            found.values.add(atom)  # what comes of it is another
+            found.values.add(atom)  # a method of a constant
             return
         one, kind = atom.object, type_of(atom.object)
         if is_a(one, types.ModuleType):
@@ -206,14 +206,14 @@ class Objects:
             if value is _MISSING and inspect.getattr_static(kind, "__getattr__", None) is not None:
                 found.values |= self._held(atom)
             elif is_a(value, _BUILT_IN):
-                found.values.add(atom)  # its result is made of what it holds
+                found.values.add(atom)  # a built-in method: its result may be any element
             elif name in dict_of(one) and not inspect.isdatadescriptor(value):
                 found.values.add(self.known(value))
             else:
                 self._bind(value, atom, kind, found)
 
     def _bind(self, found: Any, receiver: Atom | None, cls: type[Any], into: Found) -> None:
-        """Read an attribute as it was found in a class, for an instance of it or (``receiver`` None) for the class."""
+        """Apply the descriptor protocol to a class attribute. ``receiver`` is None for a lookup on the class itself."""
         if found is _MISSING:
             return
         if is_a(found, staticmethod):
@@ -242,7 +242,7 @@ class Objects:
             into.values.add(self.known(found))
 
     def _described(self, found: Any, receiver: Atom | None, into: Found) -> None:
-        """A descriptor. Those of an actor's fields give data, which is no topic."""
+        """Apply a descriptor. Slots of existing objects are read; durable fields give nothing, as they hold data."""
         if isinstance(receiver, Known) and (
             type(found) is types.MemberDescriptorType or type(found).__name__ == "_tuplegetter"
         ):
@@ -256,14 +256,14 @@ class Objects:
             into.getters.add(self.method(self.known(get), self.known(found)))
 
     def member(self, owner: Atom) -> Value:
-        """What ``getattr(owner, name)`` may be with a name that is not known."""
+        """The values of ``getattr(owner, name)`` for an unknown name."""
         if not isinstance(owner, Known | Instance):
             return NOTHING
         held, _ = self._members(owner)
         return held | {self._atom(("member", owner), lambda: Member(owner))}
 
     def functions_of(self, owner: Atom) -> Value:
-        """What a ``Member`` of an object may be."""
+        """The functions that a ``Member`` of this owner may be."""
         return self._members(owner)[1]
 
     def _members(self, owner: Atom) -> tuple[Value, Value]:
@@ -289,7 +289,7 @@ class Objects:
     # --- containers ---
 
     def elements(self, atom: Atom) -> Value:
-        """What a container may give; what is no container gives itself."""
+        """The elements of a container. Anything else is its own element."""
         if not isinstance(atom, Known):
             return frozenset((atom,))
         known = self._elements.get(atom)
@@ -310,11 +310,11 @@ class Objects:
                 yield from (self.known(held) for held in dict_of(one).values() if is_a(held, Edge))
 
     def _held(self, atom: Known) -> Value:
-        """What an object has that looks its attributes up itself."""
+        """The topics and containers held by an object with ``__getattr__``."""
         return frozenset(self.known(one) for one in dict_of(atom.object).values() if _is_held(one))
 
     def targets(self, atom: Atom) -> frozenset[Any]:
-        """The topics, streams and actor classes that something is, or holds as containers do."""
+        """The topics, streams and actor classes that an atom is, or contains at any depth."""
         if not isinstance(atom, Known):
             return frozenset()
         known = self._targets.get(atom)
@@ -323,7 +323,7 @@ class Objects:
         return known
 
     def item(self, atom: Atom, key: Any) -> Value:
-        """What ``atom[key]`` may be, with a constant key."""
+        """The values of ``atom[key]`` for a constant key."""
         if isinstance(atom, Attribute) and isinstance(key, str):
             edge = self._of_app.get(atom.name, {}).get(key)
             return NOTHING if edge is None else frozenset((self.known(edge),))
@@ -337,22 +337,22 @@ class Objects:
                 if is_a(one, EnumMeta):
                     return frozenset((self.known(dict_of(one)["_member_map_"][key]),))
             except (LookupError, TypeError):
-                pass  # it may be there when the code runs
+                pass  # the key may exist later
         return self.elements(atom)
 
 
 def is_a(one: object, kind: Any) -> bool:
-    """Whether an object is of a type: of its real one, as what a proxy says of itself is code that would run."""
+    """Like isinstance, but without ``__class__``: on a proxy that would run code."""
     return issubclass(type(one), kind)
 
 
 def type_of(one: object) -> Any:
-    """The real type of an object."""
+    """The type of an object, without a type of its own for the type checkers."""
     return type(one)
 
 
 def contents(one: Any) -> list[Any] | None:
-    """What a container holds, keys included; None if it is none."""
+    """The content of a container, keys included, or None for any other object."""
     if is_a(one, dict | types.MappingProxyType):
         held = _mapping(one)
         return [*held.keys(), *held.values()]
@@ -364,7 +364,7 @@ def contents(one: Any) -> list[Any] | None:
 
 
 def _mapping(one: Any) -> Mapping[Any, Any]:
-    """A dict as dicts are, whatever a subclass makes of it."""
+    """A mapping without the overrides of a subclass of dict."""
     kind: Any = dict
     plain: Mapping[Any, Any] = dict(kind.items(one)) if is_a(one, dict) else one
     return plain
@@ -387,7 +387,7 @@ def _targets_in(one: object) -> Iterator[object]:
 
 
 def _is_held(one: object) -> bool:
-    """Whether an object's attribute is of interest where it is not asked for by name."""
+    """Whether an attribute is kept when the name is unknown."""
     return is_a(one, Edge | ActorMeta) or contents(one) is not None
 
 
@@ -396,7 +396,7 @@ def _is_function(atom: Atom) -> bool:
 
 
 def dict_of(one: object) -> Mapping[str, Any]:
-    """What an object has for its own, but for what is in slots."""
+    """The ``__dict__`` of an object, or an empty mapping."""
     try:
         held: Any = object.__getattribute__(one, "__dict__")
     except AttributeError:

@@ -1,4 +1,4 @@
-"""Reading code: it copes with whatever code there is, on every Python, and comes to an end."""
+"""The analysis handles any code, on every Python version, and terminates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.core.declare.reading import bytecode, flow
+from tailrace.core.declare.analysis import bytecode, flow
 from tests.core.emitting import a, read
 
 MODULES = [argparse, ast, contextlib, copy, dataclasses, inspect, json.decoder, logging, textwrap, typing]
@@ -50,7 +50,7 @@ def test_all_ways_to_an_instruction_find_the_stack_as_deep(
     assert [pair for pair in depths if pair[0] != pair[1]] == []
 
 
-def test_reading_ends_where_there_is_more_code_than_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_analysis_stops_at_its_limit_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def handler(event: Any, ctx: Any) -> None:
         ctx.emit(a, event)
         for _ in range(event.count):

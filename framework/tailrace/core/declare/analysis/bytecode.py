@@ -1,8 +1,9 @@
-"""One function's bytecode, run on what is known of values.
+"""Abstract interpretation of one function's bytecode.
 
-Each instruction is done once for every state that it is reached in, whichever way a condition goes. Instructions that are
-not listed below give back what they take; how many values those are, ``dis`` knows. Pythons differ in how they load and
-call: 3.11 has instructions that 3.12 and 3.13 have not, and the other way round, and all are listed.
+Each instruction runs on sets of possible values, and both ways of a condition are taken. An instruction without an entry
+in the table below joins its operands into its result; ``dis.stack_effect`` says how many values it pops and pushes.
+
+Python versions differ in how they load and call. The table holds the instructions of 3.11, 3.12 and 3.13.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from inspect import CO_GENERATOR
 from typing import Any, NamedTuple
 
 from tailrace.core.declare.actor import ActorMeta
-from tailrace.core.declare.reading.flow import Flow
-from tailrace.core.declare.reading.frames import Call, Frame
-from tailrace.core.declare.reading.values import NOTHING, Atom, Instance, Known, Value, is_a
+from tailrace.core.declare.analysis.flow import Flow
+from tailrace.core.declare.analysis.frames import Call, Frame
+from tailrace.core.declare.analysis.values import NOTHING, Atom, Instance, Known, Value, is_a
 from tailrace.core.declare.topic import Edge
 
 _LONGEST = 60
 
 
 class Item(NamedTuple):
-    """A value on the stack, and the words that gave it."""
+    """A value on the stack, and the source text of its expression, for messages."""
 
     value: Value
     text: str
 
 
 _NULL = Item(NOTHING, "")
-"""What a call has in the place of ``self`` where there is none. Known by its identity."""
+"""The NULL that a call finds in place of ``self``. Compared by identity."""
 _UNKNOWN = Item(NOTHING, "...")
 Stack = list[Item]
 Do = Callable[["_Run", dis.Instruction], None]
@@ -44,14 +45,14 @@ _GIVES_NOTHING = ("POP_", "STORE_", "DELETE_", "JUMP_", "RAISE_", "END_", "RERAI
 
 
 def run(flow: Flow, frame: Frame) -> None:
-    """Read one function, for all that is known so far."""
+    """Interpret one function once, with the values known so far."""
     _Run(flow, frame).run()
 
 
 @functools.lru_cache(maxsize=4096)
 def _instructions(code: types.CodeType) -> tuple[tuple[dis.Instruction, ...], dict[int, int]]:
-    """A function's instructions, and the offsets of what handles exceptions, with how deep the stack is there."""
-    listing: Any = dis.Bytecode(code)  # its table of exceptions is not documented
+    """The instructions of a function, and the stack depth at the start of each exception handler."""
+    listing: Any = dis.Bytecode(code)  # the attribute is not in typeshed
     handlers = {entry.target: entry.depth + entry.lasti + 1 for entry in listing.exception_entries}
     return tuple(dis.get_instructions(code)), handlers
 
@@ -91,7 +92,7 @@ class _Run:
             self.generic(one, jump=False)
 
     def _jumped(self, one: dis.Instruction) -> Stack:
-        """The stack where an instruction jumps to."""
+        """The stack at the target of a jump."""
         before = list(self.stack)
         self.generic(one, jump=True)
         after, self.stack = self.stack, before
@@ -116,7 +117,7 @@ class _Run:
         return self.stack.pop() if self.stack else _UNKNOWN
 
     def pop_many(self, count: int) -> Stack:
-        """The topmost, in the order that they were pushed in."""
+        """Pop the topmost items; returns them in the order they were pushed."""
         return [self.pop() for _ in range(count)][::-1]
 
     def push(self, value: Value, text: str = "...") -> None:
@@ -128,10 +129,10 @@ class _Run:
     # --- names ---
 
     def loaded(self, value: Value, text: str) -> None:
-        """Push what is named in the code. Containers count only when something is done with them."""
+        """Push a value that the code names. A container counts as named only when it is used, see ``Flow.use``."""
         for atom in value:
             if isinstance(atom, Known) and is_a(atom.object, Edge | ActorMeta):
-                self.frame.does.named.add(atom.object)
+                self.frame.effects.named.add(atom.object)
         self.push(value, text)
 
     def load(self, name: str) -> None:
@@ -184,10 +185,10 @@ class _Run:
 
 
 def _joined(known: Stack | None, more: Stack | None) -> tuple[bool, Stack]:
-    """Two stacks that one instruction may find, and whether the first has grown by it."""
+    """Join two stacks for one instruction. Returns whether the first has grown, and the result."""
     if known is None or more is None:
         return True, list((known if more is None else more) or ())
-    # Of one depth, unless we have miscounted; then what lies on top matters.
+    # The depths are equal in valid bytecode; aligning the tops keeps a wrong count from raising.
     pairs = list(zip(reversed(known), reversed(more), strict=False))[::-1]
     joined = [_either(a, b) for a, b in pairs]
     return [item.value for item in joined] != [a.value for a, _ in pairs], joined
@@ -237,7 +238,7 @@ def _load_global(run: _Run, one: dis.Instruction) -> None:
     run.load_global(one.argval)
     if (one.arg or 0) & 1:
         run.stack.append(_NULL)
-        if sys.version_info < (3, 13):  # it lies below: what follows is about the name
+        if sys.version_info < (3, 13):  # older versions push NULL first
             run.stack[-2:] = run.stack[:-3:-1]
 
 
@@ -300,7 +301,7 @@ def _import_name(run: _Run, one: dis.Instruction) -> None:
     package = run.frame.globals.get("__package__") or ""
     base = package.rsplit(".", dots - 1)[0] if dots else ""
     name = ".".join(filter(None, (base, one.argval)))
-    # Without names, it is the first part that is bound.
+    # ``import a.b`` binds ``a``; ``from a.b import c`` needs ``a.b``.
     all_of_it = any(isinstance(atom, Known) and atom.object for atom in names.value)
     module = sys.modules.get(name if all_of_it or dots else name.partition(".")[0])
     if module is None:
@@ -400,7 +401,7 @@ def _push_null(run: _Run, _: dis.Instruction) -> None:
 
 @_do("PRECALL")
 def _precall(_: _Run, __: dis.Instruction) -> None:
-    pass  # it takes nothing itself
+    pass  # CALL pops the arguments
 
 
 @_do("KW_NAMES")
@@ -458,7 +459,7 @@ def _set_function_attribute(run: _Run, one: dis.Instruction) -> None:
 
 
 def _set_attribute(run: _Run, function: Value, flag: int, part: Item) -> None:
-    """Defaults (1, 2) may be any parameter; annotations and cells are nothing to us."""
+    """Apply defaults (flags 1 and 2) to any parameter; annotations and cells do not matter here."""
     if flag in (1, 2):
         run.flow.give(function, part.value, run.frame)
 
