@@ -102,15 +102,38 @@ def test_a_source_that_is_about_to_fall_idle_is_told_as_that(told) -> None:
     service.worker.leave()
 
 
-def test_what_holds_all_partitions_is_told_once(told) -> None:
+def test_what_holds_all_partitions_is_told_once_until_they_have_moved(told) -> None:
     service = Service(joining_app(partitions=2))
-    for _ in range(80):
-        for key in ("a", "d"):
-            for topic in ("left", "right"):
-                service.feed(topic, service.now_ms, key=key)
-        service.settle()
-        service.now_ms += SECOND_MS
+    upstream = Service(billing_app(partitions=2), service.log)
+
+    def busy_with_both(seconds: int) -> None:
+        for _ in range(seconds):
+            for key in ("a", "d"):
+                for topic in ("left", "right"):
+                    service.feed(topic, service.now_ms, key=key)
+            service.settle()
+            service.now_ms += SECOND_MS
+
+    busy_with_both(80)
     assert [one["source"] for one in told()] == ["bills"]
+    for key in ("a", "d"):
+        upstream.feed("orders", 5_000, key=key)
+    upstream.settle()
+    busy_with_both(80)
+    assert [(one["source"], one["reason"]) for one in told()] == [
+        ("bills", "unpublished"),
+        ("bills", "publisher"),
+    ]
+    service.worker.leave()
+
+
+def test_a_source_that_alone_is_read_holds_nothing_up(told) -> None:
+    service = Service(joining_app())
+    Service(billing_app(), service.log).run("orders", 10**8)
+    service.run("left", 5_000)
+    for _ in range(80):
+        service.run("right", 1_000, after_ms=SECOND_MS)
+    assert "Join" not in [one["actor"] for one in told()]
     service.worker.leave()
 
 
