@@ -80,6 +80,8 @@ def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, f
         counts = Counter(letter.reason for letter, _ in found)
         summed = ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items()))
         click.echo(f"{_counted(len(found))}{f': {summed}' if summed else ''}.", err=True)
+        if any(outcome.state == "timer" for _, outcome in found):
+            click.echo(f"Timers have no record to redrive: {_OF_TIMERS}", err=True)
 
 
 @dead_letters.command(short_help="The record, what was wrong, the traceback.")
