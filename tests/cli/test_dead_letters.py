@@ -79,7 +79,10 @@ def test_dead_letters_are_listed_with_reason_and_origin(ran) -> None:
     text = done("dead-letters", "list", "shop", "--log", ran)
     assert "ValueError: 13 brings bad luck" in text.out
     assert "timer of Customer" in text.out
-    assert text.err == "5 dead letters: 4 handler-failed, 1 undecodable.\n"
+    assert text.err.splitlines() == [
+        "5 dead letters: 4 handler-failed, 1 undecodable.",
+        "Timers have no record to redrive: 'tailrace rebuild --retry-failed' runs them again in their place.",
+    ]
 
 
 def test_a_dead_letter_is_shown_with_its_record_and_traceback(ran) -> None:

@@ -52,7 +52,7 @@ def dead_letters() -> None:
 @dead_letters.command(name="list")
 @app_argument
 @reason_option
-@click.option("--pending", is_flag=True, help="Only those that were not redriven.")
+@click.option("--pending", is_flag=True, help="Only those that were not redriven, or handled by a rebuild.")
 @json_option
 @log_option
 def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, folder: Path) -> None:
@@ -62,7 +62,7 @@ def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, f
         found = [
             (letter, outcome)
             for letter, outcome in letters_with_outcomes(log, name, _wanted((), reasons, set()))
-            if not (pending and _was_redriven(outcome))
+            if not (pending and outcome.state not in {"pending", "timer"})
         ]
     with piped():
         if as_json:
@@ -85,6 +85,8 @@ def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, f
         counts = Counter(letter.reason for letter, _ in found)
         summed = ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items()))
         click.echo(f"{_counted(len(found))}{f': {summed}' if summed else ''}.", err=True)
+        if any(outcome.state == "timer" for _, outcome in found):
+            click.echo(f"Timers have no record to redrive: {_OF_TIMERS}", err=True)
 
 
 @dead_letters.command(short_help="The record, what was wrong, the traceback.")
@@ -175,6 +177,8 @@ def _tell(outcome: letters.Redriven, *, dry_run: bool, as_json: bool) -> None:
     click.echo(f"{_counted(len(outcome.sent))} {would} redriven.")
     if outcome.before:
         click.echo(f"{_counted(len(outcome.before))} had been redriven before.")
+    if outcome.rebuilt:
+        click.echo(f"{_counted(len(outcome.rebuilt))} handled by a rebuild that the app was started from.")
     if outcome.without_record:
         click.echo(
             f"{_counted(len(outcome.without_record))} came from timers, which have no record to append again: "
@@ -206,16 +210,18 @@ def _missing(app: str, ids: list[str]) -> RecordError:
 
 
 def _was_redriven(outcome: Outcome) -> bool:
-    return outcome.state not in {"pending", "timer"}
+    return outcome.state not in {"pending", "timer", "rebuilt"}
 
 
 def _became(outcome: Outcome, *, mend: bool = False) -> str:
     """What became of a letter, for a person; with ``mend`` also what to do where it cannot be redriven."""
     if outcome.state == "timer":
         return f"a timer has no record to redrive. {_OF_TIMERS}" if mend else "cannot be redriven: a timer"
-    if not _was_redriven(outcome):
+    if outcome.state == "pending":
         return ""
     at = "before" if outcome.redriven_ms is None else showing.instant(outcome.redriven_ms)
+    if outcome.state == "rebuilt":
+        return f"handled by a rebuild: snapshot {outcome.snapshot}"
     then = {"failed": f"failed again: {outcome.failed_as}", "unread": "not read yet", "handled": "handled"}
     return ", ".join(one for one in (f"redriven {at}", then.get(outcome.state)) if one)
 
@@ -228,6 +234,7 @@ def _said(letter: DeadLetter, outcome: Outcome) -> dict[str, Any]:
         "redriven_ms": outcome.redriven_ms,
         "outcome": outcome.state,
         "failed_as": outcome.failed_as,
+        "snapshot": outcome.snapshot,
     }
     said["record"] = showing.as_dict(letter.partition, letter.record)
     return said

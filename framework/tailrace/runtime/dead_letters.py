@@ -58,28 +58,40 @@ class DeadLetter(NamedTuple):
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A letter that was redriven: where its record was appended, and where the original lies, as partition and offset."""
+    """A letter that was redriven, or settled without: where its record was appended, and where the original lies."""
 
     topic: str
-    partition: int
-    start: int
+    partition: int = -1
+    start: int = 0
     """The record lies at this offset or behind it: its own is not known before the commit."""
     origin: tuple[int, int] | None = None
+    """Partition and offset of the original."""
+    snapshot: str = ""
+    """It was not redriven: the app was started from this snapshot, in which it is handled."""
     at_ms: int = 0
     """When it was redriven: the timestamp of the note's record, and not in the note itself."""
 
 
 class Redriven(NamedTuple):
-    """What came of a redrive: the ids of letters sent again, sent again before, and without a record to send."""
+    """What came of a redrive: the ids of letters sent again, sent again before, and without a record to send.
+
+    ``rebuilt``: handled by a rebuild that the app was started from.
+    """
 
     sent: list[str]
     before: list[str]
     without_record: list[str]
+    rebuilt: list[str]
 
 
 def topic_of(app: str) -> str:
     """The dead letters of an app."""
     return f"{app}.dead-letters"
+
+
+def redriven_topic(app: str) -> str:
+    """The notes of what was redriven."""
+    return f"{app}.redriven"
 
 
 def parse_id(text: str) -> tuple[int, int] | None:
@@ -136,12 +148,12 @@ def read(partition: int, record: InputRecord) -> DeadLetter:
 
 
 def redriven(log: Log, app: str) -> set[str]:
-    """The ids of the letters that were redriven."""
+    """The ids of the letters that were redriven, or settled without."""
     return {id_ for id_, _ in _noted(log, app)}
 
 
 def notes(log: Log, app: str) -> dict[str, Note]:
-    """The letters that were redriven, by their ids. Left out are those of which nothing more is known than that."""
+    """The letters that were redriven or settled, by their ids. Left out are those of which nothing more is known than that."""
     found: dict[str, Note] = {}
     for id_, record in _noted(log, app):
         value = record.value or b""
@@ -152,7 +164,7 @@ def notes(log: Log, app: str) -> dict[str, Note]:
 
 
 def _noted(log: Log, app: str) -> Iterator[tuple[str, InputRecord]]:
-    topic = _done_topic(app)
+    topic = redriven_topic(app)
     for record in scan(log, topic, 0) if topic in log.topics() else ():
         if record.key is not None:
             yield record.key.decode(), record
@@ -185,14 +197,15 @@ def redrive(
     sent: list[str] = []
     before: list[str] = []
     without_record: list[str] = []
-    outcome = Redriven(sent, before, without_record)
+    rebuilt: list[str] = []
+    outcome = Redriven(sent, before, without_record, rebuilt)
     _partitions(log, app)
     if dry_run:
-        done, writer = redriven(log, app), None
+        writer = None
     else:
-        log.create_topic(_done_topic(app), TopicSettings(1, compacted=True))
+        log.create_topic(redriven_topic(app), TopicSettings(1, compacted=True))
         writer = log.writer(f"{app}.redrive")
-        done = redriven(log, app)
+    done, settled = redriven(log, app), {id_ for id_, one in notes(log, app).items() if one.snapshot}
     open_: list[str] = []
     try:
         for letter in letters:
@@ -200,6 +213,8 @@ def redrive(
                 continue
             if letter.topic is None:
                 without_record.append(letter.id)
+            elif letter.id in settled:
+                rebuilt.append(letter.id)
             elif letter.id in done:
                 before.append(letter.id)
             elif writer is None:
@@ -228,7 +243,7 @@ def _append(log: Log, writer: Writer, app: str, letter: DeadLetter, now_ms: int)
     partition = _goes_to(letter, log.partitions(letter.topic))
     note = Note(letter.topic, partition, log.end_offset(letter.topic, partition), _origin(letter))
     writer.append([Output(letter.topic, key, value, timestamp_ms, again)], partition)
-    writer.append([Output(_done_topic(app), letter.id.encode(), msgspec.json.encode(note), now_ms)])
+    writer.append([Output(redriven_topic(app), letter.id.encode(), msgspec.json.encode(note), now_ms)])
 
 
 def _goes_to(letter: DeadLetter, partitions: int) -> int:
@@ -242,10 +257,6 @@ def _origin(letter: DeadLetter) -> tuple[int, int] | None:
     if letter.origin_partition is None or letter.origin_offset is None:
         return None
     return letter.origin_partition, letter.origin_offset
-
-
-def _done_topic(app: str) -> str:
-    return f"{app}.redriven"
 
 
 def _partitions(log: Log, app: str) -> int:

@@ -18,17 +18,21 @@ from tailrace.log.interface import Log, TopicPartition
 from tailrace.runtime.dead_letters import DeadLetter, Note, dead_letters, notes, redriven, topic_of
 from tailrace.runtime.scanning import scan
 
-State: TypeAlias = Literal["pending", "timer", "redriven", "unread", "handled", "failed"]
+State: TypeAlias = Literal["pending", "timer", "redriven", "unread", "handled", "failed", "rebuilt"]
 """``pending``: it can be redriven. ``timer``: it cannot, as a timer has no record. ``redriven``: it was, and the log does
-not tell what came of it."""
+not tell what came of it. ``rebuilt``: it was not, as it is handled in a snapshot that the app was started from."""
 
 
 class Outcome(NamedTuple):
-    """What became of a letter: ``redriven_ms`` is when it was redriven, ``failed_as`` the letter that came of that."""
+    """What became of a letter: ``redriven_ms`` is when it was redriven, ``failed_as`` the letter that came of that.
+
+    ``snapshot`` is the one in which it is handled.
+    """
 
     state: State
     redriven_ms: int | None = None
     failed_as: str | None = None
+    snapshot: str | None = None
 
 
 def letters_with_outcomes(
@@ -41,9 +45,8 @@ def letters_with_outcomes(
     """
     own, done, noted = topic_of(app), redriven(log, app), notes(log, app)
     # Before the letters: what the app has read by now, it has written its letters for.
-    positions = log.committed_offsets(
-        app, {TopicPartition(one.topic, one.partition) for one in noted.values()}
-    )
+    places = {TopicPartition(one.topic, one.partition) for one in noted.values() if not one.snapshot}
+    positions = log.committed_offsets(app, places)
     asked: list[DeadLetter] = []
     failed_as: dict[str, str] = {}
     for letter in dead_letters(log, app):
@@ -51,8 +54,8 @@ def letters_with_outcomes(
             failed_as[again[-1]] = letter.id
         if wanted(letter):
             asked.append(letter)
-    open_ = {one.id: noted[one.id] for one in asked if one.id in noted and one.id not in failed_as}
-    offsets = offsets_of(log, app, open_)
+    open_ = [one.id for one in asked if one.id in noted and one.id not in failed_as]
+    offsets = offsets_of(log, app, {id_: noted[id_] for id_ in open_ if not noted[id_].snapshot})
 
     def outcome(letter: DeadLetter) -> Outcome:
         if letter.topic is None:
@@ -60,6 +63,8 @@ def letters_with_outcomes(
         if letter.id not in done:
             return Outcome("pending")
         note, offset = noted.get(letter.id), offsets.get(letter.id)
+        if note is not None and note.snapshot:
+            return Outcome("rebuilt", None, None, note.snapshot)
         at_ms = None if note is None else note.at_ms
         if letter.id in failed_as:
             return Outcome("failed", at_ms, failed_as[letter.id])

@@ -51,6 +51,7 @@ from tailrace.core.storage import Store
 from tailrace.log.interface import Log, TopicPartition, Writer
 from tailrace.runtime.beginnings import base_name, begun_cut, fill, here, is_own, rows_of
 from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.handled_letters import check_not_redriven_since, settle_letters
 from tailrace.runtime.history import Committed, History
 from tailrace.runtime.restore import FORMAT, UNFINISHED, StoreCut, decode_store_cut
 from tailrace.state.snapshots import MESSAGES, Snapshot, Snapshots, TaskEntry, which_where
@@ -205,6 +206,7 @@ class _Task:
     def _check_all_fit(self) -> None:
         """See that all tasks that are to begin can: else none does, or a part of the app would have begun for good."""
         plan, log = self._plan, self._log
+        check_not_redriven_since(log, self._snapshot.manifest)
         for number in range(plan.partitions):
             task = _Task(plan, number, log, self._store, self._start, self._now_ms, self._check_owned)
             if task._committed().cut is not None:
@@ -245,6 +247,7 @@ class _Task:
                 mend="Run it beside under another name (--as NAME), or say that the snapshot is to replace the state "
                 "(--replace-state).",
             )
+        check_not_redriven_since(self._log, self._snapshot.manifest)
         history = History(self._plan, self._log)
         found = [history.committed(number).cut for number in range(self._plan.partitions)]
         cuts = [None if cut is None else tape.decode_cut(cut) for cut in found]
@@ -317,6 +320,8 @@ class _Task:
             encoded = tape.encode(cut)
             self._append(writer, [(rows.CUT_ROW, encoded)])
             writer.append([Output(plan.tape_topic, None, tape.encode(record), self._now_ms)], partition)
+            if plan.app == self._cut.app:
+                settle_letters(log, writer, plan.app, self._entry, self._id, self._now_ms)
             ends = writer.commit(
                 {TopicPartition(name, partition): at for name, at in positions.items()}, plan.app
             )

@@ -10,14 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tailrace.core import rows
 from tailrace.core.errors import HandlerError
-from tailrace.core.records import InputRecord, Output
-from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import TopicPartition
-from tailrace.runtime.apps import find_app
 from tailrace.runtime.comparing_states import KeyOfActor, Step
-from tailrace.runtime.dead_letters import DeadLetter, dead_letters, redrive
 from tailrace.runtime.rebuilding import tasks
 from tailrace.runtime.rebuilding.driver import settled_job
 from tailrace.runtime.rebuilding.engines import LocalEngine
@@ -27,124 +21,16 @@ from tailrace.runtime.rebuilding.tasks import TaskRun
 from tailrace.runtime.rebuilding.twice import rebuild_twice
 from tailrace.runtime.rebuilding.units import run_unit
 from tailrace.runtime.rebuilding.work import WorkFolder
-from tailrace.runtime.scanning import scan
-from tailrace.state.snapshots import Snapshot
 from tailrace.state.snapshots.arrow import parquet
 from tests.runtime.rebuilding import lived, orders
 from tests.runtime.rebuilding.lived import done, live, rebuilt
+from tests.runtime.rebuilding.ordering import ALL, ORDERS, RIGHT, World, has_header, lived_through, of
 from tests.runtime.rebuilding.orders import Account, Order
-
-ORDERS = "tests.runtime.rebuilding.orders:app"
-ALL = frozenset({"orders", "timers"})
-RIGHT = frozenset[str]()
-
-
-class World:
-    """A log with the app on it, which lives in bounded runs; noted is what each run has read, and how its code was."""
-
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, app: str = ORDERS) -> None:
-        self.folder, self.app, self._patch = folder, app, patch
-        self.plan = find_app(app).plan()
-        self.runs: list[tuple[list[list[InputRecord]], frozenset[str]]] = []
-
-    def order(self, *some: Order | Output) -> None:
-        outputs = [one if isinstance(one, Output) else orders.record(one) for one in some]
-        lived.append(self.folder, outputs, {"orders": 2})
-
-    def code(self, broken: frozenset[str]) -> None:
-        self._patch.setattr(orders, "BROKEN", broken)
-        self._patch.setenv("ORDERS_BROKEN", " ".join(broken))
-
-    def live(self, broken: frozenset[str]) -> None:
-        self.code(broken)
-        before = self._positions()
-        lived.live_on(self.folder, self.app)
-        log = self.log()
-        read = [
-            list(scan(log, "orders", number, before[number], at)) for number, at in self._positions().items()
-        ]
-        log.close()
-        self.runs.append((read, broken))
-
-    def read(self) -> list[InputRecord]:
-        """All that the service has read."""
-        return [one for read, _ in self.runs for part in read for one in part]
-
-    def log(self) -> EmbeddedLog:
-        return EmbeddedLog(self.folder / "log")
-
-    def _positions(self) -> dict[int, int]:
-        log = self.log()
-        found = log.committed_offsets("orders", [TopicPartition("orders", number) for number in range(2)])
-        log.close()
-        return {number: found.get(TopicPartition("orders", number), 0) for number in range(2)}
-
-    def letters(self) -> list[DeadLetter]:
-        log = self.log()
-        found = list(dead_letters(log, "orders"))
-        log.close()
-        return found
-
-    def redrive(self, wanted: Any = lambda _: True) -> list[str]:
-        log = self.log()
-        sent = redrive(log, "orders", wanted, now_ms=0).sent
-        log.close()
-        return sent
-
-    def books(self) -> tuple[dict[str, Account], dict[str, Account]]:
-        """The accounts of the service, and what they should have been, by plain reading."""
-        first: dict[str, Account] = {}
-        again: dict[str, Account] = {}
-        for number in range(2):
-            kept = orders.kept_books([(read[number], broken) for read, broken in self.runs])
-            first |= kept[0].accounts
-            again |= kept[1].accounts
-        return first, again
-
-    def of_service(self) -> dict[str, Account]:
-        return accounts([row for one in live(self.folder, self.plan) for row in one.rows])
-
-    def rebuilt(self, **options: Any) -> tuple[RebuildReport, dict[str, Account]]:
-        report, snapshot = done(self.folder, self.app, **options)
-        return report, of(snapshot)
-
-
-def of(snapshot: Snapshot) -> dict[str, Account]:
-    return accounts([row for one in rebuilt(snapshot) for row in one.rows])
-
-
-def accounts(found: list[tuple[bytes, bytes]]) -> dict[str, Account]:
-    """The accounts that rows hold."""
-    kept: dict[str, Account] = {}
-    due: dict[str, int] = {}
-    for row, value in found:
-        parts = rows.read_state_row(row)
-        if parts.actor == "Customer" and not parts.rest:
-            kept[parts.key.decode()] = Account(**msgspec.msgpack.decode(value[1:]))
-        elif parts.actor == "Customer" and parts.rest[:1] == b"t":
-            due[parts.key.decode()] = rows.decode_timer(value).time_ms
-    for key, time_ms in due.items():
-        kept[key].due = time_ms
-    return kept
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(tmp_path, monkeypatch)
-
-
-def lived_through(world: World, random: Random) -> World:
-    """Orders of which some failed once, some twice, and some are late; timers that failed; then the code is corrected."""
-    world.order(*orders.some_orders(random, 60))
-    world.live(ALL)
-    some = {one.id for one in world.letters() if one.topic and random.random() < 0.5}
-    world.redrive(lambda one: one.id in some)
-    world.order(*orders.some_orders(random, 20, 1_400))
-    world.live(ALL)
-    world.redrive(lambda _: random.random() < 0.7)
-    world.order(*orders.some_orders(random, 20, 1_600))
-    world.live(RIGHT)
-    return world
 
 
 def test_what_failed_is_run_in_its_place_and_its_redriven_record_is_passed_over(
@@ -162,10 +48,10 @@ def test_what_failed_is_run_in_its_place_and_its_redriven_record_is_passed_over(
         report, found = world.rebuilt(retry_failed=True)
         assert found == again, seed
         letters = world.letters()
-        failed = sum(one.topic is not None and not _has_header(one.record) for one in letters)
+        failed = sum(one.topic is not None and not has_header(one.record) for one in letters)
         timers = sum(one.topic is None for one in letters)  # which an order run again may have moved
         assert 0 < failed <= report.retried <= failed + timers, seed
-        assert report.passed_over == sum(map(_has_header, world.read())) > 0
+        assert report.passed_over == sum(map(has_header, world.read())) > 0
         assert (report.failed_again, report.failed_here, report.left_to_redriven) == (0, 0, 0)
 
 
@@ -179,12 +65,13 @@ def test_in_canonical_order_each_event_takes_effect_once_too(world: World, retry
         wanted |= orders.kept_books([(past, RIGHT)], ending=False)[1].accounts
     report, found = world.rebuilt(order="canonical", retry_failed=retry_failed)
     assert found == wanted
-    assert report.passed_over == sum(map(_has_header, world.read())) > 0
-    if retry_failed:
-        assert report.retried >= sum(not _has_header(one.record) for one in world.letters() if one.topic) > 0
+    assert report.passed_over == sum(map(has_header, world.read())) > 0
+    assert report.retried >= sum(not has_header(one.record) for one in world.letters() if one.topic) > 0
     split, same = world.rebuilt(order="canonical", retry_failed=retry_failed, split=3)
     assert same == found
-    assert any("was not split" in note for note in split.notes)
+    assert not any("was not split" in note for note in split.notes)
+    for name in ("retried", "failed_again", "passed_over", "left_to_redriven"):
+        assert getattr(split, name) == getattr(report, name), name
 
 
 def test_without_dead_letters_a_rebuild_in_canonical_order_is_split_as_ever(world: World) -> None:
@@ -254,50 +141,6 @@ def test_the_redriven_record_of_what_fails_again_is_run_as_it_was(world: World) 
     report, found = world.rebuilt(retry_failed=True, on_error="dead-letter")
     assert found["a"].cents == 13
     assert (report.failed_again, report.failed_here, report.passed_over) == (1, 1, 1)
-
-
-def test_what_is_redriven_and_not_read_yet_is_left_to_its_redriven_record(world: World) -> None:
-    """The service handles it when it goes on: with the state of the rebuild as with its own."""
-    world.order(Order("a", 1_000, 13), Order("a", 1_010, 13), Order("a", 1_020, 1))
-    world.live(ALL)
-    (first, _) = [one.id for one in world.letters()]
-    world.redrive(lambda one: one.id == first)
-    world.code(RIGHT)
-    report, found = world.rebuilt(retry_failed=True)
-    assert (report.retried, report.left_to_redriven) == (1, 1)
-    assert found["a"].cents == 14
-    assert any("1 record that had failed not run again" in note for note in report.notes)
-    lived.live_on(world.folder, ORDERS, replace=str(world.folder / "snapshots"))
-    assert world.of_service()["a"].cents == 27
-
-
-def test_a_chain_of_redriven_records_of_which_the_last_is_not_read_yet_is_left_to_that(world: World) -> None:
-    world.order(Order("a", 1_000, 13))
-    world.live(ALL)
-    world.redrive()
-    world.live(ALL)
-    world.redrive()
-    world.code(RIGHT)
-    report, found = world.rebuilt(retry_failed=True)
-    assert (report.retried, report.left_to_redriven, found) == (0, 2, {})
-
-
-def test_what_was_redriven_into_another_partition_is_left_to_its_redriven_record(world: World) -> None:
-    """It came from a foreign one, where it cannot be handled by any code."""
-    foreign = orders.record(Order("a", 1_000, 5))
-    log = world.log()
-    lived.append(world.folder, [], {"orders": 2})
-    log.append_all([foreign], 1 - orders.place_of("a"))
-    log.close()
-    world.live(RIGHT)
-    assert [one.reason for one in world.letters()] == ["foreign-partition"]
-    world.redrive()
-    world.live(RIGHT)
-    assert world.of_service()["a"].cents == 5
-    for order in ("tape", "canonical"):
-        report, found = world.rebuilt(retry_failed=True, order=order)
-        assert found["a"].cents == 5
-        assert (report.retried, report.left_to_redriven, report.passed_over) == (0, 1, 0)
 
 
 def test_outputs_are_numbered_once_though_there_are_others_than_the_service_s(
@@ -459,7 +302,3 @@ def laxer(plan: Any, decoder: Any) -> Any:
         replace(one, decode=decoder.decode) if one.name == "orders" else one for one in plan.inputs
     )
     return replace(plan, inputs=inputs)
-
-
-def _has_header(record: InputRecord) -> bool:
-    return any(name == "tailrace-redriven" for name, _ in record.headers)

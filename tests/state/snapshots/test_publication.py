@@ -13,7 +13,8 @@ from tailrace.core.errors import (
     UnknownSnapshotError,
     UsageError,
 )
-from tailrace.state.snapshots import Snapshots, TaskEntry, which_where, write_task
+from tailrace.state.snapshots import Manifest, Snapshots, TaskEntry, which_where, write_task
+from tailrace.state.snapshots import manifest as manifests
 from tests.state.snapshots.making import manifest_of, published, some_rows
 
 
@@ -173,3 +174,14 @@ def test_an_app_whose_name_is_no_folder_has_no_snapshots(tmp_path: Path) -> None
     for name in ("../flights", "_work", "", "a/b"):
         with pytest.raises(UsageError):
             Snapshots(str(tmp_path), name)
+
+
+def test_a_manifest_says_nothing_of_dead_letters_where_none_are_handled() -> None:
+    """So those that were written before it could keep their checksums."""
+    plain = TaskEntry(0, b"cut")
+    handled = TaskEntry(0, b"cut", handled={"orders": [3, 17]})
+    for task in (plain, handled):
+        about = Manifest(id="one", app="shop", version="1", partitions=1, created_ms=1, tasks=(task,))
+        data = manifests.encode(manifests.sealed(about))
+        assert (b'"handled"' in data) is (task is handled)
+        assert manifests.decode(data, "one", "path").task(0) == task

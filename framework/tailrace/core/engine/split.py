@@ -112,6 +112,7 @@ class ShardTask(Task):
         settings: TaskSettings | None = None,
         replaying: bool = True,
         leave_last: bool = False,
+        watch: Watch | None = None,
     ) -> None:
         super().__init__(
             plan,
@@ -121,7 +122,7 @@ class ShardTask(Task):
             lineage=course.lineage,
             settings=settings,
             replaying=replaying,
-            watch=_Confined(),
+            watch=watch or _Confined(),
         )
         self.shard = shard
         self._course = course

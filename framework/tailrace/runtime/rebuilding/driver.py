@@ -19,14 +19,15 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import SnapshotMismatchError, UsageError
 from tailrace.runtime.apps import plan_reading
 from tailrace.runtime.environment import environment
+from tailrace.runtime.handled_letters import handled_in
 from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
 from tailrace.runtime.rebuilding.job import Job, Request, Unit, UnitKind, UnitResult
+from tailrace.runtime.rebuilding.letters import letters_before
 from tailrace.runtime.rebuilding.marks import TOPIC, marks_wanted
 from tailrace.runtime.rebuilding.outputs import PARQUET
 from tailrace.runtime.rebuilding.past import opened_past
 from tailrace.runtime.rebuilding.publishing import check_topics, publish_outputs
 from tailrace.runtime.rebuilding.report import RebuildReport, report_of
-from tailrace.runtime.rebuilding.retrying import letters_before
 from tailrace.runtime.rebuilding.splitting import UNSPLIT
 from tailrace.runtime.rebuilding.targets import settle
 from tailrace.runtime.rebuilding.work import Progress, WorkFolder
@@ -106,6 +107,7 @@ class _Rebuild:
             opened = Snapshots(request.base, plan.app).open(request.base_id)
             _check_whole(opened, request)
             base = opened.manifest.id
+            _check_retried(opened, request)
         with opened_past(request, plan, taped=request.order == "tape") as past:
             settled = settle(request, past)
             check_topics(request, past)
@@ -171,8 +173,7 @@ class _Rebuild:
             (request.on_error != "stop", "that may write dead letters"),
             (request.go_on_after_deleted, "that goes on without what is deleted"),
             (request.lenient, "that is held against another"),
-            (request.retry_failed, "that runs again what had failed"),
-            (job.letters, "that passes over redriven records"),
+            (request.retry_failed and job.order == "tape", "that runs again what had failed"),
         ):
             if wanted:
                 report.note(f"it was not split: a rebuild {what} is done in one piece for each partition")
@@ -268,7 +269,12 @@ def settled_job(request: Request) -> Job:
 
 def _entry(result: UnitResult) -> TaskEntry:
     return TaskEntry(
-        result.partition, result.cut or b"", result.changelog_position, result.schema, tuple(result.files)
+        result.partition,
+        result.cut or b"",
+        result.changelog_position,
+        result.schema,
+        tuple(result.files),
+        result.handled or msgspec.UNSET,
     )
 
 
@@ -293,6 +299,18 @@ def _check_whole(base: Snapshot, request: Request) -> None:
                 f"the snapshot {base.manifest.id} holds the keys {', '.join(one.keys)} only: all others would be gone",
                 mend="Go on from a whole one, or ask for these keys (--key).",
             )
+
+
+def _check_retried(base: Snapshot, request: Request) -> None:
+    if (
+        request.order != "canonical"
+        and not request.retry_failed
+        and any(map(handled_in, base.manifest.tasks))
+    ):
+        raise SnapshotMismatchError(
+            f"what had failed is handled in the snapshot {base.manifest.id}: what was redriven of it would be handled twice",
+            mend="Go on from it with --retry-failed, as it was made.",
+        )
 
 
 def _absolute(request: Request) -> Request:

@@ -115,7 +115,7 @@ class Letters(msgspec.Struct, frozen=True):
     left: tuple[tuple[str, int], ...] = ()
     """What failed and was redriven elsewhere: into another partition, or to where the rebuild does not come."""
     failed: tuple[tuple[str, int], ...] = ()
-    """What no tape tells: records that were refused; in canonical order also those that failed."""
+    """What no tape tells: records that were refused. In canonical order, all that failed."""
     timers: tuple[tuple[str, str, str], ...] = ()
     """In canonical order, the timers that failed: actor, key, name with time."""
 
@@ -281,6 +281,8 @@ class UnitResult(msgspec.Struct, kw_only=True):
     dead_letters: tuple[str, ...] = ()
     """The first of them."""
     retries: Retries = msgspec.field(default_factory=Retries)
+    handled: dict[str, list[int]] = {}
+    """See ``TaskEntry.handled``."""
     others: tuple[UnitResult, ...] = ()
     """Those of the other partitions, where one unit did them all."""
     failure: Failure | None = None

@@ -25,8 +25,7 @@ handled. One that is forwarded by its key has them, too, but in another topic: w
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,25 +36,21 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.cells import Cells
 from tailrace.core.engine.failure import TimerName, redriven_ids, timer_named, timer_of
 from tailrace.core.engine.heads import BoundRoute
+from tailrace.core.engine.split import _ShardUnits
 from tailrace.core.engine.tables import Table
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.handling.context import Context
 from tailrace.core.records import Headers, InputRecord
-from tailrace.log.interface import Log
-from tailrace.runtime.dead_letters import dead_letters, notes, topic_of
+from tailrace.runtime.handled_letters import handled_in
 from tailrace.runtime.rebuilding.failing import RebuildWatch, _RebuiltUnits, _SomeUnits
-from tailrace.runtime.rebuilding.job import Letters, Request, Retries
-from tailrace.runtime.rebuilding.past import Past
-from tailrace.runtime.rebuilding.targets import Settled
-from tailrace.runtime.scanning import scan
+from tailrace.runtime.rebuilding.job import Letters, Retries, UnitResult
+from tailrace.runtime.rebuilding.origins import Origin
 
 Place = tuple[str, int]
 """A record of the partition at hand: its input and offset."""
 
 _SHOWN = 20
-_ON_TAPE = frozenset({"handler-failed", "foreign-partition"})
-"""Reasons of dead letters that the tape knows of."""
 
 
 class Progress(msgspec.Struct):
@@ -86,6 +81,15 @@ class Retrying:
         self.again = False
         """Whether what fails at the moment failed then."""
 
+    def begin_with(self, origin: Origin | None, partition: int) -> None:
+        """What is handled in the snapshot that the task starts from has been handled."""
+        if origin is not None:
+            self.progress.handled |= handled_in(origin.open().manifest.task(partition))
+
+    def fill(self, result: UnitResult) -> None:
+        """Put into the result of the task what came of it."""
+        fill(result, [self.progress])
+
     def expect(self, timer: TimerName) -> None:
         """A firing of this timer failed then."""
         timers = self.progress.timers
@@ -111,12 +115,14 @@ class RetryWatch(RebuildWatch):
     """Gives a task units that run again what failed, and pass over what was redriven of it.
 
     ``as_declared``: what fails is dealt with as the app has declared, and not as the rebuild was told.
-    ``delivering``: messages are delivered by the rebuild itself, so those of what is run again arrive.
+    ``delivering``: messages are delivered by the rebuild itself, so those of what is run again arrive. ``sharded``: the task
+    is one of a shard, and ``as_declared``.
     """
 
     retrying: Retrying = field(default_factory=lambda: Retrying(Letters()))
     as_declared: bool = False
     delivering: bool = False
+    sharded: bool = False
 
     def units(
         self,
@@ -131,7 +137,7 @@ class RetryWatch(RebuildWatch):
         """The units of a task that is rebuilt."""
         kind: Any = _RetriedUnits if self.keys is None and self.observer is None else _SomeRetriedUnits
         if self.as_declared:
-            kind = _DeclaredUnits
+            kind = _ShardedUnits if self.sharded else _DeclaredUnits
         units: Units = kind(self, plan, partition, cells, context, marks, totals, log)
         return units
 
@@ -166,13 +172,16 @@ class _Retrying(Units):
         if rebuild.keys is not None and key not in rebuild.keys:
             super().record(number, offset, record, to, key, event, mark)
             return
-        counts = retrying.progress.counts
+        counts, skipped_then = retrying.progress.counts, (number, offset) in self.skips
         headers = () if record is None else record.headers
         if headers and retrying.is_done(place[0], redriven_ids(headers, self.plan.dead_letters_topic)):
             counts.passed_over += 1
+            if (
+                skipped_then or place in retrying.failed
+            ):  # it has a letter of its own, which is settled as well
+                retrying.progress.handled.add(place)
             del self.context._outputs[mark:]
             return
-        skipped_then = (number, offset) in self.skips
         if place in retrying.left and not skipped_then:
             counts.left += 1
             del self.context._outputs[mark:]
@@ -293,83 +302,24 @@ class _DeclaredUnits(_Retrying):
         self._rebuild = rebuild
 
 
-# --- what the letters tell
+class _ShardedUnits(_Retrying, _ShardUnits):
+    """The same of a shard. What was redriven has the key of its original, and so comes to the same shard."""
+
+    __slots__ = ("_rebuild",)
+
+    def __init__(self, rebuild: RetryWatch, *of_units: Any) -> None:
+        super().__init__(*of_units)
+        self._rebuild = rebuild
 
 
-def letters_before(request: Request, past: Past, settled: Settled) -> tuple[Letters, ...]:
-    """What the app's dead letters tell of each partition, as far as the rebuild has to know: nothing if that is nothing.
-
-    Along the tape, that is where it is to run again what failed. In canonical order every record is run, so that redriven
-    ones would take effect twice in any case.
-    """
-    plan, log = past.plan, past.log
-    untaped = settled.order == "canonical"
-    if not (untaped or request.retry_failed) or plan.dead_letters_topic not in log.topics():
-        return ()
-    found = _Found(plan)
-    inputs = {one.name for one in plan.inputs}
-    known = {id_: one for id_, one in notes(log, plan.app).items() if one.topic in inputs}
-    unread: set[str] = set()
-    for name, number in {(one.topic, one.partition) for one in known.values()}:
-        unread |= _unread(log, plan.app, name, number, _end(request, settled, name, number))
-    for id_, note in known.items():
-        if note.origin is None:
-            continue
-        partition, offset = note.origin
-        if partition == note.partition and id_ not in unread:
-            found.originals[partition][id_] = (note.topic, offset)
-        else:
-            found.left[partition].append((note.topic, offset))
-    for letter in dead_letters(log, plan.app) if request.retry_failed else ():
-        number = letter.origin_partition or 0
-        if letter.topic is None:
-            if untaped:
-                found.timers[number].append((letter.actor or "", letter.key or "", letter.timer or ""))
-        elif letter.origin_offset is not None and (untaped or letter.reason not in _ON_TAPE):
-            found.failed[number].append((letter.topic, letter.origin_offset))
-    return found.letters()
+# --- what came of it
 
 
-class _Found:
-    """Letters on their way, by partition."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._partitions = plan.partitions
-        self.originals: defaultdict[int, dict[str, Place]] = defaultdict(dict)
-        self.left: defaultdict[int, list[Place]] = defaultdict(list)
-        self.failed: defaultdict[int, list[Place]] = defaultdict(list)
-        self.timers: defaultdict[int, list[tuple[str, str, str]]] = defaultdict(list)
-
-    def letters(self) -> tuple[Letters, ...]:
-        """All that was found; nothing if it is nothing."""
-        if not (self.originals or self.left or self.failed or self.timers):
-            return ()
-        return tuple(
-            Letters(
-                self.originals[number],
-                tuple(self.left[number]),
-                tuple(self.failed[number]),
-                tuple(self.timers[number]),
-            )
-            for number in range(self._partitions)
-        )
-
-
-def _end(request: Request, settled: Settled, name: str, number: int) -> int:
-    """Where the rebuild ends in an input, as far as that is known before."""
-    if settled.order == "canonical":
-        ends = settled.ends.get(name, [])
-        end = ends[number] if number < len(ends) else 0
-    else:
-        cut = settled.targets[number].cut if number < len(settled.targets) else None
-        end = 0 if cut is None else tape.decode_cut(cut).positions.get(name, 0)
-    return min(end, request.until_offsets.get(name, {}).get(number, end))
-
-
-def _unread(log: Log, app: str, name: str, number: int, end: int) -> set[str]:
-    """The letters whose redriven records lie behind the end, and all that these had been redriven for before."""
-    found: set[str] = set()
-    for record in scan(log, name, number, end):
-        if record.headers:
-            found.update(redriven_ids(record.headers, topic_of(app)))
-    return found
+def fill(result: UnitResult, parts: Iterable[Progress]) -> None:
+    """Put together what came of it in all shards of a task."""
+    handled: set[Place] = set()
+    for one in parts:
+        result.retries.add(one.counts)
+        handled |= one.handled
+    for name, offset in sorted(handled):
+        result.handled.setdefault(name, []).append(offset)

@@ -39,6 +39,7 @@ from tailrace.runtime.rebuilding.marks import Mark, encode_marks, mark_of, marks
 from tailrace.runtime.rebuilding.origins import Origin, load, origin_of_task
 from tailrace.runtime.rebuilding.outputs import Frame, outputs_folder, write_outputs
 from tailrace.runtime.rebuilding.past import Past
+from tailrace.runtime.rebuilding.retrying import Progress, Retrying, RetryWatch, fill
 from tailrace.runtime.rebuilding.tasks import Counted, messages_of
 from tailrace.runtime.rebuilding.untaped import begun_task, one_commit, past_of
 from tailrace.runtime.rebuilding.work import WorkFolder
@@ -266,8 +267,12 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
     if origin is not None:
         load(origin, part.number, store, lambda row: is_of_shard(row, shard, course.shards))
     replaying = job.order == "tape"
+    retrying, watch = Retrying(job.letters_of(part.number)), None
+    if job.letters:
+        retrying.begin_with(origin, part.number)
+        watch = RetryWatch(retrying=retrying, as_declared=True, sharded=True)
     task = ShardTask(
-        part.plan, part.number, shard, course, store, settings=part.settings, replaying=replaying
+        part.plan, part.number, shard, course, store, settings=part.settings, replaying=replaying, watch=watch
     )
     wanted = job.request.outputs != "none"
     phases, of = result.phases, made["records"][shard]
@@ -307,7 +312,11 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
     result.schema = store.get(rows.SCHEMA_ROW) or b""
     counted = task.result()
     result.totals = counted.totals
-    result.made = {"files": [file.name for file in files], "counted": msgspec.msgpack.encode(counted)}
+    result.made = {
+        "files": [file.name for file in files],
+        "counted": msgspec.msgpack.encode(counted),
+        "retried": msgspec.msgpack.encode(retrying.progress),
+    }
     part.work.tell(part.unit.name, of, of, now=True)
 
 
@@ -342,6 +351,7 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
         cut, whole = one_commit(cut, course.base), False
     elif whole and not job.request.limited and cut != part.target:
         raise UnsplittableError("the shards do not come to the cut of the service")
+    fill(result, (msgspec.msgpack.decode(one.made["retried"], type=Progress) for one in shards))
     result.cut, result.schema = cut, shards[0].schema
     result.totals = tape.decode_cut(cut).totals
     if whole:

@@ -143,6 +143,8 @@ class TaskRun:
             self._recall(store.get(_KEPT_ROW))
             return stands
         origin = origin_of_task(self._job, self._past, self._number)
+        if self._retrying is not None:
+            self._retrying.begin_with(origin, self._number)
         return StoreCut(FORMAT, 0, 0, None) if origin is None else load(origin, self._number, store)
 
     # --- along the tape
@@ -187,7 +189,7 @@ class TaskRun:
         result.totals = task.totals
         result.failed_here, result.dead_letters = self._failed.count, tuple(self._failed.shown)
         if self._retrying is not None:
-            result.retries = self._retrying.progress.counts
+            self._retrying.fill(result)
         if whole and not self._lenient and self._keys is None and result.cut != target.cut:
             raise ReplayDivergedError(
                 f"the rebuilt cut of app {self._plan.app!r} partition {self._number} is not that of the changelog",

@@ -98,6 +98,7 @@ class _Run:
         if keys is not None or request.on_error != "stop":
             watch = RebuildWatch(None, keys, request.on_error, self._failed)
         if job.letters:
+            self._retrying[at].begin_with(begun.origin, number)
             watch = RetryWatch(
                 None,
                 keys,
@@ -191,7 +192,7 @@ class _Run:
         begun = begun_task(job, self._past, number)
         result.cut = one_commit(store.cut, None if begun.origin is None else begun.origin.cut)
         result.totals = task.totals
-        result.retries = self._retrying[at].progress.counts
+        self._retrying[at].fill(result)
         result.schema = store.get(rows.SCHEMA_ROW) or b""
         counted = Counted(store.rows())
         result.files = write_task(job.folder, number, self._attempt, iter(counted))

@@ -46,6 +46,9 @@ class TaskEntry(msgspec.Struct, frozen=True):
     changelog_position: int | None = None
     schema: bytes = b""
     files: tuple[FileInfo, ...] = ()
+    handled: dict[str, list[int]] | msgspec.UnsetType = msgspec.UNSET
+    """What is in the app's dead letters, and is handled in this state all the same: offsets by input. Manifests without it
+    are as they were before there was such a field."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
