@@ -28,7 +28,7 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import MemoryStore
 from tailrace.testing.every_point import every_point, unharmed
-from tests.core import test_merge
+from tests.core import test_merge, test_redriven
 from tests.core import test_split as alarms
 from tests.proof import test_canonical, test_event_time, test_independent, test_replay, test_split
 from tests.proof.apps import Variant, build
@@ -443,6 +443,9 @@ def right_and_not_only_repeatable() -> None:
             budget, every
         )
     test_event_time.test_a_circle_waits_for_what_comes_from_outside_and_not_for_itself()
+    for late in ("drop", "route"):
+        test_redriven.BROKEN.add(13)
+        test_redriven.test_a_redriven_event_is_handled_however_late_it_comes(late, test_redriven.BROKEN)
     test_merge.test_the_order_of_two_inputs_does_not_depend_on_a_third()
 
 

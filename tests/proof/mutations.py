@@ -177,7 +177,7 @@ MUTATIONS: dict[str, Mutation] = {
         8, "core.engine.units", "        self.tape.skips.append(tape.Skip(number, at, list(headers)))\n        self.totals.failed += 1\n", "        self.totals.failed += 1\n        return\n"
     ),
     "late-events-not-counted": Mutation(
-        8, "core.engine.task", "        self.totals.late += 1\n", ""
+        8, "core.engine.task", "        self.totals.late += not redriven\n", ""
     ),
     "late-events-dropped-where-they-are-to-be-handled": Mutation(
         8, "core.engine.task", "        if plan.late == \"handle\":\n            return to", "        if plan.late == \"handle\":\n            return ()"
@@ -219,8 +219,11 @@ MUTATIONS: dict[str, Mutation] = {
     "timers-of-an-instant-before-what-belongs-to-it": Mutation(
         9, "core.declare.planner", "key=lambda a: (levels[a], a)", "key=lambda a: (-levels[a], a)"
     ),
+    "a-redriven-event-dropped-as-late": Mutation(
+        9, "core.engine.task", "        redriven = self.is_redriven(record)\n", "        redriven = False\n"
+    ),
     "an-order-of-two-inputs-that-a-third-changes": Mutation(
-        9, "core.engine.merge", "            limit_ms = limit_of(first, step * self._tolerance_ms, other, self._tolerance_ms)", "            limit_ms = (step + 2) * self._tolerance_ms"
+        9, "core.engine.merge", "limit_of(first, step * self._tolerance_ms, other, self._tolerance_ms)", "(step + 2) * self._tolerance_ms"
     ),
 }  # fmt: skip
 
