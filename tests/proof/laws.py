@@ -446,7 +446,10 @@ def right_and_not_only_repeatable() -> None:
     for late in ("drop", "route"):
         test_redriven.BROKEN.add(13)
         test_redriven.test_a_redriven_event_is_handled_however_late_it_comes(late, test_redriven.BROKEN)
-    test_merge.test_the_order_of_two_inputs_does_not_depend_on_a_third()
+    random_ = Random(9)
+    for _ in range(100):
+        times = [sorted(random_.choices(range(60), k=random_.randrange(12))) for _ in range(3)]
+        test_merge.check_third(times, random_.choice((1, 5, 20)), random_.choice((1, 100)))
 
 
 LAWS: dict[int, Callable[[], None]] = {
