@@ -18,8 +18,8 @@ from tailrace.testing.exploring.feed import (
     feed_of_log,
     horizons,
     inputs_from_outside,
-    written_topics,
 )
+from tailrace.testing.inputs import written_topics
 from tests.testing.exploring import apps
 
 

@@ -22,6 +22,7 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.runtime.history import origin_of
 from tailrace.runtime.scanning import scan
+from tailrace.testing.inputs import written_topics
 
 _LATER = 1 << 62
 """After any event time."""
@@ -151,12 +152,6 @@ def inputs_from_outside(plan: Plan) -> list[InputPlan]:
     """The inputs that producers append to; the app may write some of them as well."""
     hidden = {route.name for one in plan.inputs if one.repartitioned for route in one.routes}
     return [one for one in plan.inputs if not one.is_inbox and one.name not in hidden]
-
-
-def written_topics(plan: Plan) -> frozenset[str]:
-    """The topics that the app may write to; without its inbox."""
-    emitted = {edge.name for one in plan.operators for edge in one.emits if not edge.is_stream}
-    return frozenset(emitted | {one.late_topic.name for one in plan.inputs if one.late_topic is not None})
 
 
 def _places(plan: Plan) -> list[TopicPartition]:
