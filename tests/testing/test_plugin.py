@@ -182,6 +182,15 @@ def test_a_marked_test_passes_where_nothing_depends_on_the_schedule(outcome):
     outcome(marked.replace("last == 2", "last == 3")).assert_outcomes(passed=1)
 
 
+def test_each_app_of_a_system_is_explored_by_itself(outcome):
+    system = RACES.replace("h = tailrace_harness(racing)", "h = tailrace_system(app, racing)")
+    system = system.replace("tailrace_harness", "tailrace_system").replace("h.state(", "h[racing].state(")
+    outcome(system.format(mark="")).assert_outcomes(passed=1)
+    result = outcome(system.format(mark=EXPLORED))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*ScheduleDependentError: 20 schedules of racing, 40 events: *"])
+
+
 def test_the_arguments_of_the_mark_are_those_of_explore(outcome):
     result = outcome(RACES.format(mark="@pytest.mark.explore(schedule=0)"))
     result.assert_outcomes(passed=1)

@@ -20,6 +20,7 @@ import click
 from tailrace.cli.archive import archive
 from tailrace.cli.compare import compare
 from tailrace.cli.dead_letters import dead_letters
+from tailrace.cli.explore import explore
 from tailrace.cli.graph import graph
 from tailrace.cli.log import log
 from tailrace.cli.misspelt import Commands, no_such_option
@@ -63,6 +64,7 @@ def tailrace() -> None:
 tailrace.add_command(run)
 tailrace.add_command(status)
 tailrace.add_command(replay)
+tailrace.add_command(explore)
 tailrace.add_command(compare)
 tailrace.add_command(rebuild)
 tailrace.add_command(archive)

@@ -30,7 +30,9 @@ from tailrace.runtime.replaying_apart import ReplayJob, replay_apart, run_job
 DIFFERENT = 1
 
 
-class _OffsetType(click.ParamType):
+class OffsetType(click.ParamType):
+    """Where an input ends: ``departures=1234``."""
+
     name = "topic=offset"
 
     def convert(
@@ -93,7 +95,7 @@ class TimeType(PlaceType):
 @click.option(
     "--until-offset",
     "offsets",
-    type=_OffsetType(),
+    type=OffsetType(),
     multiple=True,
     help="Stop before this record of an input; may be given for several.",
 )

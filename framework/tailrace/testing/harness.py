@@ -96,7 +96,8 @@ class Harness(Driver, View):
         """Run a history of events under many schedules, and compare what each leaves, key by key.
 
         ``history`` consists of (topic, event) pairs and ``At``; by default it is what was sent to this harness so far.
-        Nothing happens to the harness itself. ``ExploreOptions`` lists the options.
+        Every run begins with an empty state, and ends with the end of input; the harness itself does not change.
+        ``ExploreOptions`` lists the options.
 
         Raises:
             ScheduleDependentError: Something depends on the schedule, and the app declares nothing of the kind.

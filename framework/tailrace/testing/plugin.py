@@ -163,19 +163,13 @@ def _explore(
     made: list[tuple[Harness | System, bool]], options: dict[str, Any], schedules: int | None
 ) -> None:
     from tailrace.core.errors import UsageError  # noqa: PLC0415  # as above
-    from tailrace.testing.harness import Harness  # noqa: PLC0415  # as above
 
     if not made:
         raise UsageError(
             "the mark explore is on a test that makes no harness",
-            mend="Make it with the fixture tailrace_harness, or call explore(app, history).",
+            mend="Make it with the fixture tailrace_harness or tailrace_system, or call explore(app, history).",
         )
     if schedules is not None:
         options["schedules"] = schedules
-    for harness, _ in made:
-        if not isinstance(harness, Harness):
-            raise UsageError(
-                "the mark explore is on a test that makes a system of apps",
-                mend="Explore each app by itself, with a harness.",
-            )
-        harness.explore(**options)
+    for one, _ in made:
+        one.explore(**options)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, Unpack
 
 from tailrace.core.declare.app import App
 from tailrace.core.declare.topic import Topic
@@ -27,6 +27,9 @@ from tailrace.core.errors import UsageError
 from tailrace.runtime.topics import prepare_topics
 from tailrace.testing.driver import Driver
 from tailrace.testing.emitted import Emitted
+from tailrace.testing.exploring.exploration import ExploreOptions, explore_or_raise
+from tailrace.testing.exploring.feed import feed_of_log
+from tailrace.testing.exploring.report import ExploreReport
 from tailrace.testing.inputs import written_topics
 from tailrace.testing.memory_log import MemoryLog
 from tailrace.testing.replaying import ReplayReport
@@ -160,6 +163,18 @@ class System(Driver):
         Raises ReplayDivergedError, which names the first difference.
         """
         return {view.plan.app: view.replay(hash_seed=hash_seed) for view in self._views}
+
+    def explore(self, **options: Unpack[ExploreOptions]) -> dict[str, ExploreReport]:
+        """Explore every app by itself, over what has come to it so far: see ``Harness.explore``.
+
+        Raises ScheduleDependentError for the first app whose results depend on the schedule, UsageError if nothing came to any.
+        """
+        feeds = {view.plan.app: feed_of_log(view.plan, self.log) for view in self._views}
+        chosen = [view for view in self._views if feeds[view.plan.app].count] or self._views[:1]
+        return {
+            one.plan.app: explore_or_raise(one.plan, feeds[one.plan.app], self._now_ms, **options)
+            for one in chosen
+        }
 
     # --- how
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -93,7 +93,7 @@ def shop(*, by_events: bool = False, repartition: bool = False) -> tr.App:
     return app
 
 
-def sales(app: tr.App, count: int = 60) -> Iterator[tuple[tr.Topic[object, object], object]]:
+def sales(app: tr.App, count: int = 60) -> Iterator[tuple[tr.Topic[Any, Any], Checkout | Payment]]:
     """A checkout every minute, paid a minute later; every other one by the same user."""
     for number in range(count):
         at, order = number * MINUTE_MS, f"o{number}"
@@ -357,7 +357,7 @@ def by_record_time() -> tr.App:
     return app
 
 
-def ticks(app: tr.App, count: int = 40, keys: int = 3) -> Iterator[tuple[tr.Topic[object, object], object]]:
+def ticks(app: tr.App, count: int = 40, keys: int = 3) -> Iterator[tuple[tr.Topic[Any, Any], Tick]]:
     """Events of the topics ``ones`` and ``twos`` (as far as the app has them), a few seconds apart."""
     for number in range(count):
         for at, name in enumerate(("ones", "twos")):

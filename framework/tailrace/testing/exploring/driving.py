@@ -25,10 +25,12 @@ from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.topics import prepare_topics
 from tailrace.state import MemoryStore
-from tailrace.testing.exploring.feed import Feed, horizons, inputs_from_outside, written_topics
+from tailrace.testing.exploring.feed import Feed, horizons, inputs_from_outside
 from tailrace.testing.exploring.outcome import Outcome, outcome_of
 from tailrace.testing.exploring.schedules import NEVER, Schedule, idleness_is_declared
 from tailrace.testing.exploring.tracks import Tracer
+from tailrace.testing.inputs import written_topics
+from tailrace.testing.invariants import LawBrokenError
 from tailrace.testing.memory_log import MemoryLog
 
 LINEAGE = b"explore"
@@ -86,6 +88,7 @@ class Run:
             commit_entries=NEVER,
             commit_records=schedule.commit_records,
             deletions_kept_ms=NEVER,
+            ahead_patience_ms=0,  # the clock may stand still
             task=TaskSettings(firing_budget=schedule.firing_budget),
         )
         self._news = False
@@ -110,6 +113,7 @@ class Run:
             if settled:
                 self._settle()
         self._settle()
+        self._check_all_taken()
         self._end()
         return self._outcome()
 
@@ -162,7 +166,10 @@ class Run:
         if partition is None:
             self._start(number)
             return True
-        worked = partition.poll(min(self._schedule.slice_records, _MOST))
+        most = min(self._schedule.slice_records, _MOST)
+        worked = partition.poll(most)
+        if not worked and partition.holds_back:
+            worked = partition.poll(most)  # what was held back has waited long enough
         if self._schedule.quiet_idle:
             worked = self._fall_idle(number, partition) or worked
         if self._random.random() < self._schedule.commit_odds:
@@ -239,6 +246,20 @@ class Run:
         self._partitions[number] = None
 
     # --- the end
+
+    def _check_all_taken(self) -> None:
+        for place in self._feed.places:
+            partition = self._partitions[place.partition]
+            records = self._log.at(*place).records
+            if (
+                records
+                and partition is not None
+                and partition.task.positions[place.topic] <= records[-1].offset
+            ):
+                raise LawBrokenError(
+                    f"nothing moves any more, and {place.topic!r} partition {place.partition} was read up to "
+                    f"{partition.task.positions[place.topic]} of {len(records)}"
+                )
 
     def _end(self) -> None:
         self.now_ms = self._begun_ms + END_OF_CLOCK_MS

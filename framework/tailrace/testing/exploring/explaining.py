@@ -21,9 +21,10 @@ from tailrace.core.engine.units import TIMER
 from tailrace.core.records import Output
 from tailrace.log.interface import TopicPartition
 from tailrace.runtime.comparing_outputs import output_event
-from tailrace.testing.exploring.feed import Feed, written_topics
+from tailrace.testing.exploring.feed import Feed
 from tailrace.testing.exploring.schedules import Schedule
 from tailrace.testing.exploring.tracks import LATENESS, Parting, Place, Step, Trace, varying
+from tailrace.testing.inputs import written_topics
 
 _WIDTH = 120
 _KINDS = {

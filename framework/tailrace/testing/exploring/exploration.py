@@ -245,7 +245,10 @@ class _Exploration:
             for one in self._plan.inputs:
                 if one.late_topic is not None and one.late_topic.name == where.name:
                     return _unknown(f"{self._name(where)}: other events were late", late_events(one))
-            return _unknown(f"{self._name(where)}: independent outputs to one key are in another order")
+            return _unknown(
+                f"{self._name(where)}: several handlers or keys emit to one key, in another order; add the topic to unordered "
+                "if no reader minds"
+            )
         for trace in partings.traces:
             for place in trace.tracks:
                 if place.key == where.key and (found := partings.of(place)) is not None:

@@ -16,11 +16,13 @@ from typing import NamedTuple
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine.heads import InputHeads
 from tailrace.core.engine.watermarks import NOTHING
+from tailrace.core.errors import TopicMismatchError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.runtime.history import origin_of
 from tailrace.runtime.scanning import scan
+from tailrace.testing.inputs import written_topics
 
 _LATER = 1 << 62
 """After any event time."""
@@ -101,8 +103,14 @@ def feed_of_log(
 
     ``from_ms`` leaves out the records before the first with such a timestamp, ``until`` gives an end offset by topic. Of what
     is left the ``most`` with the lowest event times are taken, so that all inputs end at about the same event time.
+
+    Raises:
+        UnknownTopicError: The log does not have an input that the app does not write itself.
+        TopicMismatchError: An input has another number of partitions than the app.
+        OffsetGoneError: Retention has overtaken the reading.
     """
     app = plan.app.encode()
+    read = _places_in(plan, log)
 
     def stream(place: TopicPartition) -> Iterator[tuple[int, TopicPartition, Fed]]:
         start = None if from_ms is None else log.offset_at(*place, from_ms)
@@ -115,7 +123,7 @@ def feed_of_log(
                 yield reached_ms, place, Fed(record, time_ms)
 
     places: dict[TopicPartition, list[Fed]] = {place: [] for place in _places(plan)}
-    merged = merge(*map(stream, places), key=lambda found: found[0])
+    merged = merge(*map(stream, read), key=lambda found: found[0])
     for _, place, fed in islice(merged, most):
         places[place].append(fed)
     return Feed({place: tuple(found) for place, found in places.items()})
@@ -146,18 +154,29 @@ def inputs_from_outside(plan: Plan) -> list[InputPlan]:
     return [one for one in plan.inputs if not one.is_inbox and one.name not in hidden]
 
 
-def written_topics(plan: Plan) -> frozenset[str]:
-    """The topics that the app may write to; without its inbox."""
-    emitted = {edge.name for one in plan.operators for edge in one.emits if not edge.is_stream}
-    return frozenset(emitted | {one.late_topic.name for one in plan.inputs if one.late_topic is not None})
-
-
 def _places(plan: Plan) -> list[TopicPartition]:
     return [
         TopicPartition(one.name, number)
         for one in inputs_from_outside(plan)
         for number in range(plan.partitions)
     ]
+
+
+def _places_in(plan: Plan, log: Log) -> list[TopicPartition]:
+    """The places of a feed that are in a log. What only the app writes is not there before it has run."""
+    known = log.topics()
+    found = [
+        place for place in _places(plan) if place.topic in known or place.topic not in written_topics(plan)
+    ]
+    for topic in dict.fromkeys(place.topic for place in found):
+        partitions = log.partitions(topic)
+        if partitions != plan.partitions:
+            raise TopicMismatchError(
+                f"the input has {partitions} partitions, the app {plan.app!r} has {plan.partitions}",
+                topic=topic,
+                mend="Give the app the input's number.",
+            )
+    return found
 
 
 def _heads(plan: Plan, place: TopicPartition) -> InputHeads:

@@ -15,7 +15,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.storage import Store
 from tailrace.runtime.history import origin_of
 from tailrace.testing.emitted import dead_letter
-from tailrace.testing.exploring.feed import written_topics
+from tailrace.testing.inputs import written_topics
 from tailrace.testing.memory_log import MemoryLog
 
 Kind: TypeAlias = Literal["outputs", "state", "dead letters"]

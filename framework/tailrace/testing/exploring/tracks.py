@@ -16,8 +16,8 @@ from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.units import TIMER
 from tailrace.core.engine.watching import Call, Moment, Watch
 from tailrace.core.records import RawOutput
-from tailrace.testing.exploring.feed import written_topics
 from tailrace.testing.exploring.outcome import plain
+from tailrace.testing.inputs import written_topics
 
 Id: TypeAlias = tuple[Any, ...]
 

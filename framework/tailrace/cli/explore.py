@@ -1,0 +1,172 @@
+"""``tailrace explore``: whether the results of an app depend on the schedule, tried on the events of a log."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from tailrace.cli.arguments import json_option, log_option, opened, piped
+from tailrace.cli.progress_line import ProgressLine
+from tailrace.cli.replay import OffsetType, TimeType
+from tailrace.cli.showing import printable
+from tailrace.core.declare.plan import Plan
+from tailrace.core.declare.topic import Topic
+from tailrace.runtime.apps import find_app
+from tailrace.testing.exploring.exploration import explore_feed
+from tailrace.testing.exploring.feed import Feed, feed_of_log, inputs_from_outside
+from tailrace.testing.exploring.report import Dependence, ExploreReport
+
+DEPENDENT = 1
+
+
+@click.command(short_help="Find what depends on the order of arrival.")
+@click.argument("app")
+@log_option
+@click.option(
+    "--schedules",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="Number of schedules, the reference included.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="What the schedules are drawn from.")
+@click.option("--schedule", type=click.IntRange(0), help="Run this schedule only, and the reference.")
+@click.option(
+    "--records",
+    type=click.IntRange(1),
+    default=10_000,
+    show_default=True,
+    help="Number of records to take from the inputs: those with the lowest event times.",
+)
+@click.option(
+    "--from",
+    "from_ms",
+    type=TimeType(),
+    help="Begin with the first records with this timestamp or a later one. The state is empty then.",
+)
+@click.option(
+    "--until-offset",
+    "offsets",
+    type=OffsetType(),
+    multiple=True,
+    help="Stop before this offset in all partitions of an input; may be given for several.",
+)
+@click.option(
+    "--unordered",
+    "unordered",
+    metavar="TOPIC",
+    multiple=True,
+    help="The order of outputs to this topic does not matter; may be repeated.",
+)
+@click.option("--timestamps", is_flag=True, help="Compare the timestamps of outputs as well.")
+@click.option("--strict", is_flag=True, help="Exit 1 also for what the app declares to depend on arrival.")
+@json_option
+def explore(
+    *,
+    app: str,
+    folder: Path,
+    schedules: int,
+    seed: int,
+    schedule: int | None,
+    records: int,
+    from_ms: int | None,
+    offsets: tuple[tuple[str, int], ...],
+    unordered: tuple[str, ...],
+    timestamps: bool,
+    strict: bool,
+    as_json: bool,
+) -> int:
+    """Run APP (package.module:app) over the events of a log in many schedules, and compare the results key by key.
+
+    It runs in memory, in this process; the log is only read. What the app writes itself is not taken from the log: each run
+    writes it again. Exit 1 if results depend on the schedule.
+    """
+    plan = find_app(app).plan()
+    inputs = [one.name for one in inputs_from_outside(plan)]
+    for topic, _ in offsets:
+        if topic not in inputs:
+            raise click.BadParameter(
+                f"{plan.app!r} does not read {topic!r}, but {', '.join(inputs)}", param_hint="--until-offset"
+            )
+    free = [_topic(plan, name) for name in unordered]
+    with opened(folder) as log:
+        feed = feed_of_log(plan, log, most=records, from_ms=from_ms, until=dict(offsets))
+    with ProgressLine() as line:
+        report = explore_feed(
+            plan,
+            feed,
+            schedules=schedules,
+            seed=seed,
+            schedule=schedule,
+            unordered=free,
+            timestamps=timestamps,
+            now_ms=feed.clock_ms,
+            tell=lambda done, total: line.tell(partial(_progress, done, total)),
+        )
+    with piped():
+        _say_json(report) if as_json else _say(report, feed, records)
+    return DEPENDENT if report.errors or (strict and not report.equal) else 0
+
+
+def _topic(plan: Plan, name: str) -> Topic[Any, Any]:
+    if name not in plan.topics:
+        raise click.BadParameter(
+            f"{plan.app!r} declares no topic {name!r}, but {', '.join(plan.outputs)}",
+            param_hint="--unordered",
+        )
+    return plan.topics[name]
+
+
+def _progress(done: int, total: int, _seconds: float) -> str:
+    return f"schedule {done:,} of {total:,}"
+
+
+def _say(report: ExploreReport, feed: Feed, records: int) -> None:
+    first, *rest = map(printable, report.lines())
+    click.echo(click.style(first, fg="green" if report.equal else "red" if report.errors else None))
+    for one in rest:
+        click.echo(one)
+    if feed.count == records:
+        click.echo(f"note: only the first {records:,} records were taken; --records takes more")
+
+
+def _say_json(report: ExploreReport) -> None:
+    said = {
+        "app": report.app,
+        "seed": report.seed,
+        "schedules": report.schedules,
+        "records": report.records,
+        "keys": report.keys,
+        "seconds": round(report.seconds, 3),
+        "equal": report.equal,
+        "differing": {str(number): keys for number, keys in report.differing.items()},
+        "unexplained": report.unexplained,
+        "errors": [_as_dict(one) for one in report.errors],
+        "declared": [_as_dict(one) for one in report.declared],
+    }
+    click.echo(msgspec.json.encode(said))
+
+
+def _as_dict(one: Dependence) -> dict[str, object]:
+    return {
+        "cause": one.cause,
+        "schedule": one.schedule,
+        "special": one.special,
+        "declared": one.declared,
+        "time_ms": one.time_ms,
+        "timer": one.timer,
+        "handlers": one.handlers,
+        "keys": one.keys,
+        "differences": [
+            {
+                "where": each.where,
+                "only_order": each.only_order,
+                "changes": [{"label": c.label, "one": c.was, "other": c.is_} for c in each.changes],
+            }
+            for each in one.differences
+        ],
+    }

@@ -1,0 +1,70 @@
+"""Schedules: drawn from a seed and a number, complete, and each of another kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tailrace.core.records import Output
+from tailrace.testing.exploring.feed import Feed, feed_of
+from tailrace.testing.exploring.schedules import NEVER, Schedule, drawn, reference
+from tests.testing.exploring import apps, declared
+
+APP = apps.counts()
+PLAN = APP.plan()
+FEED = feed_of(
+    PLAN,
+    [Output(topic.name, event.key.encode(), topic.encode(event), 0) for topic, event in apps.ticks(APP)],
+)
+SOME = [drawn(PLAN, FEED, 0, number) for number in range(1, 200)]
+
+
+def test_a_seed_and_a_number_give_one_schedule() -> None:
+    assert [drawn(PLAN, FEED, 0, number) for number in range(1, 200)] == SOME
+    assert SOME[5].random().random() == drawn(PLAN, FEED, 0, 6).random().random()
+    assert drawn(PLAN, FEED, 1, 6) != SOME[5]
+
+
+def test_number_0_is_the_reference() -> None:
+    first = drawn(PLAN, FEED, 7, 0)
+    assert first == reference(PLAN, FEED, 7)
+    assert first.is_reference
+    assert str(first) == "everything is there from the beginning"
+    assert not first.faults
+    assert first.piece == first.slice_records == NEVER
+
+
+def test_every_schedule_feeds_every_partition_that_has_records_once() -> None:
+    wanted = sorted(place for place, fed in FEED.places.items() if fed)
+    for one in SOME:
+        assert sorted(place for wave in one.waves for place in wave) == wanted
+        assert len(one.settled) == len(one.waves)
+        assert {place for place, _ in one.speeds} == set(wanted)
+        assert str(one)
+
+
+def test_schedules_are_of_every_kind() -> None:
+    def some(is_so: Sequence[object]) -> None:
+        assert 5 < sum(map(bool, is_so)) < 195
+
+    some([len(one.waves) > 1 for one in SOME])
+    some([one.faults for one in SOME])
+    some([one.commit_odds for one in SOME])
+    some([one.commit_records < NEVER for one in SOME])
+    some([one.slice_records == 1 for one in SOME])
+    some([one.clock_ms for one in SOME])
+    some([one.quiet_idle for one in SOME])
+    some([one.firing_budget < 10 for one in SOME])
+    assert {one.kind for one in SOME} == {"still", "clock"}
+    assert all(bool(one.clock_ms) == (one.kind != "still") for one in SOME)
+
+
+def test_inputs_fall_idle_only_where_that_is_declared() -> None:
+    plan = declared.falls_idle().plan()
+    kinds = {drawn(plan, FEED, 0, number).kind for number in range(100)}
+    assert kinds == {"still", "clock", "idle"}
+
+
+def test_a_long_history_has_longer_slices() -> None:
+    long = Feed({place: fed * 50 for place, fed in FEED.places.items()})
+    shortest: list[Schedule] = [drawn(PLAN, long, 0, number) for number in range(1, 100)]
+    assert min(one.slice_records for one in shortest) == long.count // 100
