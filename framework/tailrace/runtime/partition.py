@@ -144,6 +144,7 @@ class Partition:
             self._slices = Slices(
                 task, self._log, self._reader, found.writer, self.settings, self._clock(), published
             )
+            self._promises.publish(self._slices.promised())
             self.lifecycle.on(Event.RESTORED)
 
     def poll(self, max_records: int = 10_000) -> bool:

@@ -28,7 +28,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import InputPlan
+from tailrace.core.declare.plan import InputPlan, Published
 from tailrace.core.engine.merge import TOLERANCE_MS, Merge
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
@@ -208,16 +208,28 @@ class Slices:
         wanted = publications(self.task)
         # What it no longer writes holds nobody back any more.
         wanted |= {name: None for name in self._published if name not in wanted}
-        before, plan = self._published, self.task.plan
-        marks = self.task.watermarks.of_operator
-        for one in plan.published:
+        before = self._published
+        for one in self.task.plan.published:
             if wanted[one.name] is None:
                 # Its last watermark first, by a commit of its own: readers take it before they let go.
-                reached = min(marks[writer] for writer in one.writers) - one.out_of_order_ms
+                reached = self._reached(one)
                 last = before.get(one.name, NOTHING)
                 if last is not None and last < reached:
                     wanted[one.name] = reached
         return wanted
+
+    def _reached(self, one: Published) -> int:
+        marks = self.task.watermarks.of_operator
+        return min(marks[writer] for writer in one.writers) - one.out_of_order_ms
+
+    def promised(self) -> dict[str, int]:
+        """What others go by that was published before. Where nobody is held back now, it is what was published before that."""
+        said, found = publications(self.task), dict[str, int]()
+        for one in self.task.plan.published:
+            if one.name in self._published:
+                marks = (self._published[one.name], said[one.name], self._reached(one))
+                found[one.name] = next(mark for mark in marks if mark is not None)
+        return found
 
     def commit_is_due(self) -> bool:
         """Whether there is something to commit, and it is time or there is much of it."""
