@@ -121,7 +121,7 @@ def test_a_service_whose_processes_are_killed_goes_on_to_the_same_end(
 @FORMS
 def test_no_schedule_changes_it(repartition: bool) -> None:
     app = make_app(repartition=repartition)
-    checkouts, payments = events(mixed_orders(21))
+    checkouts, payments = events(mixed_orders(7))
     with Harness(app) as h:
         h.send(app.topics["checkouts"], *checkouts)
         h.send(app.topics["payments"], *payments)
