@@ -1,6 +1,7 @@
 """The measured apps. Each counts and sums the events of a key, and emits one event for each.
 
-They differ in what else they do: move a timer, change an entry of a map, read two topics.
+They differ in what else they do: move a timer, change an entry of a map, read two topics, do it twice. The last joins two
+topics one of which it has to key anew.
 """
 
 from __future__ import annotations
@@ -106,6 +107,79 @@ class Joined(tr.Actor):
         ctx.emit(joined_totals, Total(event.key, self.count, self.total))
 
 
+sharing = tr.App("sharing", partitions=1)
+shared = sharing.topic("events", Event, key="key", event_time="at", out_of_order="1s")
+one_totals = sharing.topic("one-totals", Total, key="key")
+other_totals = sharing.topic("other-totals", Total, key="key")
+
+
+@sharing.actor
+class One(tr.Actor):
+    count: int = 0
+    total: int = 0
+
+    @tr.process(shared)
+    def on_event(self, event: Event, ctx: tr.Context[str]) -> None:
+        self.count += 1
+        self.total += event.value
+        ctx.emit(one_totals, Total(event.key, self.count, self.total))
+
+
+@sharing.actor
+class Other(tr.Actor):
+    count: int = 0
+    total: int = 0
+
+    @tr.process(shared)
+    def on_event(self, event: Event, ctx: tr.Context[str]) -> None:
+        self.count += 1
+        self.total += event.value
+        ctx.emit(other_totals, Total(event.key, self.count, self.total))
+
+
+class Payment(msgspec.Struct, frozen=True, gc=False):
+    number: str
+    order: str
+    at: int
+    value: int
+
+
+rekeying = tr.App("rekeying", partitions=1)
+orders = rekeying.topic("orders", Event, key="key", event_time="at", out_of_order="1s")
+payments = rekeying.topic("payments", Payment, key="number", event_time="at", out_of_order="1s")
+paid = rekeying.topic("paid", Event, key="key", event_time="at")
+paid_totals = rekeying.topic("totals", Total, key="key")
+
+
+@rekeying.process(payments)
+def by_order(payment: Payment, ctx: tr.Context[str]) -> None:
+    """Keys a payment by the order that it is for."""
+    ctx.emit(paid, Event(payment.order, payment.at, payment.value))
+
+
+@rekeying.actor
+class Order(tr.Actor):
+    count: int = 0
+    total: int = 0
+    unpaid: int = 0
+
+    @tr.process(orders)
+    def on_order(self, event: Event, ctx: tr.Context[str]) -> None:
+        self.count += 1
+        ctx.set_timer(event.at + MINUTE_MS, name="unpaid")
+
+    @tr.process(paid)
+    def on_paid(self, event: Event, ctx: tr.Context[str]) -> None:
+        self.total += event.value
+        ctx.cancel_timer("unpaid")
+        ctx.emit(paid_totals, Total(event.key, self.count, self.total))
+
+    @tr.on_timer("unpaid")
+    def on_unpaid(self, ctx: tr.Context[str]) -> None:
+        del ctx
+        self.unpaid += 1
+
+
 def keys(count: int) -> list[str]:
     """The keys that events are drawn from."""
     return [f"key-{number}" for number in range(count)]
@@ -116,3 +190,9 @@ def events(count: int, names: Sequence[str], *, per_ms: float = 10, seed: int = 
     draw, of = Random(seed).random, len(names)
     for number in range(count):
         yield Event(names[int(draw() * of)], int(number / per_ms) + int(draw() * 500), int(draw() * 100))
+
+
+def paying(count: int, names: Sequence[str]) -> Iterator[Payment]:
+    """As many payments, each for an order out of these and with a key of its own."""
+    for number, event in enumerate(events(count, names, seed=2)):
+        yield Payment(f"payment-{number}", event.key, event.at, event.value)

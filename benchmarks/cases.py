@@ -117,6 +117,46 @@ def two_inputs(scale: Scale) -> list[Row]:
     ]
 
 
+def two_actors(scale: Scale) -> list[Row]:
+    """The same events to two actors, each with a count and an output of its own, beside one actor."""
+    events = list(apps.events(scale.events, apps.keys(scale.keys)))
+    pairs = alternating(
+        len(events),
+        lambda: _through(apps.sharing, events),
+        lambda: _through(apps.counting, events),
+        scale.repeats,
+    )
+    return [
+        Row(
+            case="two actors on one input",
+            measured=pairs.case,
+            unit="events/s",
+            ratio=pairs.ratio,
+            compared_with="one actor",
+            compared=pairs.baseline,
+        )
+    ]
+
+
+def rekeyed(scale: Scale) -> list[Row]:
+    """Orders, and payments that a function keys by order: each order moves a timer, each payment cancels it.
+
+    A payment is handled twice, and goes through the topic inside the app in between.
+    """
+    names, half = apps.keys(scale.keys), scale.events // 2
+    orders, payments = list(apps.events(half, names)), list(apps.paying(half, names))
+
+    def run() -> Drive:
+        drive = Drive(apps.rekeying)
+        number_of = {one.name: one.index for one in drive.task.plan.inputs}
+        drive.rejoin(((number_of["orders"], orders), (number_of["payments"], payments)), number_of["paid"])
+        return drive
+
+    measured = rate(2 * half, run, scale.repeats)
+    note = "each payment is handled twice, and written and read in between"
+    return [Row(case="a re-keyed join", measured=measured, unit="events/s", note=note)]
+
+
 # --- with a store ---
 
 

@@ -11,6 +11,8 @@ CASES: dict[str, Case] = {
     "core": cases.core,
     "timer": cases.timer,
     "two-inputs": cases.two_inputs,
+    "two-actors": cases.two_actors,
+    "rekeyed": cases.rekeyed,
     "entry": cases.entry,
     "durable": cases.durable,
     "large": cases.large,

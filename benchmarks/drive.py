@@ -10,8 +10,9 @@ import tailrace as tr
 from benchmarks.measure import clock
 from tailrace.core.engine.merge import Merge
 from tailrace.core.engine.task import Task, TaskSettings
-from tailrace.core.records import Head
+from tailrace.core.records import Head, InputRecord
 from tailrace.core.storage import Store
+from tailrace.runtime.upstream import publications
 from tailrace.state import MemoryStore
 
 SLICE = 10_000
@@ -43,12 +44,8 @@ class Drive:
 
     def run(self, number: int, heads: Sequence[Head]) -> None:
         """Take heads of one input, and drop the outputs."""
-        task, taken = self.task, 0
-        while taken < len(heads):
-            taken = task.run(number, heads, taken)
-            while task.draining:
-                task.drain()
-        task.discard_outputs()
+        self._take(number, heads)
+        self.task.discard_outputs()
 
     def merge(self, inputs: Sequence[Sequence[Any]]) -> None:
         """Take the events of several inputs in the order that the merge gives them."""
@@ -66,6 +63,40 @@ class Drive:
             if found is None:
                 break
             self.run(*found)
+
+    def rejoin(self, inputs: Sequence[tuple[int, Sequence[Any]]], own: int) -> None:
+        """Take slices of some inputs in turn, and after each round what was written to the app's ``own`` input.
+
+        What is written goes through the codec, and the watermark that the task publishes comes after it, as by a log. All
+        else that is put out is numbered and dropped.
+        """
+        task = self.task
+        name = task.plan.inputs[own].name
+        for at in range(0, max(len(events) for _, events in inputs), SLICE):
+            for number, events in inputs:
+                self._take(number, self.heads(events[at : at + SLICE], number))
+            written = [one for one in task.take_outputs() if one.topic == name]
+            records = [
+                InputRecord(offset, one.timestamp_ms, one.key, one.value, one.headers)
+                for offset, one in enumerate(written, self._offsets[own])
+            ]
+            self._offsets[own] += len(records)
+            self.run(own, task.decode(own, records))
+            reached_ms = publications(task)[name]
+            if reached_ms is not None:
+                task.upstream(own, reached_ms)
+                self._drain()
+            task.discard_outputs()
+
+    def _take(self, number: int, heads: Sequence[Head]) -> None:
+        taken = 0
+        while taken < len(heads):
+            taken = self.task.run(number, heads, taken)
+            self._drain()
+
+    def _drain(self) -> None:
+        while self.task.draining:
+            self.task.drain()
 
     def commit(self) -> None:
         """Write what has changed to the store."""

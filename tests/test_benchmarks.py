@@ -188,6 +188,27 @@ def test_merged_inputs_are_all_taken():
     assert drive.task.totals.records == len(events)
 
 
+def test_two_actors_on_one_input_each_take_all_of_it():
+    events = list(apps.events(2_000, apps.keys(50)))
+    drive = Drive(apps.sharing)
+    drive.task.run(0, drive.heads(events))
+    made = [one.topic for one in drive.task.take_outputs()]
+    assert made == ["one-totals", "other-totals"] * len(events)
+
+
+def test_a_payment_reaches_its_order_and_the_watermark_follows():
+    names, count = apps.keys(50), SLICE + 1_000
+    orders, payments = list(apps.events(count, names)), list(apps.paying(count, names))
+    drive = Drive(apps.rekeying)
+    number_of = {one.name: one.index for one in drive.task.plan.inputs}
+    drive.rejoin(((number_of["orders"], orders), (number_of["payments"], payments)), number_of["paid"])
+    assert drive.task.totals.records == 3 * count
+    assert drive.task.totals.late == 0
+    assert drive.task.totals.outputs == 2 * count
+    of_orders, of_payments = (max(one.at for one in events) - 1_001 for events in (orders, payments))
+    assert drive.task.watermark == min(of_orders, of_payments)
+
+
 def test_the_table_goes_between_the_marks_of_a_page():
     rows = [Row(case="a", measured=123_456.0, unit="events/s", target="1 or more", met=True)]
     page = table.replaced(
