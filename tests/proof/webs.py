@@ -139,7 +139,7 @@ def web_of(random: Random, *, circles: bool = False) -> Web:
         nodes,
         random.choice((1, 2, 3)),
         random.choice((0, 700, 5_000)),
-        {name for name in read if random.random() < 0.2},
+        {name for name in sorted(read) if random.random() < 0.2},
         circles,
         random.choice((None, None, 0, 5_000)),
     )

@@ -124,6 +124,17 @@ def test_an_event_without_a_time_of_its_own_has_that_of_its_cause() -> None:
     run.worker.leave()
 
 
+def test_what_was_published_before_a_restart_is_not_forgotten() -> None:
+    run = Run()
+    run.step(1_000, 1_090)
+    run.worker.leave()
+    run.stores = [MemoryStore()]
+    run.worker = Worker(run.plan, run.log, range(1), run.stores.__getitem__)
+    run.worker.start()
+    assert run.step(500) == {("plain", "Window.step"): 1}
+    run.worker.leave()
+
+
 def told(caplog: pytest.LogCaptureFixture) -> list[int]:
     said = [record for record in caplog.records if "behind the watermark" in record.message]
     assert {(vars(record)["topic"], vars(record)["handler"]) for record in said} == {("plain", "Window.step")}

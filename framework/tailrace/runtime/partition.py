@@ -141,6 +141,7 @@ class Partition:
             )
             mine = transactional_id(self.plan.app, self.partition)
             published = {name: mark for (name, by), mark in self._log.publications().items() if by == mine}
+            self._promises.publish(published)  # they hold for those who come after a restart, too
             self._slices = Slices(
                 task, self._log, self._reader, found.writer, self.settings, self._clock(), published
             )
