@@ -267,7 +267,7 @@ def test_the_error_can_be_sent_to_another_process_and_is_an_assertion() -> None:
         explore(app, apps.ticks(app), schedules=10)
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value)
-    assert "Run one schedule again with schedule=" in str(again)
+    assert "To repeat one: schedule=" in str(again)
 
 
 def test_outputs_are_told_as_events() -> None:
