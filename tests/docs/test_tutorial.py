@@ -8,7 +8,14 @@ import pytest
 
 from tests.docs.page import ROOT, play
 
-PAGES = ["README.md", "docs/tutorial.md", "docs/testing.md", "docs/event-time.md", "docs/snapshots.md"]
+PAGES = [
+    "README.md",
+    "docs/tutorial.md",
+    "docs/testing.md",
+    "docs/event-time.md",
+    "docs/explore.md",
+    "docs/snapshots.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -497,19 +497,3 @@ def test_two_apps_that_read_a_topic_have_as_many_partitions() -> None:
     other = Drivers(partitions=3, name="other")
     with pytest.raises(TopicMismatchError, match=r"the input has \d partitions, the app"):
         System(Drivers().app, other.app)
-
-
-# --- schedules
-
-
-def test_each_app_is_explored_over_what_has_come_to_it() -> None:
-    drivers, regions = two()
-    with System(drivers.app, regions.app) as s:
-        with pytest.raises(UsageError, match="there is no event for any input"):
-            s.explore()
-        s.send(drivers.fares, *some_fares(Random(1), 20))
-        s.end_of_input()
-        reports = s.explore(schedules=10, unordered=[drivers.hours])
-        assert all(one.equal for one in reports.values())
-        assert reports[drivers.app.name].records == 20
-        assert reports[regions.app.name].records == len(s.emitted(drivers.hours))

@@ -11,10 +11,11 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.errors import HandlerError, UsageError
-from tailrace.testing import At, ExploreReport, Harness, ScheduleDependentError, explore
+from tailrace.testing import At, ExploreReport, Harness, ScheduleDependentError, System, explore
 from tailrace.testing.faults import CRASH, Item
 from tests.testing.exploring import apps, declared
 from tests.testing.exploring.apps import Said, Tick
+from tests.testing.fares import Drivers, Regions, some_fares
 
 
 def found(app: tr.App, history: Iterable[Any], schedules: int = 20, **options: Any) -> ExploreReport:
@@ -222,6 +223,19 @@ def test_a_harness_explores_what_was_sent_to_it_and_is_not_changed_by_that() -> 
     assert caught.value.report.lines() == found(app, apps.ticks(app)).lines()
 
 
+def test_each_app_of_a_system_is_explored_over_what_has_come_to_it() -> None:
+    drivers, regions = Drivers(), Regions()
+    with System(drivers.app, regions.app) as s:
+        with pytest.raises(UsageError, match="there is no event for any input"):
+            s.explore()
+        s.send(drivers.fares, *some_fares(random.Random(1), 20))
+        s.end_of_input()
+        reports = s.explore(schedules=10, unordered=[drivers.hours])
+        assert all(one.equal for one in reports.values())
+        assert reports[drivers.app.name].records == 20
+        assert reports[regions.app.name].records == len(s.emitted(drivers.hours))
+
+
 def test_records_bear_the_timestamps_that_a_history_gives_them() -> None:
     app = apps.by_record_time()
     topics = [app.topics[name] for name in ("ones", "twos")]
@@ -267,7 +281,7 @@ def test_the_error_can_be_sent_to_another_process_and_is_an_assertion() -> None:
         explore(app, apps.ticks(app), schedules=10)
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value)
-    assert "Run one schedule again with schedule=" in str(again)
+    assert "To repeat one: schedule=" in str(again)
 
 
 def test_outputs_are_told_as_events() -> None:

@@ -117,10 +117,13 @@ class ScheduleDependentError(TailraceError, AssertionError):
         number = next((one.schedule for one in (*report.errors, *report.declared)), 0)
         super().__init__(
             str(report),
-            mend=f"Run one schedule again with schedule={number}, seed={report.seed}. Make the handlers commute, or compare "
-            "event times in them; where the order of arrival is meant to count, declare it (docs/explore.md).",
+            mend=f"To repeat one: schedule={number}, seed={report.seed}. Make the handlers commute, or let them compare event "
+            "times; where the order of arrival is meant to count, declare it. See docs/explore.md.",
         )
         self.report = report
+
+    def __str__(self) -> str:
+        return f"{self.what}\n{self.mend}"
 
     def __reduce__(self) -> tuple[type[ScheduleDependentError], tuple[ExploreReport]]:
         return type(self), (self.report,)
