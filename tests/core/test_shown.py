@@ -65,7 +65,7 @@ def test_what_is_emitted_to_something_that_is_no_topic_is_told():
     class Ship(tr.Actor):
         @tr.process(visits)
         def call(self, event: Visit, ctx: tr.Context[str]) -> None:
-            ctx.emit("visits", event)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]  # the misuse
+            ctx.emit("visits", event)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]  # the misuse
 
     with (
         Harness(app) as h,

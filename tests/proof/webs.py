@@ -189,17 +189,17 @@ def build(web: Web) -> tr.App:
     streams = {name: app.stream(name, Piece) for name in sorted(named)}
     classes: dict[str, Any] = {}
     for node in web.nodes:
-        takes = [topics[name] for name in node.topics]
+        takes: list[Any] = [topics[name] for name in node.topics]
         targets = [topics[name] for name in node.targets]
         if node.width:
             if node.stream is not None:
-                takes.append(streams[node.stream])  # type: ignore[arg-type]  # a stream is taken like a topic
+                takes.append(streams[node.stream])
             classes[node.name] = _actor(app, node, takes, targets, results, streams, classes)
         else:
             out = streams.get(node.gives) if node.gives is not None else None
             _function(app, node, takes, targets, results, out)
     for node in web.nodes:
-        told = [topics[name] for name in node.targets] + [results] + [*node.sends]
+        told: list[Any] = [topics[name] for name in node.targets] + [results] + [*node.sends]
         if node.gives is not None:
             told.append(streams[node.gives])
         app.emits[node.name] = tuple(told)

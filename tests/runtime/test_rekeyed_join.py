@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -107,10 +108,13 @@ def test_a_service_whose_processes_are_killed_goes_on_to_the_same_end(
     def committed() -> int:
         return sum(log.end_offset(plan.tape_topic, number) for number in range(plan.partitions))
 
+    def more_than(commits: int) -> bool:
+        return committed() > commits
+
     for state in ("old", "old", "new"):
         before = committed()
         with Running("run", app, *where, "--state", tmp_path / state) as service:
-            wait_until(lambda before=before: committed() > before + 8, "something is committed")
+            wait_until(partial(more_than, before + 8), "something is committed")
             service.signal(signal.SIGKILL)
     with Running("run", app, *where, "--state", tmp_path / "new", "--until-end") as service:
         assert service.ended() == 0, service.lines

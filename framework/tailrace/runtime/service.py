@@ -26,6 +26,7 @@ from tailrace.core.errors import (
     TailraceError,
     TaskOwnedError,
     UnknownTopicError,
+    UsageError,
 )
 from tailrace.core.storage import Store
 from tailrace.core.suggestions import did_you_mean
@@ -274,10 +275,28 @@ def prepare(options: ServiceOptions, plan: Plan) -> None:
     try:
         prepare_log(log, plan, create_declared=options.create_topics)
         original = find_app(options.app.partition("@")[0]).name if "@" in options.app else ""
+        if original:
+            _check_copy(plan, log, original)
         retire_rebuilds(plan, log)
         announce(plan, log, partial(is_owned, options.log), original)
     finally:
         log.close()
+
+
+def _check_copy(plan: Plan, log: Log, original: str) -> None:
+    """Refuse another name of an app that reads what it writes itself: each of the two would handle the other's events.
+
+    Raises:
+        UsageError: The original has a history on this log, and there is such a topic.
+    """
+    own = f"{plan.app}."
+    shared = [one.name for one in plan.inputs if one.own and not one.name.startswith(own)]
+    if shared and plan.app != original and f"{original}.tape" in log.topics():
+        raise UsageError(
+            f"{plan.app!r} is another name of {original!r}, and both would read what the other writes to "
+            f"{' and '.join(map(repr, shared))}: each event would count twice in both",
+            mend="Compare them on logs of their own, or with 'tailrace rebuild'; or have the code name such topics after the app.",
+        )
 
 
 def prepare_log(log: Log, plan: Plan, *, create_declared: bool) -> None:

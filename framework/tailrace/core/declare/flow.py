@@ -114,7 +114,7 @@ class _Finder:
     def flow(self) -> Flow:
         """Find everything."""
         sources = self._all_sources()
-        kinds = {one.edge.name: self._kind(one) for one in self._inputs.values()}
+        kinds: dict[str, WatermarkKind] = {one.edge.name: self._kind(one) for one in self._inputs.values()}
         writers = {
             edge.name: tuple(sorted(names))
             for edge, names in self._writers.items()
