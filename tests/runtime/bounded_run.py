@@ -39,7 +39,9 @@ class BoundedRun:
     ) -> None:
         self.plan = app.plan()
         self.strike: Callable[[str], None] = lambda operation: None
-        self.log: Log = MemoryLog(on_operation=self.operation) if folder is None else EmbeddedLog(folder)
+        self.log: MemoryLog | EmbeddedLog = (
+            MemoryLog(on_operation=self.operation) if folder is None else EmbeddedLog(folder)
+        )
         self.settings = settings or WorkerSettings()
         self.stores = [self.new_store() for _ in range(self.plan.partitions)]
         self.phase = self.deaths = 0
