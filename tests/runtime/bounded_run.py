@@ -116,7 +116,8 @@ def check_history(log: Log, plan: Plan, live: Callable[[int], list[LiveState]] |
     """Nothing was late, and a replay finds no difference."""
     cuts = [History(plan, log).committed(number).cut for number in range(plan.partitions)]
     assert [tape.decode_cut(cut or b"").totals.late for cut in cuts] == [0] * plan.partitions
-    report = replay(plan, log, ReplayOptions(compare=True), live=live)
+    # A service as a process knows its time zones' version, a worker in a test does not.
+    report = replay(plan, log, ReplayOptions(compare=True, any_environment=True), live=live)
     assert list(report.differences.shown) == []
     assert report.outputs > 0
 

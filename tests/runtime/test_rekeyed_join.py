@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,28 +92,25 @@ def test_no_death_of_a_worker_changes_it(at: str, processes: int, repartition: b
     check(run, orders)
 
 
-@FORMS
-def test_a_service_whose_processes_are_killed_goes_on_to_the_same_end(
-    repartition: bool, tmp_path: Path
-) -> None:
+def test_a_service_whose_processes_are_killed_goes_on_to_the_same_end(tmp_path: Path) -> None:
     orders = mixed_orders(4_000)
-    plan = make_app(repartition=repartition).plan()
+    plan = make_app().plan()
     log = EmbeddedLog(tmp_path / "log")
     prepare_log(log, plan, create_declared=True)
     log.append_all(records(orders))
-    app = "tests.runtime.orders:" + ("repartitioned" if repartition else "app")
+    app = "tests.runtime.orders:app"
     where = ["--log", tmp_path / "log", "--commit-interval", "20ms", "--workers", 2]
 
     def committed() -> int:
         return sum(log.end_offset(plan.tape_topic, number) for number in range(plan.partitions))
 
-    def more_than(commits: int) -> bool:
-        return committed() > commits
+    def wait_for_commits(count: int) -> None:
+        enough = committed() + count
+        wait_until(lambda: committed() >= enough, f"{count} records of the tape are committed")
 
-    for state in ("old", "old", "new"):
-        before = committed()
+    for state in ("old", "new"):
         with Running("run", app, *where, "--state", tmp_path / state) as service:
-            wait_until(partial(more_than, before + 8), "something is committed")
+            wait_for_commits(8)
             service.signal(signal.SIGKILL)
     with Running("run", app, *where, "--state", tmp_path / "new", "--until-end") as service:
         assert service.ended() == 0, service.lines
