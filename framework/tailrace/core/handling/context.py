@@ -283,8 +283,10 @@ class Context(Generic[K]):
     def _set(self, domain: int, time: int | datetime, name: str | None) -> None:
         table = self._table or self._own("set a timer")
         # What nearly every timer is set to needs no call to be looked at.
-        usual = type(time) is int and _EARLIEST_TIMER_MS < time < INSTANT_LIMIT_MS
-        time_ms = time if usual else self._due_ms(time)
+        if type(time) is int and _EARLIEST_TIMER_MS < time < INSTANT_LIMIT_MS:
+            time_ms = time
+        else:
+            time_ms = self._due_ms(time)
         depth = 0
         if self._fired is not None:
             fired_domain, fired_ms = self._fired
