@@ -114,13 +114,13 @@ class InputHeads:
 
     def _in_range(self, times: Sequence[int]) -> bool:
         """Whether all times, of which there is one at least, make sense."""
-        plan, earliest_ms = self._plan, min(times)
-        if not plan.time_min_ms <= earliest_ms or not max(times) <= plan.time_max_ms:
+        plan, earliest_ms, latest_ms = self._plan, min(times), max(times)
+        if not plan.time_min_ms <= earliest_ms or not latest_ms <= plan.time_max_ms:
             return False
-        # Times of this century are none of these, so that one comparison is all that it costs.
-        return earliest_ms > SECONDS_LAST_MS or not (
-            plan.refuse_seconds and any(SECONDS_FIRST_MS <= one <= SECONDS_LAST_MS for one in times)
-        )
+        # Times of this century are none of these, nor are those that begin at 0: comparing two is all that it costs.
+        if earliest_ms > SECONDS_LAST_MS or latest_ms < SECONDS_FIRST_MS or not plan.refuse_seconds:
+            return True
+        return not any(SECONDS_FIRST_MS <= one <= SECONDS_LAST_MS for one in times)
 
     def _head(self, offset: int, timestamp_ms: int, event: Any, record: InputRecord | None) -> Head:
         plan = self._plan

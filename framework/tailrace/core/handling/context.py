@@ -172,7 +172,7 @@ class Context(Generic[K]):
     def emit(self, to: Topic[E, Any], event: E, *, at: int | datetime | None = None) -> None: ...
     @overload
     def emit(self, to: Stream[E], event: E) -> None: ...
-    def emit(self, to: Topic[E, Any] | Stream[E], event: E, *, at: int | datetime | None = None) -> None:
+    def emit(self, to: Topic[E, Any] | Stream[E], event: E, at: int | datetime | None = None) -> None:
         """Write an event to a topic, or hand it to those who take a stream.
 
         It becomes visible when the step that emits it is committed, and not at all if the handler fails. Its key is
@@ -182,6 +182,7 @@ class Context(Generic[K]):
         Raises UsageError for an event of another type than the topic's, for ``at`` outside of the topic's
         ``time_range``, and for ``at`` with a stream: its takers run in the same step and have this handler's time.
         """
+        # ``at`` is by keyword only, as the overloads say: were it so in this line, too, it would cost Python a search per call.
         edge: Any = to  # which of the two it is, is asked once, and not of its class
         try:
             types = edge.types
@@ -281,7 +282,11 @@ class Context(Generic[K]):
 
     def _set(self, domain: int, time: int | datetime, name: str | None) -> None:
         table = self._table or self._own("set a timer")
-        time_ms = self._due_ms(time)
+        # What nearly every timer is set to needs no call to be looked at.
+        if type(time) is int and _EARLIEST_TIMER_MS < time < INSTANT_LIMIT_MS:
+            time_ms = time
+        else:
+            time_ms = self._due_ms(time)
         depth = 0
         if self._fired is not None:
             fired_domain, fired_ms = self._fired
