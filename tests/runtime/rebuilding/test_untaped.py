@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.errors import InputsChangedError, SnapshotMismatchError, UnknownTopicError, UsageError
+from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.rebuilding.driver import rebuild
@@ -17,7 +20,7 @@ from tailrace.runtime.rebuilding.engines import LocalEngine
 from tailrace.runtime.rebuilding.untaped import lineage_of
 from tailrace.runtime.scanning import scan
 from tailrace.state.snapshots.arrow import parquet
-from tests.runtime.rebuilding import lived, shops
+from tests.runtime.rebuilding import any_app, lived, shops
 from tests.runtime.rebuilding.lived import TALLY, done, rebuilt, request
 from tests.runtime.tallies import ticks
 
@@ -118,3 +121,32 @@ def test_messages_that_a_snapshot_stands_for_are_not_left_out_in_silence(tmp_pat
         done(tmp_path, other, order="canonical")
     _, snapshot = done(tmp_path, other)
     assert rebuilt(snapshot) == lived.live(tmp_path, find_app(other).plan())
+
+
+class Passed(msgspec.Struct, frozen=True):
+    key: str
+    at: int
+
+
+def test_what_the_app_writes_itself_and_is_not_there_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = tr.App("passing", partitions=1)
+    first = app.topic("first", Passed, key="key", event_time="at")
+    second = app.topic("second", Passed, key="key", event_time="at")
+    third = app.topic("third", Passed, key="key", event_time="at")
+
+    @app.process(first)
+    def one(event: Passed, ctx: tr.Context[str]) -> None:
+        ctx.emit(second, event)
+
+    @app.process(second)
+    def two(event: Passed, ctx: tr.Context[str]) -> None:
+        ctx.emit(third, event)
+
+    monkeypatch.setattr(any_app, "app", app)
+    event = Passed("a", 100_000)
+    lived.append(tmp_path, [Output("first", b"a", msgspec.json.encode(event), 0)], {"first": 1, "second": 1})
+    report, snapshot = done(tmp_path, "tests.runtime.rebuilding.any_app:app")
+    assert report.order == "canonical"
+    assert any("the app writes second itself" in note for note in snapshot.manifest.notes)

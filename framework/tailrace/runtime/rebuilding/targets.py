@@ -136,6 +136,13 @@ def _untaped(request: Request, past: Past, settled: Settled) -> Settled:
                 notes.append(
                     f"offsets 0 to {start - 1} of {one.name} partition {number} are deleted, and left out"
                 )
+    if plan.tape_topic not in log.topics():
+        empty = [one.name for one in plan.inputs if one.own and not any(settled.ends.get(one.name, ()))]
+        if empty:
+            notes.append(
+                f"the app writes {', '.join(empty)} itself, and nothing is there: who reads it has got nothing of this "
+                "rebuild, which reads what is in the log alone"
+            )
     recorded = any(settled.ends.get(plan.inbox_topic, [])) if plan.inbox_topic is not None else True
     if not recorded:
         notes.append(
