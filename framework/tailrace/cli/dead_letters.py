@@ -56,7 +56,7 @@ def dead_letters() -> None:
 @json_option
 @log_option
 def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, folder: Path) -> None:
-    """List dead letters, with their ids, reasons and origins, and what became of those that were redriven."""
+    """List dead letters: ids, reasons, origins, and what became of them."""
     name = _name_of(app)
     with opened(folder) as log, piped():
         found = [
