@@ -37,6 +37,8 @@ from tailrace.testing.exploring.tracks import Parting, Place, Trace, Tracer
 
 _LOOKED_INTO = 12
 """Schedules of each kind that are run again to find why they differ."""
+_IN_VAIN = 4
+"""After so many in a row that led to no new cause no more of a kind are run again."""
 _TARGETS = 60
 """Keys of one schedule for which that is found."""
 _ROUNDS = 3
@@ -146,7 +148,7 @@ class _Exploration:
     def run(self, numbers: Collection[int], tell: Tell) -> None:
         """Run the schedules of these numbers, and compare each with the reference."""
         self.report.schedules = 1
-        looked_into = Counter[str]()
+        looked_into, in_vain = Counter[str](), Counter[str]()
         for done, number in enumerate(numbers, 1):
             tell(done, len(numbers))
             outcome = self._run(number)
@@ -160,12 +162,14 @@ class _Exploration:
             if not new:
                 continue
             kind = self._schedule(number).kind
-            if looked_into[kind] == _LOOKED_INTO:
+            if looked_into[kind] == _LOOKED_INTO or in_vain[kind] == _IN_VAIN:
                 self.report.unexplained += 1
                 continue
             looked_into[kind] += 1
+            known = len(self._found)
             if not self._look_into(number, outcome, _some(new)):
                 break
+            in_vain[kind] = 0 if len(self._found) > known else in_vain[kind] + 1
         self.report.keys = len(self._keys)
 
     def _is_new(self, where: Where, outcome: Outcome) -> bool:
