@@ -363,8 +363,9 @@ class Slices:
         if self._left is None:
             limits = self._limits() if self._limited else {}
             found = self._merge.next_run(most, limits)
+            if found is None and self._hold(limits):
+                found = self._merge.next_run(most, self._limits())
             if found is None:
-                self._hold(limits)
                 return 0
             self._held = None
             self._left = _Run(*found, 0)
@@ -387,18 +388,20 @@ class Slices:
                 found[one.index] = max(limit_ms, self._let.get(one.index, limit_ms))
         return found
 
-    def _hold(self, limits: Mapping[int, int]) -> None:
-        """Note what is held back, and let it go on if it has waited long enough for nothing."""
+    def _hold(self, limits: Mapping[int, int]) -> bool:
+        """Note what is held back; whether it is let go on, having waited long enough for nothing."""
         number = self._merge.held if limits else None
         if number is None:
             self._held = None
-            return
+            return False
         held = (number, limits[number])
         if held != self._held:
             self._held, self._held_since = held, self._elapsed_ms
         if self._elapsed_ms - self._held_since >= self._patience_ms(number):
             ahead_ms = self.task.plan.inputs[number].ahead_ms or 0
             self._let[number] = self._merge.head_ms(number) + ahead_ms
+            return True
+        return False
 
     def _patience_ms(self, number: int) -> int:
         patience_ms = self._settings.ahead_patience_ms

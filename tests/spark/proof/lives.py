@@ -37,7 +37,8 @@ CAUSES = {
     tape.IDLE: "idle",
     tape.UPSTREAM: "upstream watermarks",
     tape.ENDED: "ends of inputs",
-    tape.FINISH: "finished",
+    tape.OPENED: "opened",
+    tape.RISEN: "finished",
 }
 
 

@@ -126,11 +126,12 @@ class Passing(Task):
         plan, marks = self.plan.inputs[number], self._watermarks
         skips, now, known = self._units.skips, self.now, self._known[number]
         moving, by_event = bool(plan.moves), plan.watermark == "events"
-        judged, moves = moving and not plan.repartitioned, plan.moves
+        inbox, moves = plan.is_inbox, plan.moves
+        judged = (moving and not plan.repartitioned) or (inbox and marks.judges_messages())
         lag = plan.out_of_order_ms + 1 if plan.watermark != "upstream" else NEVER
         marks.idle[number] = False
         own = marks.of_source[number]
-        together = marks.together(number)
+        together = None if inbox and judged else marks.together(number)
         watermark, ceiling = (marks.highest(number), 0) if together is None else together
         add: list[Callable[[_Row], None]] = [rows.append for rows in self._rows]
         step, at = self.step, len(self._series[0]) - 1
@@ -159,7 +160,10 @@ class Passing(Task):
             if (
                 judged
                 and time_ms <= watermark
-                and (together is not None or marks.late_for(plan, time_ms))
+                and (
+                    together is not None
+                    or marks.late_for(plan, time_ms, event.route.operator if inbox else -1)
+                )
                 and not self.is_redriven(record)
             ):
                 late += 1

@@ -198,7 +198,8 @@ class ShardTask(Task):
         undo, touched, cleared = cells.undo, cells.touched, cells.cleared
         clocks = columns[2]
         routes: Sequence[BoundRoute] = inputs.routes(cells.tables)
-        inbox, judged = plan.is_inbox, bool(plan.moves) and not plan.repartitioned
+        inbox = plan.is_inbox
+        judged = (bool(plan.moves) and not plan.repartitioned) or (inbox and marks.judges_messages())
         says = stated(plan)
         # What Units.invoke does is written out for one simple actor, as in Task.run.
         direct = routes if len(routes) == 1 and not units.skips and units.direct else None
@@ -212,7 +213,7 @@ class ShardTask(Task):
             firing.step, firing.place = step, b""
             if self._stands != before:
                 self._stand(columns, before)
-            common = marks.common(number)
+            common = None if inbox and judged else marks.common(number)
             units.apart = apart = common is None
             watermark = marks.highest(number) if common is None else common
             context.watermark, context.now = watermark, now

@@ -91,7 +91,7 @@ class Task(TaskState):
         touched_collections = cells.touched_collections
         routes: Sequence[BoundRoute] = inputs.routes(cells.tables)
         inbox, moving = plan.is_inbox, bool(plan.moves)
-        judged = moving and not plan.repartitioned
+        judged = (moving and not plan.repartitioned) or (inbox and marks.judges_messages())
         asked = moving and plan.watermark in ("punctuated", "generator")
         lag = plan.out_of_order_ms + 1 if plan.watermark != "upstream" else NEVER
         firing.budget = self.settings.firing_budget
@@ -99,6 +99,8 @@ class Task(TaskState):
         own = marks.of_source[number]
         # In most apps all who are concerned stand at the same watermark: then it is one number.
         together = marks.together(number)
+        if inbox and judged:
+            together = None  # each message is one actor's
         units.apart = apart = together is None
         watermark, ceiling = (marks.highest(number), 0) if together is None else together
         if not apart:
@@ -316,7 +318,7 @@ class Task(TaskState):
         A redriven one goes to its handlers, and is not counted: that it comes so late is not its producer's doing.
         """
         units = self._units
-        late = self._watermarks.late_for(plan, time_ms) if units.apart else None
+        late = self._watermarks.late_for(plan, time_ms, to[0][0].operator) if units.apart else None
         if late is not None and not late:
             return to
         redriven = self.is_redriven(record)

@@ -19,7 +19,7 @@ watermark. So one record may be late for one operator and in time for another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,6 +28,7 @@ from tailrace.core.declare.plan import InputPlan, Plan, WatermarkGenerator
 from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK
 from tailrace.core.engine.tape import Cut
 from tailrace.core.errors import UsageError
+from tailrace.core.records import CHANNEL
 
 NOTHING = NO_WATERMARK
 """The watermark before anything was seen: below any event time."""
@@ -54,6 +55,7 @@ class Watermarks:
     __slots__ = (
         "_alike",
         "_concerned",
+        "_judged",
         "_plan",
         "_sources",
         "ended",
@@ -74,6 +76,7 @@ class Watermarks:
         self.ended = [False] * len(plan.sources)
         self.generators = [None if one.generator is None else copy(one.generator) for one in plan.inputs]
         self.of_operator = [NOTHING] * len(plan.operators)
+        self._judged = frozenset(_judged(plan))
         self.ended_operators = [False] * len(plan.operators)
         """Operators to which nothing more comes; ``ended`` are inputs, of histories up to format 1."""
 
@@ -206,8 +209,15 @@ class Watermarks:
             if mark > self.of_operator[operator]:
                 self.of_operator[operator] = mark
 
-    def late_for(self, plan: InputPlan, time_ms: int) -> frozenset[int]:
-        """The operators for which a record of this time is late."""
+    def judges_messages(self) -> bool:
+        """Whether messages may be late: where an actor is sent them from outside of its circle, and by nobody within it."""
+        return bool(self._judged)
+
+    def late_for(self, plan: InputPlan, time_ms: int, receiver: int = -1) -> frozenset[int]:
+        """The operators for which a record of this time is late; of a message ``receiver`` is the one that gets it."""
+        if plan.is_inbox:
+            late = receiver in self._judged and time_ms <= self.of_operator[receiver]
+            return frozenset((receiver,)) if late else frozenset()
         if plan.repartitioned:
             return frozenset()
         moved = self._plan.inputs[plan.index].moves
@@ -236,3 +246,13 @@ def _mark(plan: InputPlan, said: Any) -> int:
             mend="Return an int of milliseconds since 1970, or None where an event says nothing of the watermark.",
         )
     return min(said, INSTANT_LIMIT_MS - 1)
+
+
+def _judged(plan: Plan) -> Iterator[int]:
+    """The actors whose messages all come from outside of their circles."""
+    writers = {one.name: one.writers for one in plan.published}
+    for channel in plan.sources[len(plan.inputs) :]:
+        actor = next(one for one in plan.actors if one.name == channel.partition(CHANNEL)[2])
+        senders = tuple(one.index for one in plan.operators if actor.cls in one.sends)
+        if senders == writers[channel]:
+            yield actor.index
