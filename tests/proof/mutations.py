@@ -180,7 +180,7 @@ MUTATIONS: dict[str, Mutation] = {
         8, "core.engine.task", "        self.totals.late += not redriven\n", ""
     ),
     "late-events-dropped-where-they-are-to-be-handled": Mutation(
-        8, "core.engine.task", "        if plan.late == \"handle\":\n            return to", "        if plan.late == \"handle\":\n            return ()"
+        8, "core.engine.task", "        if redriven or plan.late == \"handle\":\n            return to", "        if redriven or plan.late == \"handle\":\n            return ()"
     ),
     "no-limit-to-event-times": Mutation(
         8, "core.engine.heads", "        if not plan.time_min_ms <= time_ms <= plan.time_max_ms:", "        if False:"
@@ -205,7 +205,7 @@ MUTATIONS: dict[str, Mutation] = {
         9, "core.declare.flow", "            topics.add(self._channel(operator.name))\n", "            pass\n"
     ),
     "a-drain-that-does-not-hold-what-is-published": Mutation(
-        9, "core.engine.watermarks", "            return min(held_ms - 1, self.of_operator[operator])", "            return self.of_operator[operator]"
+        9, "core.engine.watermarks", "        if held:\n", "        if False:\n"
     ),
     "a-publication-applied-before-its-records": Mutation(
         9, "runtime.slices", "if number == left or self._asked[number] or merge.buffered(number):", "if number == left or self._asked[number] or (merge.buffered(number) and (number not in self._upstream.inputs or self._follow(number) or True)):"
