@@ -13,8 +13,8 @@ everything at hand:
     upstream     a published watermark is applied when all that lies before its position has been read; that of a channel
                  by the position in the inbox. Where messages are delivered at once, its mark is the least of the senders',
                  over all tasks, whenever nothing is left to deliver
-    idle         an input falls idle at its end while others go on, so that it does not hold them back. Those that come to
-                 their end last stay awake: whoever goes on live from here finds their watermarks as they are
+    idle         an input falls idle at its end while others go on, so that it does not hold them back, and is awake again when
+                 all have come to theirs: whoever goes on live from here waits for it
     end of all   only where it is asked for: history that ends is not an input that has ended. It goes from level to level
 
 Messages between actors come from the inbox as it was recorded, an input like others. Where there is no record of them, all
@@ -173,6 +173,8 @@ class Canonical:
         self._inbox = next((one for one in plan.inputs if one.is_inbox), None)
         self._places = {id(task): place for place, task in enumerate(tasks)}
         self._messages: deque[tuple[Task, InputRecord]] = deque()
+        self._rested: list[tuple[Task, int]] = []
+        """Sources that were idle as they had come to their end before others."""
         self._sent = [0 if self._inbox is None else task.positions[self._inbox.name] for task in tasks]
         self._outputs: list[list[Output]] = [[] for _ in tasks]
         writers = {one.name: one.writers for one in plan.published}
@@ -205,6 +207,9 @@ class Canonical:
             yield from self._after(task)
         for lane in self._lanes:
             lane.task.skip_to(lane.number, lane.next_offset())
+        for task, source in self._rested:  # only here was there nothing more: whoever goes on live may find some
+            task.upstream(source, task.watermark_of(source))
+            yield from self._after(task)
         if self._finish:
             yield from self._end()
 
@@ -309,6 +314,7 @@ class Canonical:
             others = [one for one in self._lanes if one.task is task and one.judged and one is not lane]
             if any(other.fill() for other in others):
                 for source in lane.sources:
+                    self._rested.append((task, source))
                     task.idle(source)
                     yield from self._after(task)
 
