@@ -430,13 +430,13 @@ class Table:
                     batch[self.prefix + rows.escaped(self.encode_key(key))] = None
                 continue
             encoded = encode(instance)
-            parts: Parts | None = instance._tr_parts
-            if encoded == blank and (parts is None or parts.is_empty()):
+            if encoded == blank and (instance._tr_parts is None or instance._tr_parts.is_empty()):
                 self._bare.append((instance, image))
                 if image is not None:
                     batch[instance._tr_row] = None
                 continue
             if encoded != image or key in flags_changed:
+                parts: Parts | None = instance._tr_parts
                 flags = PLAIN if parts is None or not parts.has_timers else WITH_TIMERS
                 batch[instance._tr_row] = flags + encoded
             if image is None:
@@ -471,6 +471,7 @@ class Table:
             if instance._tr_parts is not None:
                 self._weight -= _PARTS_WEIGHT
         self._bare.clear()
+        self._weight = max(0, self._weight)  # what came back from the older generation was not added
         if self._weight > limit // 2:
             self.old = self.live
             self.live = {}
