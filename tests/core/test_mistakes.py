@@ -60,6 +60,7 @@ MISTAKES = (
     "call",
     "call of the context",
     "emit of another type",
+    "emit of what cannot be encoded",
     "wrong value of a field",
     "instant without a time zone",
 )
@@ -122,6 +123,9 @@ def odd_app(on_error: OnError, of_topic: OnError | None = None) -> tuple[tr.App,
                     context.emit(order)
                 case "emit of another type":
                     context.emit(orders, 1)
+                case "emit of what cannot be encoded":
+                    value = object()
+                    ctx.emit(orders, Order("b", value))
                 case "wrong value of a field":
                     self.count = order.customer
                 case "instant without a time zone":
