@@ -39,7 +39,8 @@ from tailrace.core.errors import (
 from tailrace.core.records import Headers
 
 _TAILRACE = __name__.partition(".")[0]
-_ENGINE = __name__.rpartition(".")[0]
+_CALLERS = (__name__.rpartition(".")[0], f"{_TAILRACE}.runtime")
+"""By which a handler may be called: a rebuild that retries comes in between."""
 
 REDRIVEN_HEADER: Final = "tailrace-redriven"
 """On a record that was redriven: the topic and id of its dead letter, ``<topic>/<id>``."""
@@ -199,7 +200,7 @@ def timer_named(actor: str, key: Any, name: str | None, time_ms: int) -> TimerNa
 def _traced(cause: Exception) -> list[str]:
     """The traceback from the handler on: by which way the engine came to call it depends on the settings."""
     trace = cause.__traceback__
-    while trace is not None and _is_within(trace.tb_frame, _ENGINE):
+    while trace is not None and any(_is_within(trace.tb_frame, caller) for caller in _CALLERS):
         trace = trace.tb_next
     try:
         return traceback.format_exception(type(cause), cause, trace)
