@@ -207,7 +207,10 @@ class Canonical:
             yield from self._after(task)
         for lane in self._lanes:
             lane.task.skip_to(lane.number, lane.next_offset())
-        for task, source in self._rested:  # only here was there nothing more: whoever goes on live may find some
+        for (
+            task,
+            source,
+        ) in self._rested:  # only here was there nothing more: whoever goes on live may find some
             task.upstream(source, task.watermark_of(source))
             yield from self._after(task)
         if self._finish:
