@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from tailrace.core.declare.plan import Plan
@@ -29,6 +28,7 @@ from tailrace.core.durations import is_instant
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import TaskOwnedError, UnknownAppError
 from tailrace.core.records import CHANNEL
+from tailrace.core.suggestions import did_you_mean
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.runtime.ownership import Ownership
@@ -149,12 +149,10 @@ def _topic(topic: str, numbers: list[int], said: Mapping[int, Mapping[str, int |
 
 
 def _unknown(app: str, known: Mapping[str, object]) -> UnknownAppError:
-    near = get_close_matches(app, known, n=1)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
     others = ", ".join(map(repr, sorted(known)))
     return UnknownAppError(
         f"no app {app!r} has published a watermark in this log",
-        mend=f"{hint}Watermarks were published by {others}."
+        mend=did_you_mean(app, known, f"Watermarks were published by {others}.")
         if known
         else "Nobody has: look at the path of the log.",
     )

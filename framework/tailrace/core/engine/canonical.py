@@ -207,10 +207,8 @@ class Canonical:
             yield from self._after(task)
         for lane in self._lanes:
             lane.task.skip_to(lane.number, lane.next_offset())
-        for (
-            task,
-            source,
-        ) in self._rested:  # only here was there nothing more: whoever goes on live may find some
+        # Only here was there nothing more: whoever goes on live may find some.
+        for task, source in self._rested:
             task.upstream(source, task.watermark_of(source))
             yield from self._after(task)
         if self._finish:
