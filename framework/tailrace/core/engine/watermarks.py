@@ -202,9 +202,11 @@ class Watermarks:
         of_source, idle, ended = self.of_source, self.idle, self.ended
         for operator in range(len(self.of_operator)) if operators is None else operators:
             sources = self._sources[operator]
-            counting = [of_source[one] for one in sources if not idle[one] and not ended[one]]
-            if self.ended_operators[operator]:
-                counting = []
+            counting = (
+                []
+                if self.ended_operators[operator]
+                else [of_source[one] for one in sources if not idle[one] and not ended[one]]
+            )
             mark = min(counting) if counting else max((of_source[one] for one in sources), default=NOTHING)
             if mark > self.of_operator[operator]:
                 self.of_operator[operator] = mark
@@ -220,8 +222,8 @@ class Watermarks:
             return frozenset((receiver,)) if late else frozenset()
         if plan.repartitioned:
             return frozenset()
-        moved = self._plan.inputs[plan.index].moves
-        return frozenset(one for one in plan.touches if time_ms <= self.of_operator[one] and one in moved)
+        of_operator, moved = self.of_operator, plan.moves
+        return frozenset(one for one in plan.touches if time_ms <= of_operator[one] and one in moved)
 
     def said(self, plan: InputPlan, event: Any, time_ms: int) -> int:
         """The watermark that an event states by itself, or NOTHING. It says nothing where its handlers failed."""
