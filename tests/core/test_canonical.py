@@ -109,7 +109,7 @@ def test_a_message_is_delivered_right_after_the_step_that_sent_it_and_before_any
         "a: asked by b back at 5",
         "a: asked by c back at 5",
         "b: knock 2000 at 6, watermark -4611686018427387904",
-        "c: knock 5000 at 7, watermark 999",
+        "c: knock 5000 at 7, watermark -4611686018427387904",
     ]
 
 
@@ -124,15 +124,36 @@ def test_the_clock_stops_at_the_last_instant_whatever_timestamp_a_record_bears()
     assert [one.split()[4].rstrip(",") for one in heard] == ["0", str(2**61 - 1)]
 
 
-def test_an_input_at_its_end_holds_nobody_back_and_is_awake_again_in_the_end() -> None:
+def test_an_input_at_its_end_holds_the_others_for_its_time_and_is_awake_again_in_the_end() -> None:
+    stamped = [(4_000_000, 100_000), (4_500_000, 159_999), (9_000_000, 160_000), (9_500_000, 500_000)]
     one = House(
-        1, front=[(Knock("a", at), 0) for at in (4_000_000, 9_000_000)], rear=[(Knock("a", 4_000_100), 0)]
+        1, front=[(Knock("a", at), stamp) for at, stamp in stamped], rear=[(Knock("a", 4_000_100), 7)]
     )
     heard = one.heard()
-    # "rear" keeps an hour for what is late, until it is at its end.
-    assert [said.split("watermark ")[1] for said in heard[1:]] == ["-4611686018427387904", "3999999"]
+    # "rear" keeps an hour for what is late, and comes to its end when the clock says 100,000.
+    assert [said.split(" at ")[0].split()[-1] for said in heard] == [
+        "4000000",
+        "4000100",
+        "4500000",
+        "9000000",
+        "9500000",
+    ]
+    assert [said.split("watermark ")[1] for said in heard[1:]] == [
+        "-4611686018427387904",
+        "400099",
+        "4499999",
+        "8999999",
+    ]
     cut = tape.decode_cut(one.tasks[0].commit_batch().cut)
-    assert (cut.idle, cut.watermark) == ([], 8_999_999)
+    assert (cut.idle, cut.watermark) == ([], 9_499_999)
+
+
+def test_an_input_without_records_holds_the_others_from_the_first_reading_of_the_clock_on() -> None:
+    heard = House(
+        1, front=[(Knock("a", at), stamp) for at, stamp in ((10, 70_000), (20, 129_999), (30, 130_000))]
+    ).heard()
+    nothing = "-4611686018427387904"
+    assert [said.split("watermark ")[1] for said in heard] == [nothing, nothing, "19"]
 
 
 def test_a_published_watermark_is_applied_when_what_lies_before_it_has_been_read() -> None:

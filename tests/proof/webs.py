@@ -168,7 +168,7 @@ def _reaches(nodes: list[Node], topic: str, name: str) -> bool:
 
 
 def build(web: Web) -> tr.App:
-    app = tr.App("web", partitions=web.partitions)
+    app = tr.App("proof", partitions=web.partitions)
     names = {name for node in web.nodes for name in (*node.topics, *node.targets)}
     topics: dict[str, tr.Topic[Any, Any]] = {}
     for name in sorted(names):

@@ -50,7 +50,7 @@ class Fed:
         self._left = list(one.inputs)
         self._random = random
         self._writer = log.writer("feeder")
-        self._followed = {each.name for each in one.model.app.plan().inputs if each.watermark == "upstream"}
+        self._followed = {each.name for each in one.app.plan().inputs if each.watermark == "upstream"}
         self._mark = START_MS
 
     def feed(self, count: int) -> None:
@@ -77,8 +77,9 @@ class Life(Run):
         def flaky(may_fail: bool) -> None:
             Chance.fires = staticmethod(lambda: may_fail and chance.random() < 0.5)
 
-        super().__init__(one.model.app.plan(), seed, [], folder, flaky)
+        super().__init__(one.app.plan(), seed, [], folder, flaky)
         self._fed = Fed(self.log, one, self.random)
+        self._wanted = one.wanted
         self._pace = self.random.choice((1, 4))
         self.ended = False
         """Whether it came to its end: every drain is done."""
@@ -90,7 +91,8 @@ class Life(Run):
                 self._step()
             if self.random.random() < 0.4:
                 self._stop_on_the_way()
-            if not self.log.end_offset(self.plan.tape_topic, 0) or self.random.random() < 0.4:
+            settles = 0.4 if self._wanted is None else 0.8
+            if not self.log.end_offset(self.plan.tape_topic, 0) or self.random.random() < settles:
                 self._settle()
         finally:
             self._armed = None
@@ -132,7 +134,7 @@ class Life(Run):
 def never_lived(seed: int, folder: Path) -> None:
     """A log that has the inputs, and nothing else."""
     one = given(seed)
-    plan = one.model.app.plan()
+    plan = one.app.plan()
     log = EmbeddedLog(folder / "log")
     for each in plan.inputs:
         if not each.is_inbox:

@@ -11,9 +11,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import TailraceError
 from tailrace.runtime.rebuilding.driver import rebuild
 from tailrace.runtime.rebuilding.engines import Engine, LocalEngine, Tell
@@ -24,6 +27,7 @@ from tailrace.runtime.rebuilding.report import RebuildReport
 from tailrace.spark.engine import SparkEngine
 from tailrace.state.snapshots import Snapshots
 from tests.proof.seeds import told
+from tests.proof.webs import Result
 from tests.spark.proof.gathering import Gathering
 from tests.spark.proof.lives import Life, Whole, assert_same, figures, files, lived, made, never_lived
 from tests.spark.proof.seeded import ELSEWHERE, MET, app_of, given
@@ -57,10 +61,9 @@ class Case:
         self.trace: list[str] = []
         self.counts: Counter[str] = Counter()
         one = given(seed)
-        self.plan: Plan = one.model.app.plan()
-        self.mark = one.variant.watermark
-        self.alone = one.variant.messages and seed % 2 == 0
-        """Whether it is also taken as if it had never lived."""
+        self.plan: Plan = one.app.plan()
+        self.alone, self.splits = one.alone, one.splits
+        self.wanted = one.wanted
 
     def live(self) -> None:
         life = Life(self.seed, self.folder)
@@ -70,10 +73,13 @@ class Case:
         self.counts = figures(self.folder, self.plan)
         self.counts["faults"] = life.faults
         self.counts["messages under way"] = sum(map(len, self.truth.messages))
-        self.whole = (
-            life.ended and not self.counts["timers skipped"] and self.mark not in ("punctuated", "generator")
-        )
+        self.whole = life.ended and not self.counts["timers skipped"] and self.splits
         """Whether nothing is known that would keep it from being split."""
+        if not life.ended:
+            self.wanted = None
+        if self.wanted is not None:
+            self._right(self.truth, "live")
+            self.counts["held against an oracle"] += 1
         if self.alone:
             never_lived(self.seed, self.folder / "never")
 
@@ -129,6 +135,21 @@ class Case:
                 for one in local:
                     self._same([one, *(other for other in abroad if other[0].log == one[0].log)], None)
 
+    def _right(self, whole: Whole, what: str, *, ended: bool = True) -> None:
+        """Its results are those of the oracle, if it has one; without an end, those that a watermark has passed."""
+        if self.wanted is None:
+            return
+        outputs = [one for some in whole.outputs for one in some if one.topic == "results"]
+        came = Counter(msgspec.json.decode(one.value or b"", type=Result) for one in outputs)
+        missing, wrong = self.wanted - came, came - self.wanted
+        assert not wrong, f"{what}: wrong {wrong}"
+        cuts = [tape.decode_cut(one.cut) for one in whole.states if one.cut is not None]
+        assert not any(cut.totals.late for cut in cuts), f"{what}: late"
+        if not ended:
+            reached = min((cut.watermark for cut in cuts), default=NOTHING)
+            missing = Counter({one: count for one, count in missing.items() if one.at <= reached})
+        assert not missing, f"{what}: missing {missing}"
+
     def _same(self, done: Sequence[tuple[Request, Outcome]], truth: Whole | None) -> None:
         """All of them are the same, and what was. The first is of this machine."""
         (first, outcome), *_ = done
@@ -144,6 +165,7 @@ class Case:
             what = f"{Path(asked.to).name}"
             self.trace.append(f"{what}: {'; '.join(one.notes)}")
             whole = made(asked, self.plan, one.snapshot)
+            self._right(whole, what, ended=asked.order == "tape")
             if truth is not None:
                 assert_same(truth, whole, what)
             truth = truth or whole

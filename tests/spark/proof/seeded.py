@@ -1,5 +1,8 @@
 """The app of a seed, made anew in whatever process asks for it by name: ``tests.spark.proof.seeded:seed_417``.
 
+It is an app of one actor whose events are programs (``tests.proof.apps``), or, of two seeds in ten, one of several operators
+that has an oracle (``tests.proof.webs``).
+
 A process that has ``ELSEWHERE`` in its environment goes about the units of a rebuild in its own way: windows, chunks and
 commits of other sizes, by the unit. There ``doomed_417`` is the same app, whose units die while they run: attempt by
 attempt, at an operation drawn from seed and unit, until they are let live.
@@ -11,6 +14,7 @@ import gc
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,12 +26,14 @@ from tailrace.core.engine import replay
 from tailrace.core.engine.passing import FirstPass
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.records import Output
+from tailrace.core.values.partitioner import partition_of
 from tailrace.runtime.rebuilding import outputs, splitting, tasks, units, untaped
 from tailrace.runtime.rebuilding.job import Unit
 from tailrace.state import RocksStore
 from tests.proof.apps import Variant, build
-from tests.proof.operations import Interpreter, Model
+from tests.proof.operations import Interpreter
 from tests.proof.seeds import Feed, Records, variant_of
+from tests.proof.webs import Result, Web, oracle, pieces, records, web_of
 
 MODULE = "tests.spark.proof.seeded"
 ELSEWHERE = "TAILRACE_PROOF_ELSEWHERE"
@@ -45,29 +51,66 @@ _FILES = frozenset(("open", "os.rename", "os.link", "os.remove", "os.mkdir", "os
 class Given(NamedTuple):
     """An app, and the records of its inputs in the order that they come, each with its partition."""
 
-    variant: Variant
-    model: Model
+    app: tr.App
     inputs: list[tuple[int, Output]]
+    alone: bool
+    """Whether it is also taken as if it had never lived."""
+    splits: bool
+    """Whether nothing of the app keeps its tasks from being split by key."""
+    wanted: Counter[Result] | None = None
+    """What its results must be once all has been read and has ended, where there is an oracle."""
+
+
+def is_web(seed: int) -> bool:
+    return seed % 10 in (1, 6)
 
 
 def variant_of_seed(seed: int) -> Variant:
     return variant_of(Random(f"variant {seed}"))
 
 
+def web_of_seed(seed: int) -> Web:
+    """One in four of them has circles."""
+    return web_of(Random(f"web {seed}"), circles=seed % 20 == 11)
+
+
 def given(seed: int) -> Given:
     """What a seed says."""
+    return _given_web(seed) if is_web(seed) else _given_programs(seed)
+
+
+def _given_web(seed: int) -> Given:
+    web, random = web_of_seed(seed), Random(f"spark {seed}")
+    found = pieces(web, random, most=random.choice((5, 30, 60)))
+    left = [list(records(web, {name: some})) for name, some in found.items() if some]
+    inputs: list[tuple[int, Output]] = []
+    while left:
+        one = random.choice(left)
+        count = random.choice((1, 4, 30))
+        inputs += [(partition_of(each.key or b"", web.partitions), each) for each in one[:count]]
+        del one[:count]
+        left = [some for some in left if some]
+    return Given(web.app, inputs, False, not web.circles, None if web.circles else oracle(web, found))
+
+
+def _given_programs(seed: int) -> Given:
     variant, random = variant_of_seed(seed), Random(f"spark {seed}")
     model = build(variant)
-    records: Records = {}
-    Feed(model, variant, random, most=random.choice((5, 40, 40, 80))).fill(records)
+    log: Records = {}
+    Feed(model, variant, random, most=random.choice((5, 40, 40, 80))).fill(log)
     disorder = random.choice((1, 5, 1_000))
     placed = [
         (at + random.uniform(0, disorder), partition, Output(topic, one.key, one.value, one.timestamp_ms))
-        for (topic, partition), some in records.items()
+        for (topic, partition), some in log.items()
         for at, one in enumerate(some)
     ]
     placed.sort(key=lambda one: one[0])
-    return Given(variant, model, [(partition, output) for _, partition, output in placed])
+    return Given(
+        model.app,
+        [(partition, output) for _, partition, output in placed],
+        variant.messages and seed % 2 == 0,
+        variant.watermark not in ("punctuated", "generator"),
+    )
 
 
 def app_of(seed: int, *, doomed: bool = False) -> str:
@@ -79,7 +122,8 @@ def __getattr__(name: str) -> tr.App:
     kind, _, seed = name.partition("_")
     if kind not in ("seed", "doomed") or not seed.isdigit():
         raise AttributeError(name)
-    return build(variant_of_seed(int(seed))).app
+    number = int(seed)
+    return web_of_seed(number).app if is_web(number) else build(variant_of_seed(number)).app
 
 
 # --- in another process ----------------------------------------------------------------------------------------------

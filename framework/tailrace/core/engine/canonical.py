@@ -13,8 +13,10 @@ everything at hand:
     upstream     a published watermark is applied when all that lies before its position has been read; that of a channel
                  by the position in the inbox. Where messages are delivered at once, its mark is the least of the senders',
                  over all tasks, whenever nothing is left to deliver
-    idle         an input falls idle at its end while others go on, so that it does not hold them back, and is awake again when
-                 all have come to theirs: whoever goes on live from here waits for it
+    idle         as live, by that clock: an input falls idle once the clock has advanced by its ``idle_after`` since its last
+                 record was taken. An input that follows published watermarks never falls idle by itself, unless nothing was ever
+                 published for it. At the end of history all idle inputs are reopened: a live service that continues from here
+                 has to wait for them
     end of all   only where it is asked for: history that ends is not an input that has ended. It goes from level to level
 
 Messages between actors come from the inbox as it was recorded, an input like others. Where there is no record of them, all
@@ -71,10 +73,12 @@ class _Lane:
         "at",
         "end",
         "heads",
+        "idle_after_ms",
         "judged",
         "marks",
         "name",
         "number",
+        "resting_since_ms",
         "sources",
         "stamps",
         "task",
@@ -99,6 +103,11 @@ class _Lane:
                 key=itemgetter(0, 1),
             )
         )
+        follows = plan.is_inbox or plan.watermark == "upstream"
+        self.idle_after_ms = (FOREVER if self.marks else 0) if follows else plan.idle_after_ms
+        """How far the clock has to advance after the lane's end before the lane is idle; see "idle" above."""
+        self.resting_since_ms: int | None = None
+        """The clock when the lane ended; None before the end, and before the first clock reading."""
         self.heads: list[Head] = []
         self.times: list[int | None] = []
         """Where the heads stand; None for one that goes at once."""
@@ -174,7 +183,9 @@ class Canonical:
         self._places = {id(task): place for place, task in enumerate(tasks)}
         self._messages: deque[tuple[Task, InputRecord]] = deque()
         self._rested: list[tuple[Task, int]] = []
-        """Sources that were idle as they had come to their end before others."""
+        """Sources that fell idle, to be reopened at the end."""
+        self._resting: list[_Lane] = []
+        """Lanes that have ended and are not idle yet."""
         self._sent = [0 if self._inbox is None else task.positions[self._inbox.name] for task in tasks]
         self._outputs: list[list[Output]] = [[] for _ in tasks]
         writers = {one.name: one.writers for one in plan.published}
@@ -235,6 +246,8 @@ class Canonical:
                 self.clock_ms = min(
                     current.stamps[at], INSTANT_LIMIT_MS - 1
                 )  # a record may bear any timestamp
+                if self._resting:
+                    yield from self._fall_idle()
             task, quiet = current.task, self._deliver is None
             if self.clock_ms > task.now:
                 task.clock(self.clock_ms)
@@ -311,13 +324,26 @@ class Canonical:
             else:
                 task.upstream(source, mark)
             yield from self._after(task)
-        if lane.judged and not lane.fill() and not self._at_limit():
-            others = [one for one in self._lanes if one.task is task and one.judged and one is not lane]
-            if any(other.fill() for other in others):
-                for source in lane.sources:
-                    self._rested.append((task, source))
-                    task.idle(source)
-                    yield from self._after(task)
+        if lane.judged and not lane.fill() and lane not in self._resting:
+            if self.clock_ms:
+                lane.resting_since_ms = self.clock_ms
+            self._resting.append(lane)
+            if not lane.idle_after_ms:
+                yield from self._fall_idle()
+
+    def _fall_idle(self) -> Iterator[Task]:
+        """Tell the tasks of the inputs that have been at their end for long enough, by the clock."""
+        for lane in list(self._resting):
+            if lane.resting_since_ms is None:
+                lane.resting_since_ms = self.clock_ms
+            if self.clock_ms - lane.resting_since_ms < lane.idle_after_ms or self._at_limit():
+                continue
+            self._resting.remove(lane)
+            yield from self._read_clock(lane.task)
+            for source in lane.sources:
+                self._rested.append((lane.task, source))
+                lane.task.idle(source)
+                yield from self._after(lane.task)
 
     def _after(self, task: Task) -> Iterator[Task]:
         """Finish a step, and do what it has sent."""
