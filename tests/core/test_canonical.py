@@ -86,7 +86,7 @@ class House:
         canonical = Canonical(
             self.tasks,
             [self.past(number) for number in range(len(self.tasks))],
-            deliver=(lambda _partition, _record: None) if together else None,
+            deliver=(lambda _name, _partition, _record: None) if together else None,
         )
         for _ in canonical.go():
             for number in range(len(self.tasks)):
@@ -186,4 +186,4 @@ def test_some_of_an_apps_tasks_are_refused() -> None:
     with pytest.raises(UsageError, match="Give one task"):
         Canonical(one.tasks, [one.past(0), one.past(1)])
     with pytest.raises(UsageError, match="Give one task"):
-        Canonical(one.tasks[:1], [one.past(0)], deliver=lambda _partition, _record: None)
+        Canonical(one.tasks[:1], [one.past(0)], deliver=lambda _name, _partition, _record: None)

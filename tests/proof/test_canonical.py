@@ -243,9 +243,7 @@ def delivered(
     canonical = Canonical(
         tasks,
         pasts,
-        deliver=lambda partition, record: inbox.setdefault((plan.inbox_topic or "", partition), []).append(
-            record
-        ),
+        deliver=lambda name, partition, record: inbox.setdefault((name, partition), []).append(record),
         finish=finish,
         window=window,
     )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.records import Output
+from tailrace.core.records import InputRecord, Output
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.apps import find_app
@@ -17,8 +17,10 @@ from tailrace.runtime.rebuilding.driver import rebuild
 from tailrace.runtime.rebuilding.engines import LocalEngine
 from tailrace.runtime.rebuilding.job import Request
 from tailrace.runtime.rebuilding.report import RebuildReport
+from tailrace.runtime.scanning import scan
 from tailrace.runtime.service import ServiceOptions, serve
 from tailrace.state.snapshots import Manifest, Snapshot, Snapshots
+from tailrace.state.snapshots.arrow import parquet
 from tests.runtime.tallies import ticks
 
 TALLY = "tests.runtime.served:app"
@@ -137,3 +139,24 @@ def published(folder: Path, topic: str) -> list[list[tuple[int, int, int | None]
         return found
     finally:
         log.close()
+
+
+def read(folder: Path, topic: str) -> list[InputRecord]:
+    """All records of a topic."""
+    log = EmbeddedLog(folder / "log", create=False)
+    try:
+        return [record for number in range(log.partitions(topic)) for record in scan(log, topic, number)]
+    finally:
+        log.close()
+
+
+def outputs(place: Path, snapshot: Snapshot, topic: str) -> list[Output]:
+    """What a rebuild has written to Parquet files of the outputs to a topic."""
+    found: list[Output] = []
+    for file in sorted((place / snapshot.manifest.app / snapshot.manifest.id).glob("*.parquet")):
+        table = parquet.read_table(str(file))
+        times = table.column("timestamp").cast("int64").to_pylist()
+        for row, time_ms in zip(table.to_pylist(), times, strict=True):
+            if row["topic"] == topic:
+                found.append(Output(topic, row["key"], row["value"], time_ms))
+    return found

@@ -90,7 +90,7 @@ def _given_web(seed: int) -> Given:
         inputs += [(partition_of(each.key or b"", web.partitions), each) for each in one[:count]]
         del one[:count]
         left = [some for some in left if some]
-    return Given(web.app, inputs, False, not web.circles, None if web.circles else oracle(web, found))
+    return Given(web.app, inputs, True, not web.circles, None if web.circles else oracle(web, found))
 
 
 def _given_programs(seed: int) -> Given:

@@ -11,17 +11,18 @@ everything at hand:
     clock        the greatest record timestamp so far (of inputs; a message has none of its own), read before the record
                  that raises it
     upstream     a published watermark is applied when all that lies before its position has been read; that of a channel
-                 by the position in the inbox. Where messages are delivered at once, its mark is the least of the senders',
-                 over all tasks, whenever nothing is left to deliver
+                 by the position in the inbox
     idle         as live, by that clock: an input falls idle once the clock has advanced by its ``idle_after`` since its last
                  record was taken. An input that follows published watermarks never falls idle by itself, unless nothing was ever
                  published for it. At the end of history all idle inputs are reopened: a live service that continues from here
                  has to wait for them
-    end of all   only where it is asked for: history that ends is not an input that has ended. It goes from level to level
+    end of all   only where it is asked for, as after a bounded run: history that ends is not an input that has ended. It goes
+                 from level to level
 
-Messages between actors come from the inbox as it was recorded, an input like others. Where there is no record of them, all
-partitions are taken as one (``tasks`` are then all of the app's): what a step sends is delivered right after it, first sent
-first, before any other record. A task is told the clock of the whole when it takes something, and at the end.
+What the app sends to itself, messages and topics of its own, is an effect of the code. So all partitions run as one (``tasks``
+are then all of the app's), and what a step sends is delivered right after it: see ``delivery``. Each task reads the common
+clock when it takes something, and at the end. Where a single task is run (of an app that sends itself nothing, or confined
+to some keys or up to a limit), such inputs are read as they were recorded.
 
 Nothing here depends on how much is read at once. The task records its tape as ever, so what comes out has one of its own.
 """
@@ -29,19 +30,20 @@ Nothing here depends on how much is read at once. The task records its tape as e
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+from tailrace.core.declare.plan import InputPlan
 from tailrace.core.durations import INSTANT_LIMIT_MS
+from tailrace.core.engine.delivery import Delivery, Told
 from tailrace.core.engine.merge import TOLERANCE_MS, limit_of
 from tailrace.core.engine.replay import Limit, Source
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import UsageError
-from tailrace.core.records import Head, InputRecord, Output, Refused
-from tailrace.core.values.partitioner import partition_of
+from tailrace.core.records import Head, Output, Refused
 
 _WINDOW = 10_000
 """Offsets read at once."""
@@ -63,7 +65,10 @@ class Past:
 
 
 class _Lane:
-    """One input of one task: the heads of it that are here, and where they stand in the order."""
+    """One input of one task: the heads of it that are here, and where they stand in the order.
+
+    ``delivered``: records of this input are delivered by the tasks; here are only those that others have written to it.
+    """
 
     __slots__ = (
         "_inbox",
@@ -71,6 +76,7 @@ class _Lane:
         "_read",
         "_window",
         "at",
+        "delivered",
         "end",
         "heads",
         "idle_after_ms",
@@ -85,25 +91,30 @@ class _Lane:
         "times",
     )
 
-    def __init__(self, task: Task, number: int, past: Past, end: int, window: int) -> None:
+    def __init__(
+        self, task: Task, number: int, past: Past, end: int, window: int, *, delivered: bool
+    ) -> None:
         plan = task.plan.inputs[number]
         self.task, self.number, self.name, self.end = task, number, plan.name, end
+        self.delivered = delivered
         self._inbox = plan.is_inbox
         self.sources = [number]
         if plan.is_inbox:
             self.sources = [*range(len(task.plan.inputs), len(task.plan.sources))]
+        follows = plan.is_inbox or plan.watermark == "upstream"
         self.judged = bool(plan.moves) or (plan.is_inbox and bool(self.sources))
+        if delivered and follows:
+            self.judged = False
         self.marks = deque(
             sorted(
                 (
                     (at, source, mark)
                     for source in self.sources
-                    for at, mark in _published(past, task, source)
+                    for at, mark in (() if delivered else _published(past, task, source))
                 ),
                 key=itemgetter(0, 1),
             )
         )
-        follows = plan.is_inbox or plan.watermark == "upstream"
         self.idle_after_ms = (FOREVER if self.marks else 0) if follows else plan.idle_after_ms
         """How far the clock has to advance after the lane's end before the lane is idle; see "idle" above."""
         self.resting_since_ms: int | None = None
@@ -151,9 +162,10 @@ def _stands_at(head: Head) -> int | None:
 class Canonical:
     """Takes tasks through their past: ``go``, and now and then take the ``outputs`` and commit.
 
-    ``tasks`` is one task with its ``Past``, or with ``deliver`` all tasks of an app; it is told of each message, with the
-    partition and as the inbox would hold it. ``finish`` ends all input at the end; ``limit`` stops before that (not with
-    ``deliver``, except by offsets). A ``Passing`` is taken through like a task.
+    ``tasks`` is one task with its ``Past``, or with ``deliver`` all tasks of an app. ``deliver`` gets each record that the
+    app sends to itself; see ``Delivery``. The source of a ``Past`` then gives of such inputs only what others have written
+    to them, and their ``ends`` are where the tasks stand in them afterwards. ``finish`` ends all input at the end; ``limit``
+    stops before that (not with ``deliver``, except by offsets). A ``Passing`` is taken through like a task.
     """
 
     def __init__(
@@ -161,7 +173,7 @@ class Canonical:
         tasks: Sequence[Task],
         pasts: Sequence[Past],
         *,
-        deliver: Callable[[int, InputRecord], None] | None = None,
+        deliver: Told | None = None,
         finish: bool = False,
         limit: Limit | None = None,
         window: int = _WINDOW,
@@ -178,26 +190,28 @@ class Canonical:
                 f"{len(tasks)} of {plan.partitions} tasks cannot be taken through their past like this",
                 mend="Give one task; or, for messages that are not recorded, all of them, with a limit by offsets at most.",
             )
-        self._deliver, self._finish = deliver, finish
-        self._inbox = next((one for one in plan.inputs if one.is_inbox), None)
+        self._finish = finish
         self._places = {id(task): place for place, task in enumerate(tasks)}
-        self._messages: deque[tuple[Task, InputRecord]] = deque()
+        self._ends = [past.ends for past in pasts]
+        self._delivery = None if deliver is None else Delivery(tasks, self._ends, deliver)
+        own = () if self._delivery is None else self._delivery.inputs
         self._rested: list[tuple[Task, int]] = []
         """Sources that fell idle, to be reopened at the end."""
         self._resting: list[_Lane] = []
         """Lanes that have ended and are not idle yet."""
-        self._sent = [0 if self._inbox is None else task.positions[self._inbox.name] for task in tasks]
         self._outputs: list[list[Output]] = [[] for _ in tasks]
-        writers = {one.name: one.writers for one in plan.published}
-        self._senders = [writers[name] for name in plan.sources[len(plan.inputs) :]]
-        self._channel_marks: list[int | None] = [NOTHING] * len(self._senders)
         self._lanes = [
             _Lane(
-                task, one.index, past, min(past.ends[one.name], limit.offsets.get(one.name, FOREVER)), window
+                task,
+                one.index,
+                past,
+                min(past.ends[one.name], limit.offsets.get(one.name, FOREVER)),
+                window,
+                delivered=one.name in own,
             )
             for one in plan.inputs
             for task, past in zip(tasks, pasts, strict=True)
-            if one.name in past.ends and not (together and one.is_inbox)
+            if one.name in past.ends
         ]
 
     def outputs(self, number: int = 0) -> list[Output]:
@@ -217,7 +231,12 @@ class Canonical:
             yield from self._read_clock(task)
             yield from self._after(task)
         for lane in self._lanes:
-            lane.task.skip_to(lane.number, lane.next_offset())
+            if not lane.delivered:
+                lane.task.skip_to(lane.number, lane.next_offset())
+        if self._delivery is not None:
+            for task, ends in zip(self.tasks, self._ends, strict=True):
+                # All that was sent has been delivered: nothing of what is recorded is still to be read.
+                task.positions |= {name: ends[name] for name in self._delivery.inputs if name in ends}
         # Only here was there nothing more: whoever goes on live may find some.
         for task, source in self._rested:
             task.upstream(source, task.watermark_of(source))
@@ -248,17 +267,20 @@ class Canonical:
                 )  # a record may bear any timestamp
                 if self._resting:
                     yield from self._fall_idle()
-            task, quiet = current.task, self._deliver is None
+            task, quiet = current.task, self._delivery is None
             if self.clock_ms > task.now:
                 task.clock(self.clock_ms)
                 if not quiet or task.draining:
                     yield from self._after(task)
             stop = self._stop(current, until_ms)
             heads = current.heads[at:stop]
-            taken = task.run(current.number, heads)
-            while taken < len(heads):
-                yield from self._settle(task)
-                taken = task.run(current.number, heads, taken)
+            if current.delivered:
+                self._add(current)
+            else:
+                taken = task.run(current.number, heads)
+                while taken < len(heads):
+                    yield from self._settle(task)
+                    taken = task.run(current.number, heads, taken)
             current.at = stop
             if not quiet or task.draining:
                 yield from self._after(task)
@@ -286,7 +308,7 @@ class Canonical:
     def _stop(self, lane: _Lane, until_ms: int) -> int:
         """Up to which of its heads the lane can go on without a cause of another kind."""
         first = lane.at + 1
-        if self._deliver is not None or self._limit.watermark_ms is not None or lane.times[lane.at] is None:
+        if self._delivery is not None or self._limit.watermark_ms is not None or lane.times[lane.at] is None:
             return first
         mark, clock_ms = lane.marks[0][0] if lane.marks else FOREVER, self.clock_ms
         heads, times, stamps = lane.heads, lane.times, lane.stamps
@@ -348,8 +370,8 @@ class Canonical:
     def _after(self, task: Task) -> Iterator[Task]:
         """Finish a step, and do what it has sent."""
         yield from self._settle(task)
-        if self._deliver is not None:
-            yield from self._deliver_messages(task)
+        if self._delivery is not None:
+            yield from self._deliver(task, self._delivery)
 
     def _settle(self, task: Task) -> Iterator[Task]:
         while task.draining:
@@ -369,53 +391,62 @@ class Canonical:
                     task.finish(operator)
                     yield from self._after(task)
 
-    # --- messages
+    # --- what the app sends to itself
 
     def _collect(self, task: Task) -> None:
-        """Take a task's outputs, and put what it has sent in the queue."""
+        """Take a task's outputs; what the app itself reads waits to be delivered."""
         if not task.waiting_outputs:
             return
         place = self._places[id(task)]
-        for output in task.take_outputs():
-            self._outputs[place].append(output)
-            if self._deliver is not None and self._inbox is not None and output.topic == self._inbox.name:
-                to = partition_of(output.key or b"", len(self.tasks))
-                record = InputRecord(
-                    self._sent[to], output.timestamp_ms, output.key, output.value, output.headers
-                )
-                self._sent[to] += 1
-                self._deliver(to, record)
-                self._messages.append((self.tasks[to], record))
+        outputs = task.take_outputs()
+        self._outputs[place] += outputs
+        if self._delivery is not None:
+            for output in outputs:
+                self._delivery.send(output)
 
-    def _deliver_messages(self, task: Task) -> Iterator[Task]:
+    def _add(self, lane: _Lane) -> None:
+        """Have the next record of a lane, which others have written, delivered."""
+        record = lane.heads[lane.at][4]
+        assert self._delivery is not None
+        assert record is not None
+        self._delivery.add(lane.task.plan.inputs[lane.number], self._places[id(lane.task)], record)
+
+    def _deliver(self, task: Task, delivery: Delivery) -> Iterator[Task]:
         """Deliver what a task's last step has sent, and what that leads to."""
         self._collect(task)
-        moved = self._inbox is not None
-        while self._inbox is not None and (moved or self._messages):
-            while self._messages:
-                task, record = self._messages.popleft()
+        delivery.worked(self._places[id(task)])
+        moved = bool(delivery.inputs)
+        while moved or delivery:
+            while delivery:
+                place, to, record = delivery.next()
+                task = self.tasks[place]
                 yield from self._read_clock(task)
-                yield from self._take(task, self._inbox.index, task.decode(self._inbox.index, [record]))
+                self._wake(task, to)
+                yield from self._take(task, to.index, task.decode(to.index, [record]))
                 self._collect(task)
-            moved = yield from self._raise_channels()
+            moved = yield from self._raise(delivery)
 
-    def _raise_channels(self) -> Generator[Task, None, bool]:
-        """Nothing is left to deliver: a channel has come as far as its senders have, in all tasks. Whether one moved."""
+    def _wake(self, task: Task, one: InputPlan) -> None:
+        """An own input that goes by its events falls idle by the clock like others, from its last record on."""
+        if one.is_inbox or one.watermark == "upstream" or not one.moves:
+            return
+        for lane in self._lanes:
+            if lane.task is task and lane.number == one.index:
+                lane.resting_since_ms = self.clock_ms or None
+                if lane not in self._resting:
+                    self._resting.append(lane)
+
+    def _raise(self, delivery: Delivery) -> Generator[Task, None, bool]:
+        """Nothing is left to deliver: sources come as far as their writers have. Whether one moved."""
         moved = False
-        plan = self.tasks[0].plan
-        first = len(plan.inputs)
-        for channel in range(first, len(plan.sources)):
-            marks = [task.published_ms(one) for task in self.tasks for one in self._senders[channel - first]]
-            holding = [mark for mark in marks if mark is not None]
-            mark = min(holding, default=None)
-            if mark == self._channel_marks[channel - first]:
-                continue
-            self._channel_marks[channel - first], moved = mark, True
-            for task in self.tasks:
+        for source, mark in delivery.risen():
+            moved = True
+            for place, task in enumerate(self.tasks):
                 if mark is None:
-                    task.idle(channel)
+                    task.idle(source)
                 else:
-                    task.upstream(channel, mark)
+                    task.upstream(source, mark)
+                delivery.worked(place)
                 yield from self._settle(task)
                 self._collect(task)
         return moved

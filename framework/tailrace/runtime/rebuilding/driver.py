@@ -16,7 +16,7 @@ from typing import TypeAlias
 import msgspec
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import SnapshotMismatchError, UsageError
+from tailrace.core.errors import ReplayDivergedError, SnapshotMismatchError, UsageError
 from tailrace.runtime.apps import plan_reading
 from tailrace.runtime.environment import environment
 from tailrace.runtime.handled_letters import handled_in
@@ -24,10 +24,11 @@ from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
 from tailrace.runtime.rebuilding.job import Job, Request, Unit, UnitKind, UnitResult
 from tailrace.runtime.rebuilding.letters import letters_before
 from tailrace.runtime.rebuilding.marks import TOPIC, marks_wanted
-from tailrace.runtime.rebuilding.outputs import PARQUET
+from tailrace.runtime.rebuilding.outputs import PARQUET, outputs_folder
 from tailrace.runtime.rebuilding.past import opened_past
 from tailrace.runtime.rebuilding.publishing import check_topics, publish_outputs
 from tailrace.runtime.rebuilding.report import RebuildReport, report_of
+from tailrace.runtime.rebuilding.sends import first_difference
 from tailrace.runtime.rebuilding.splitting import UNSPLIT
 from tailrace.runtime.rebuilding.targets import settle
 from tailrace.runtime.rebuilding.work import Progress, WorkFolder
@@ -80,27 +81,46 @@ class _Rebuild:
             resumed = job is not None and job.code == self._code and not restart
             if job is None or not resumed:
                 job = self._begin(job)
-            report = report_of(job, self._engine.name)
-            report.resumed = resumed
-            report.environment = environment()
-            results = self._results(job, report)
+            results, report = self._run(job, resumed=resumed)
+            if (difference := first_difference(results)) is not None:
+                job = self._begin_untaped(job, difference)
+                results, report = self._run(job, resumed=False)
             self._publish(job, results, report)
             work.clear()
         report.seconds = time.perf_counter() - begun_s
         return report
 
+    def _run(self, job: Job, *, resumed: bool) -> tuple[list[UnitResult], RebuildReport]:
+        report = report_of(job, self._engine.name)
+        report.resumed = resumed
+        report.environment = environment()
+        return self._results(job, report), report
+
     # --- beginning
 
-    def _begin(self, other: Job | None) -> Job:
+    def _begin_untaped(self, taped: Job, difference: str) -> Job:
+        """Begin again in canonical order, as what was recorded of the app's own sends is not what this code sends."""
+        if taped.request.order == "tape":
+            raise ReplayDivergedError(
+                f"{difference} is not what is recorded, and along the tape the recorded messages and own topics are read",
+                mend="Rebuild with --order canonical, where they come from this code.",
+            )
+        self._request = msgspec.structs.replace(self._request, order="canonical")
+        note = f"{difference} is not what is recorded: in canonical order, where it comes from this code"
+        return self._begin(taped, note)
+
+    def _begin(self, other: Job | None, *notes: str) -> Job:
         """Settle the job. ``other`` was begun by other code, or is not to be gone on with: nothing of it is of use."""
         if other is not None and not (Place.at(other.folder) / MANIFEST).exists():
             Place.at(other.folder).remove_folder()
+            if other.request.outputs != "none":
+                Place.at(outputs_folder(other)).remove_folder()
         self._work.empty()  # without a job, too, there may be what is left of one that was being removed
-        job = self._settled()
+        job = self._settled(*notes)
         self._work.begin(job)
         return job
 
-    def _settled(self) -> Job:
+    def _settled(self, *notes: str) -> Job:
         request, plan = self._request, self._plan
         base = None
         if request.base is not None:
@@ -126,6 +146,7 @@ class _Rebuild:
             created_ms=draft.created_ms,
             order=settled.order,
             together=settled.together,
+            finish=settled.finish,
             lenient=request.lenient
             or request.on_error != "stop"
             or request.go_on_after_deleted
@@ -134,7 +155,7 @@ class _Rebuild:
             base=base,
             ends=settled.ends,
             position=settled.position,
-            notes=settled.notes,
+            notes=notes + settled.notes,
             letters=letters,
         )
 
@@ -167,6 +188,9 @@ class _Rebuild:
         request = job.request
         if marks_wanted(job) and job.order == "canonical":
             report.note("it was not split: without a tape, outputs that go to topics are made in one piece")
+            return False
+        if job.finish:
+            report.note("it was not split: the end of input goes through a partition in one piece")
             return False
         for wanted, what in (
             (request.keys, "of some keys"),

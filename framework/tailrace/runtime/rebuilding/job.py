@@ -161,7 +161,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
     order: Literal["tape", "canonical"]
     together: bool = False
-    """In canonical order: all partitions as one, as messages between actors are nowhere recorded."""
+    """In canonical order: all partitions run as one, and the app's own inputs are delivered; see ``core.engine.delivery``."""
+    finish: bool = False
+    """In canonical order: the end of history ends the inputs, as the service's last run did."""
     lenient: bool
     """Whether totals may differ from those of the tape: other code, dead letters wanted, history missing."""
     targets: tuple[Target, ...]

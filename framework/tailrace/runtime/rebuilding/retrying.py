@@ -115,7 +115,7 @@ class RetryWatch(RebuildWatch):
     """Gives a task units that run again what failed, and pass over what was redriven of it.
 
     ``as_declared``: what fails is dealt with as the app has declared, and not as the rebuild was told.
-    ``delivering``: messages are delivered by the rebuild itself, so those of what is run again arrive. ``sharded``: the task
+    ``delivering``: the rebuild itself delivers what the app sends to itself, so that of what is run again arrives. ``sharded``: the task
     is one of a shard, and ``as_declared``.
     """
 
@@ -276,7 +276,9 @@ class _Retrying(Units):
 
     def _undelivered(self, mark: int) -> int:
         """How many of the outputs since ``mark`` the app itself reads, and will not find."""
-        own = {one.name for one in self.plan.inputs if not (one.is_inbox and self._retry.delivering)}
+        if self._retry.delivering:
+            return 0
+        own = {one.name for one in self.plan.inputs}
         return sum(1 for output in self.context._outputs[mark:] if output[0] in own)
 
 

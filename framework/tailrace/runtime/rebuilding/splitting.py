@@ -40,6 +40,7 @@ from tailrace.runtime.rebuilding.origins import Origin, load, origin_of_task
 from tailrace.runtime.rebuilding.outputs import Frame, outputs_folder, write_outputs
 from tailrace.runtime.rebuilding.past import Past
 from tailrace.runtime.rebuilding.retrying import Progress, Retrying, RetryWatch, fill
+from tailrace.runtime.rebuilding.sends import Sends, compares_sends
 from tailrace.runtime.rebuilding.tasks import Counted, messages_of
 from tailrace.runtime.rebuilding.untaped import begun_task, one_commit, past_of
 from tailrace.runtime.rebuilding.work import WorkFolder
@@ -274,14 +275,13 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
     task = ShardTask(
         part.plan, part.number, shard, course, store, settings=part.settings, replaying=replaying, watch=watch
     )
-    wanted = job.request.outputs != "none"
+    wanted = None if job.request.outputs != "none" else _compared(part)
     phases, of = result.phases, made["records"][shard]
     files = (part.path("rows", shard), part.path("outputs", shard))
     with BlockWriter(files[0]) as kept, BlockWriter(files[1]) as outputs:
 
         def commit() -> None:
-            emitted = task.take_ordered()
-            if emitted and wanted:
+            if emitted := _wanted(task.take_ordered(), wanted):
                 outputs.write(emitted)
             batch = task.commit_batch()
             store.write(batch.rows | batch.index_rows, batch.cut)
@@ -295,8 +295,7 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
             phases.shuffle += time.perf_counter() - read_s
             if block is None:
                 break
-            emitted = task.take(*block)
-            if emitted and wanted:
+            if emitted := _wanted(task.take(*block), wanted):
                 outputs.write(emitted)
             if task.dirty_count >= _KEPT_AT_MOST:
                 commit()
@@ -320,6 +319,16 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
     part.work.tell(part.unit.name, of, of, now=True)
 
 
+def _compared(part: _Part) -> frozenset[str]:
+    """The topics whose outputs have to be compared with what is recorded."""
+    return Sends(part.plan).topics if compares_sends(part.job, part.plan) else frozenset()
+
+
+def _wanted(emitted: list[Ordered], topics: frozenset[str] | None) -> list[Ordered]:
+    """Those of the outputs that go to these topics; all of them for None."""
+    return emitted if topics is None else [one for one in emitted if one.output[0] in topics]
+
+
 # --- together ---
 
 
@@ -329,6 +338,8 @@ def run_merge(unit: Unit, past: Past, work: WorkFolder, attempt: str) -> UnitRes
     made = part.done("first").made
     if "course" not in made:
         part.result.made = made
+        if part.target is None and compares_sends(part.job, part.plan):
+            Sends(part.plan).fill(part.result, part.job, past, part.number)
         return part.result
     shards = [part.done("shard", shard) for shard in range(part.job.request.split)]
     unsplit = next((one.made[UNSPLIT] for one in shards if UNSPLIT in one.made), None)
@@ -365,12 +376,18 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
     result.files = write_task(job.folder, number, part.attempt, iter(counted), messages=messages)
     result.rows, result.keys = counted.rows, counted.keys
     check_own(result, part.past, state)
+    sends = Sends(part.plan) if _compared(part) else None
+    emitted = in_order(_flat(part, one.made["files"][1], list[Ordered]) for one in shards)
+    outputs = numbered(emitted, part.plan, number, course)
     if job.request.outputs != "none":
-        emitted = in_order(_flat(part, one.made["files"][1], list[Ordered]) for one in shards)
         first = 0 if course.base is None else tape.decode_cut(course.base).totals.outputs
         result.marks = part.done("first").marks
-        frames = _framed(numbered(emitted, part.plan, number, course), first)
+        frames = _framed(outputs if sends is None else sends.noted(outputs), first)
         result.outputs = (write_outputs(outputs_folder(job), number, part.attempt, frames),)
+    elif sends is not None:
+        sends.take(outputs)
+    if sends is not None:
+        sends.fill(result, job, part.past, number)
     result.phases.write = time.perf_counter() - begun_s
 
 

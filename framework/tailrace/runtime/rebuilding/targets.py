@@ -13,6 +13,7 @@ import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import (
     InputsChangedError,
@@ -41,6 +42,8 @@ class Settled(msgspec.Struct, frozen=True):
     ends: dict[str, list[int]]
     position: int
     notes: tuple[str, ...]
+    finish: bool = False
+    """In canonical order: end the inputs, as the service's last run has ended them."""
 
 
 def settle(request: Request, past: Past) -> Settled:
@@ -63,8 +66,10 @@ def settle(request: Request, past: Past) -> Settled:
             found = past.committed(number, end=ends[plan.changelog_topic][number])
             targets.append(Target(number, found.cut, found.position))
     if order == "canonical":
-        _check_inbox(plan, targets)
-        return _untaped(request, past, Settled(order, False, tuple(targets), ends, position, why))
+        together = bool(own_inputs(plan)) and not _of_a_part(request)
+        if not together:
+            _check_inbox(plan, targets)
+        return _untaped(request, past, Settled(order, together, tuple(targets), ends, position, why))
     if request.until_cuts:
         targets = [Target(number, cut or None, None) for number, cut in enumerate(request.until_cuts)]
     if all(one.cut is None for one in targets):
@@ -113,10 +118,13 @@ def _order(request: Request, past: Past) -> tuple[Literal["tape", "canonical"], 
 def _untaped(request: Request, past: Past, settled: Settled) -> Settled:
     """What there is to be looked at where no tape is taken."""
     plan, log = past.plan, past.log
+    own = own_inputs(plan)
     _check_keys(request, plan)
     _check_offsets(request, past)
     notes: list[str] = []
     for one in plan.inputs:
+        if settled.together and one.name in own:
+            continue
         if one.name not in settled.ends and not one.is_inbox:
             raise UnknownTopicError(
                 "the log has no such topic, and the app reads it",
@@ -136,24 +144,34 @@ def _untaped(request: Request, past: Past, settled: Settled) -> Settled:
                 notes.append(
                     f"offsets 0 to {start - 1} of {one.name} partition {number} are deleted, and left out"
                 )
-    if plan.tape_topic not in log.topics():
-        empty = [one.name for one in plan.inputs if one.own and not any(settled.ends.get(one.name, ()))]
-        if empty:
-            notes.append(
-                f"the app writes {', '.join(empty)} itself, and nothing is there: who reads it has got nothing of this "
-                "rebuild, which reads what is in the log alone"
-            )
-    recorded = any(settled.ends.get(plan.inbox_topic, [])) if plan.inbox_topic is not None else True
-    if not recorded:
+    if settled.together:
         notes.append(
-            "messages are nowhere recorded: all partitions as one, each message right after its sender's step"
+            "what the app sends to itself comes from this code, and not from what is recorded: all partitions run as one"
         )
-        if request.until_ms is not None or request.until_clock_ms is not None or request.keys:
+    elif own:
+        if plan.inbox_topic is not None and not any(settled.ends.get(plan.inbox_topic, [])):
             raise UsageError(
-                "messages are nowhere recorded: all partitions have to be taken as one",
-                mend="Then only offsets can be a limit, and no key can be left out.",
+                "the messages of the app are not recorded in this log, so all partitions have to run as one",
+                mend="Rebuild all keys, with a limit by offsets at most (no --key, --until or --until-clock).",
             )
-    return msgspec.structs.replace(settled, together=not recorded, notes=(*settled.notes, *notes))
+        notes.append(
+            "what the app sends to itself is taken as it was recorded, as only a part is rebuilt: it is not what this code "
+            "would send, if the code has changed"
+        )
+    return msgspec.structs.replace(
+        settled, notes=(*settled.notes, *notes), finish=not request.limited and _has_ended(plan, settled)
+    )
+
+
+def _has_ended(plan: Plan, settled: Settled) -> bool:
+    """Whether the service's last run was a bounded one that came to its end, in all tasks."""
+    cuts = [None if one.cut is None else tape.decode_cut(one.cut) for one in settled.targets]
+    return all(cut is not None and {*cut.ended_operators} >= {*(cut.operators or ())} for cut in cuts)
+
+
+def _of_a_part(request: Request) -> bool:
+    """Whether only some keys are rebuilt, or up to a limit that each task reaches by itself."""
+    return request.until_ms is not None or request.until_clock_ms is not None or bool(request.keys)
 
 
 def _check_keys(request: Request, plan: Plan) -> None:

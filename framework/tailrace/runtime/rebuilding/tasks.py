@@ -41,6 +41,7 @@ from tailrace.runtime.rebuilding.outputs import (
 )
 from tailrace.runtime.rebuilding.past import Past
 from tailrace.runtime.rebuilding.retrying import Progress, Retrying, RetryWatch
+from tailrace.runtime.rebuilding.sends import Chains, Sends, compares_sends
 from tailrace.runtime.rebuilding.work import WorkFolder
 from tailrace.runtime.restore import FORMAT, StoreCut, decode_store_cut
 from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
@@ -64,6 +65,7 @@ class _Kept(msgspec.Struct):
     shown: list[str] = []
     progress: Progress = msgspec.field(default_factory=Progress)
     more_outputs: int = 0
+    sends: Chains = msgspec.field(default_factory=Chains)
 
 
 class TaskRun:
@@ -82,6 +84,7 @@ class TaskRun:
         self._retrying = Retrying(job.letters_of(unit.partition)) if job.request.retry_failed else None
         self._lenient = job.lenient
         self._other_code = False
+        self._sends = Sends(self._plan) if compares_sends(job, self._plan) else None
         self._more_outputs = 0
         """How many more outputs there are than the first run had by then."""
         self._kept_s = time.perf_counter()
@@ -101,6 +104,8 @@ class TaskRun:
         folder, store = self._open()
         try:
             self._go(folder, store)
+            if self._sends is not None:
+                self._sends.fill(self._result, self._job, self._past, self._number)
             phases = self._result.phases
             phases.handle = time.perf_counter() - begun_s - phases.read - phases.write
             begun_s = time.perf_counter()
@@ -283,14 +288,17 @@ class TaskRun:
         for one in self._failed.refused[:new] if new > 0 else ():
             self._failed.note(str(one).partition(one.mend)[0].strip())
         begun_s = time.perf_counter()
-        if self._outputs is None:
+        if self._outputs is None and self._sends is None:
             task.discard_outputs()
         else:
             mark = mark_of(task, record) if marks_wanted(self._job) else None
             # The task counts as the first run did; what is written here is numbered by how much there is of it.
             task.totals.outputs = first + self._more_outputs
             emitted = task.take_outputs()
-            self._outputs.append(first + self._more_outputs, emitted, mark)
+            if self._sends is not None:
+                self._sends.take(emitted)
+            if self._outputs is not None:
+                self._outputs.append(first + self._more_outputs, emitted, mark)
             if whole and self._keys is None:
                 self._more_outputs += first + len(emitted) - record.totals.outputs
         if whole and self._keys is None:
@@ -321,13 +329,16 @@ class TaskRun:
     def _remembered(self) -> bytes:
         """What has to be known, besides the state, by who goes on with the task."""
         progress = Progress() if self._retrying is None else self._retrying.progress
-        kept = _Kept(self._failed.count, self._failed.shown, progress, self._more_outputs)
+        sends = Chains() if self._sends is None else self._sends.chains
+        kept = _Kept(self._failed.count, self._failed.shown, progress, self._more_outputs, sends)
         return msgspec.msgpack.encode(kept)
 
     def _recall(self, data: bytes | None) -> None:
         kept = _Kept() if data is None else msgspec.msgpack.decode(data, type=_Kept)
         self._failed.count, self._failed.shown = kept.failed, kept.shown
         self._more_outputs = kept.more_outputs
+        if self._sends is not None:
+            self._sends.chains = kept.sends
         if self._retrying is not None:
             self._retrying.progress = kept.progress
 
@@ -381,8 +392,8 @@ def messages_of(job: Job, past: Past, number: int, cut: bytes) -> Iterator[Input
     inbox = past.plan.inbox_topic
     if inbox is None or job.request.limited or job.request.keys:
         return
-    start = tape.decode_cut(cut).positions[inbox]
-    stop = max(job.ends[inbox][number], start)
+    start = tape.decode_cut(cut).positions.get(inbox, 0)
+    stop = max(job.ends[inbox][number], start) if inbox in job.ends else start
     yield from stretch(past.source(number), inbox, start, stop)
 
 

@@ -1,7 +1,7 @@
 """The unit that takes history without a tape, in canonical order: see ``core.engine.canonical`` for what that is.
 
-One unit for each partition; or, where messages between actors are nowhere recorded, one for all partitions together. It
-is done in one piece: where it is killed it begins anew. Its cut says that all was one commit, so that it is the same
+One unit for each partition; or, for an app that sends something to itself, one for all partitions together: what was recorded
+of that is an effect of the code of then, and this is the code of now (see ``core.engine.delivery``). It is done in one piece: where it is killed it begins anew. Its cut says that all was one commit, so that it is the same
 however often there was one on the way, in shards too.
 
 Watermarks that other services published are looked for at every hundredth offset. A task without a past has its lineage, the
@@ -21,12 +21,17 @@ from typing import NamedTuple
 from tailrace.core import rows
 from tailrace.core.engine import canonical as order
 from tailrace.core.engine import tape
+from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.failure import redriven_ids
+from tailrace.core.engine.replay import Source
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
+from tailrace.runtime.beginnings import is_own
 from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.history import origin_of
 from tailrace.runtime.named_keys import named_keys
 from tailrace.runtime.rebuilding.failing import Failed, RebuildWatch
 from tailrace.runtime.rebuilding.job import Job, Phases, Unit, UnitResult
@@ -67,6 +72,10 @@ class _Run:
         self._numbers = range(self._plan.partitions) if self._together else (unit.partition,)
         self._failed = Failed()
         self._retrying = [Retrying(self._job.letters_of(number)) for number in self._numbers]
+        self._own = own_inputs(self._plan) if self._together else {}
+        for each in self._retrying:
+            # What was sent is sent again, and so is handled, or fails, by this code.
+            each.progress.handled |= {place for place in each.redriven | each.failed if place[0] in self._own}
         self._phases = Phases()
         self._begun_s = time.perf_counter()
         self._memory = StateMemory()
@@ -135,9 +144,16 @@ class _Run:
             end - task.positions[name]
             for task, past in zip(self._tasks, pasts, strict=True)
             for name, end in past.ends.items()
+            if name not in self._own
         )
         limit = job.request.limit(self._unit.partition)
-        run = order.Canonical(self._tasks, pasts, deliver=_delivered if self._together else None, limit=limit)
+        run = order.Canonical(
+            self._tasks,
+            pasts,
+            deliver=_delivered if self._together else None,
+            finish=job.finish,
+            limit=limit,
+        )
         moved = [_moved(task) for task in self._tasks]
         markings = [Marking(task) for task in self._tasks] if marks_wanted(job) else []
         for task in run.go():
@@ -229,9 +245,10 @@ def past_of(job: Job, past: Past, number: int, phases: Phases) -> order.Past:
     """What the task of a partition has to read; the time it takes goes into ``phases``."""
     plan = past.plan
     ends = {one.name: job.ends[one.name][number] for one in plan.inputs if one.name in job.ends}
-    if job.together and plan.inbox_topic is not None:
-        ends.pop(plan.inbox_topic, None)
-    read = past.source(number)
+    own = own_inputs(plan) if job.together else {}
+    published = dict(_published(past, number, {name: end for name, end in ends.items() if name not in own}))
+    ends |= {name: 0 for name in own if name not in ends}
+    read = _written_by_others(job, past, number) if own else past.source(number)
 
     def timed(name: str, start: int, stop: int) -> Sequence[InputRecord]:
         begun_s = time.perf_counter()
@@ -239,7 +256,38 @@ def past_of(job: Job, past: Past, number: int, phases: Phases) -> order.Past:
         phases.read += time.perf_counter() - begun_s
         return found
 
-    return order.Past(timed, ends, dict(_published(past, number, ends)))
+    return order.Past(timed, ends, published)
+
+
+def _written_by_others(job: Job, past: Past, number: int) -> Source:
+    """The records of a partition, those of the app's own inputs without what the app has sent itself.
+
+    Where the rebuild continues from a snapshot, what was under way to a task then is given: nobody sends that again.
+    """
+    plan, read = past.plan, past.source(number)
+    app, inputs = plan.app.encode(), own_inputs(plan)
+    internal = {name for name, one in inputs.items() if is_own(name, plan.app) or one.is_inbox}
+    kept: dict[str, int] = {}
+    if job.base is not None and job.request.base is not None:
+        ends = Snapshots(job.request.base, job.app).open(job.base).manifest.ends
+        kept = {name: of[number] for name, of in ends.items() if name in inputs}
+
+    def others(name: str, start: int, stop: int) -> Sequence[InputRecord]:
+        if name not in inputs:
+            return read(name, start, stop)
+        until = kept.get(name, 0)
+        if name in internal:
+            stop = min(stop, until)
+        if start >= stop:
+            return ()
+        return [
+            record
+            for record in read(name, start, stop)
+            if record.offset < until
+            or (origin_of(record, app) is None and not redriven_ids(record.headers, plan.dead_letters_topic))
+        ]
+
+    return others
 
 
 def _published(
@@ -297,8 +345,8 @@ def lineage_of(app: str, partition: int) -> bytes:
     return hashlib.sha256(f"tailrace:{app}/{partition}".encode()).digest()[:16]
 
 
-def _delivered(_partition: int, _message: InputRecord) -> None:
-    """A message is nowhere kept: it has been delivered."""
+def _delivered(_name: str, _partition: int, _record: InputRecord) -> None:
+    """What was delivered is not kept."""
 
 
 def _moved(task: Task) -> int:
