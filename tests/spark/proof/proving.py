@@ -165,7 +165,8 @@ class Case:
             what = f"{Path(asked.to).name}"
             self.trace.append(f"{what}: {'; '.join(one.notes)}")
             whole = made(asked, self.plan, one.snapshot)
-            self._right(whole, what, ended=asked.order == "tape")
+            lived = not asked.log and all(one.cut is not None for one in self.truth.states)
+            self._right(whole, what, ended=asked.order == "tape" or lived)
             if truth is not None:
                 assert_same(truth, whole, what)
             truth = truth or whole

@@ -159,11 +159,11 @@ def _untaped(request: Request, past: Past, settled: Settled) -> Settled:
             "would send, if the code has changed"
         )
     return msgspec.structs.replace(
-        settled, notes=(*settled.notes, *notes), finish=not request.limited and _has_ended(plan, settled)
+        settled, notes=(*settled.notes, *notes), finish=not request.limited and _has_ended(settled)
     )
 
 
-def _has_ended(plan: Plan, settled: Settled) -> bool:
+def _has_ended(settled: Settled) -> bool:
     """Whether the service's last run was a bounded one that came to its end, in all tasks."""
     cuts = [None if one.cut is None else tape.decode_cut(one.cut) for one in settled.targets]
     return all(cut is not None and {*cut.ended_operators} >= {*(cut.operators or ())} for cut in cuts)
