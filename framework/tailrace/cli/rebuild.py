@@ -18,6 +18,7 @@ from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.replay import TimeType
 from tailrace.core.declare.plan import ON_ERROR
 from tailrace.core.errors import MissingExtraError
+from tailrace.runtime.rebuilding.chained import rebuild_chain
 from tailrace.runtime.rebuilding.driver import rebuild as run_rebuild
 from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
 from tailrace.runtime.rebuilding.job import Request
@@ -64,7 +65,12 @@ class _RenamedType(click.ParamType):
 
 
 @click.command(short_help="Make a snapshot of an app from its history.")
-@click.argument("app")
+@click.argument("apps", metavar="APP...", nargs=-1, required=True)
+@click.option(
+    "--chain",
+    is_flag=True,
+    help="Rebuild several apps, each from what the ones before it emit in this rebuild. Needs --outputs topic:SUFFIX.",
+)
 @click.option(
     "--log",
     "--from",
@@ -158,7 +164,8 @@ class _RenamedType(click.ParamType):
 @json_option
 def rebuild(
     *,
-    app: str,
+    apps: tuple[str, ...],
+    chain: bool,
     log: str,
     read: tuple[tuple[str, str], ...],
     archive: str | None,
@@ -186,8 +193,13 @@ def rebuild(
 ) -> int:
     """Make a snapshot of APP (package.module:app) from its history. Nothing of the service is changed or held up.
 
-    One that was interrupted is gone on with by the same command.
+    One that was interrupted is gone on with by the same command. Several apps, in the order in which events pass through
+    them, are rebuilt with --chain.
     """
+    if len(apps) > 1 and not chain:
+        raise click.UsageError("Several apps are rebuilt together with --chain; without it, name one.")
+    if chain and (len(apps) < 2 or twice):
+        raise click.UsageError("--chain goes with two or more apps, and without --twice.")
     if master is not None and engine != "spark":
         raise click.UsageError("--master goes with --engine spark.")
     outside_of_log(to, Path(log), "--to")
@@ -203,7 +215,7 @@ def rebuild(
     for topic, partition, offset in offsets:
         until.setdefault(topic, {})[partition] = offset
     request = Request(
-        app=app,
+        app=apps[0],
         read=dict(read),
         log=log,
         to=to,
@@ -224,19 +236,21 @@ def rebuild(
         work=work,
         name=name,
     )
-    report: RebuildReport | TwiceReport
+    reports: list[RebuildReport | TwiceReport]
     with ProgressLine() as line, _engines(engine, master, processes) as engine_of:
 
         def tell(stage: str, progress: Progress) -> None:
             line.tell(partial(_progress, stage, progress))
 
+        run = partial(run_rebuild, engine=engine_of(None), tell=tell, restart=restart)
         if twice:
-            report = rebuild_twice(request, engine_of, tell=tell)
+            reports = [rebuild_twice(request, engine_of, tell=tell)]
         else:
-            report = run_rebuild(request, engine_of(None), tell=tell, restart=restart)
+            reports = [*rebuild_chain(request, apps, run)] if chain else [run(request)]
     with piped():
-        click.echo(msgspec.json.encode(report) if as_json else "\n".join(report.lines()))
-    return DIFFERENT if isinstance(report, TwiceReport) and report.differs else 0
+        for one in reports:
+            click.echo(msgspec.json.encode(one) if as_json else "\n".join(one.lines()))
+    return DIFFERENT if any(isinstance(one, TwiceReport) and one.differs for one in reports) else 0
 
 
 @contextmanager

@@ -38,10 +38,10 @@ def stored(snapshot: Snapshot) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def emitted(folder: Path, topic: str = "windows") -> dict[tuple[str, int], int]:
-    """What the log has of the windows: each once."""
+    """What the log has of the windows, or days: each once."""
     found: dict[tuple[str, int], int] = {}
     for record in lived.read(folder, topic):
-        window = msgspec.json.decode(record.value or b"", type=Window)
+        window = msgspec.json.decode(record.value or b"", type=Window)  # days have the same fields
         assert (window.region, window.end) not in found, "twice"
         found[window.region, window.end] = window.amount
     return found

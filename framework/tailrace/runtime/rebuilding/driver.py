@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
 from tailrace.core.errors import ReplayDivergedError, SnapshotMismatchError, UsageError
 from tailrace.runtime.apps import plan_reading
 from tailrace.runtime.environment import environment
@@ -279,7 +281,7 @@ class _Rebuild:
             position=job.position if whole else None,
             ends=job.ends if whole else {},
             keys=request.keys,
-            tasks=tuple(_entry(result) for result in results),
+            tasks=tuple(_entry(_as_declared(result, job)) for result in results),
             notes=tuple(report.notes),
         )
         Snapshots(request.to, job.app).publish(manifest)
@@ -289,6 +291,26 @@ class _Rebuild:
 def settled_job(request: Request) -> Job:
     """What a rebuild would settle now, without beginning it."""
     return _Rebuild(request, LocalEngine(1), None)._settled()
+
+
+def _as_declared(result: UnitResult, job: Job) -> UnitResult:
+    """The result with a cut that stands in the declared topics, at their ends, if it is wanted so."""
+    request = job.request
+    if not request.as_declared or not result.cut:
+        return result
+    names = {other: name for name, other in request.read.items()}
+    cut = tape.decode_cut(result.cut)
+    positions = {names.get(name, name): at for name, at in cut.positions.items()}
+    positions |= {name: job.ends[name][result.partition] for name in request.read if name in job.ends}
+    cut = replace(
+        cut,
+        positions=positions,
+        watermarks={names.get(name, name): mark for name, mark in cut.watermarks.items()},
+        generators={names.get(name, name): state for name, state in cut.generators.items()},
+        idle=[names.get(name, name) for name in cut.idle],
+        ended=[names.get(name, name) for name in cut.ended],
+    )
+    return replace(result, cut=tape.encode(cut))
 
 
 def _entry(result: UnitResult) -> TaskEntry:

@@ -48,6 +48,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """``package.module:app``."""
     read: dict[str, str] = {}
     """Inputs that are read under another name: the declared one, and that of the topic."""
+    as_declared: bool = False
+    """Let the snapshot stand at the ends of the declared topics, and not of those in ``read``: see ``chained``."""
     log: str
     """Folder of the log."""
     to: str

@@ -57,7 +57,9 @@ def settle(request: Request, past: Past) -> Settled:
     plan = past.plan
     order, why = _order(request, past)
     with past.uncleaned():
-        position, ends = past.ends(topics_of(plan, past.log))
+        known = past.log.topics()
+        declared = [name for name in request.read if name in known] if request.as_declared else []
+        position, ends = past.ends([*topics_of(plan, past.log), *declared])
         targets: list[Target] = []
         for number in range(plan.partitions):
             if plan.changelog_topic not in ends:

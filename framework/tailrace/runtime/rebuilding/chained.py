@@ -1,0 +1,118 @@
+"""Chained apps rebuilt together: each reads what the ones before it have emitted in this rebuild, and not what is recorded.
+
+The outputs of an app go to topics with a suffix, with their watermarks, and the next app reads those in place of the
+declared ones. The snapshots stand at the ends of the declared topics, so that all services can continue from them: what
+was recorded there up to now is an effect of the code of then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import UsageError
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import Log
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.history import origin_of
+from tailrace.runtime.rebuilding.job import Request
+from tailrace.runtime.rebuilding.marks import TOPIC
+from tailrace.runtime.rebuilding.report import RebuildReport
+from tailrace.runtime.scanning import scan
+
+
+def rebuild_chain(
+    request: Request, apps: Sequence[str], run: Callable[[Request], RebuildReport]
+) -> list[RebuildReport]:
+    """Rebuild apps, in the order in which events pass through them; ``request`` says all but the app.
+
+    Raises:
+        UsageError: They are no chain in this order, or the request does not fit one.
+        TailraceError: What ``rebuild`` raises.
+    """
+    plans = [find_app(one).plan() for one in apps]
+    links = links_of(plans)
+    _check(request, plans, links)
+    suffix = request.outputs.removeprefix(TOPIC)
+    return [
+        run(
+            replace(
+                request,
+                app=app,
+                read={name: f"{name}{suffix}" for name in read},
+                as_declared=bool(read),
+                order=request.order if not read else "auto",
+            )
+        )
+        for app, read in zip(apps, links, strict=True)
+    ]
+
+
+def links_of(plans: Sequence[Plan]) -> list[list[str]]:
+    """For each app, the inputs that the apps before it write.
+
+    Raises:
+        UsageError: An app but the first reads nothing of the others, or one before it reads what it writes.
+    """
+    links: list[list[str]] = []
+    for at, plan in enumerate(plans):
+        inputs = [one.name for one in plan.inputs if not one.is_inbox]
+        own = _written(plan)
+        before = {name for one in plans[:at] for name in _written(one)}
+        links.append([name for name in inputs if name in before and name not in own])
+        if at and not links[-1]:
+            raise UsageError(
+                f"the app {plan.app!r} reads no topic that the apps before it write",
+                mend="Name the apps in the order in which events pass through them.",
+            )
+        for earlier in plans[:at]:
+            if back := sorted(
+                own & {one.name for one in earlier.inputs if one.name not in _written(earlier)}
+            ):
+                raise UsageError(
+                    f"the app {earlier.app!r} reads {back[0]!r}, which {plan.app!r} writes after it",
+                    mend="Name the apps in the order in which events pass through them. Apps in a circle cannot be "
+                    "rebuilt as a chain.",
+                )
+    return links
+
+
+def _written(plan: Plan) -> set[str]:
+    """The topics that operators of an app may emit to."""
+    return {one.name for one in plan.published}
+
+
+def _check(request: Request, plans: Sequence[Plan], links: Sequence[Sequence[str]]) -> None:
+    if not request.outputs.startswith(TOPIC):
+        raise UsageError(
+            "the apps of a chain hand their outputs on in topics of their own",
+            mend="Name a suffix for them: --outputs topic:-new.",
+        )
+    if request.read or request.base is not None or request.limited or request.keys or request.archive:
+        raise UsageError(
+            "a chain is rebuilt whole, from its beginning and from the log",
+            mend="Leave out --read, --from-snapshot, --archive, --key and limits.",
+        )
+    with closing(EmbeddedLog(Path(request.log), create=False)) as log:
+        known = log.topics()
+        for at, read in enumerate(links):
+            apps = [one.app.encode() for one in plans[:at]]
+            for name in read:
+                if name in known:
+                    _check_writers(log, name, apps)
+
+
+def _check_writers(log: Log, name: str, apps: Sequence[bytes]) -> None:
+    """Refuse a topic that others than the apps of the chain have written: their records would be missing."""
+    for number in range(log.partitions(name)):
+        for record in scan(log, name, number):
+            if all(origin_of(record, app) is None for app in apps):
+                raise UsageError(
+                    f"{name!r} holds records that no app of the chain has written, the first at partition {number} "
+                    f"offset {record.offset}, and the next app would not get those",
+                    mend="Add the app that writes them to the chain, or rebuild link by link (--read).",
+                )
