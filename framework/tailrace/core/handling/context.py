@@ -24,6 +24,7 @@ from tailrace.core.handling.entries import MISSING
 from tailrace.core.handling.promises import Promises
 from tailrace.core.records import RawOutput
 from tailrace.core.suggestions import did_you_mean
+from tailrace.core.values.types import CODEC_ERRORS
 
 if TYPE_CHECKING:
     from tailrace.core.declare.actor import Actor
@@ -172,7 +173,13 @@ class Context(Generic[K]):
     def emit(self, to: Topic[E, Any], event: E, *, at: int | datetime | None = None) -> None: ...
     @overload
     def emit(self, to: Stream[E], event: E) -> None: ...
-    def emit(self, to: Topic[E, Any] | Stream[E], event: E, at: int | datetime | None = None) -> None:
+    def emit(
+        self,
+        to: Topic[E, Any] | Stream[E],
+        event: E,
+        surplus: object = None,
+        at: int | datetime | None = None,
+    ) -> None:
         """Write an event to a topic, or hand it to those who take a stream.
 
         It becomes visible when the step that emits it is committed, and not at all if the handler fails. Its key is
@@ -181,8 +188,14 @@ class Context(Generic[K]):
 
         Raises UsageError for an event of another type than the topic's, for ``at`` outside of the topic's
         ``time_range``, and for ``at`` with a stream: its takers run in the same step and have this handler's time.
+        EventValueError for an event that cannot be written as it is, such as nan in a JSON topic.
         """
-        # ``at`` is by keyword only, as the overloads say: were it so in this line, too, it would cost Python a search per call.
+        # ``at`` is by keyword only, as the overloads say. A star in this line would cost Python a search per call.
+        if surplus is not None:
+            raise UsageError(
+                f"{self._place()} emits with the third argument {surplus!r}",
+                mend="Give a time by its name, at=, and nothing else.",
+            )
         edge: Any = to  # which of the two it is, is asked once, and not of its class
         try:
             types = edge.types
@@ -210,7 +223,12 @@ class Context(Generic[K]):
             # By local names, here and elsewhere: called as methods they would cost Python a search for one.
             encode_key, encode = edge.encode_key, edge.encode_emitted
             stamp_ms = self.event_time if at is None else self._timestamp(edge, at)
-            self._outputs.append((edge.name, encode_key(event), encode(event), stamp_ms, ()))
+            key = encode_key(event)
+            try:
+                value = encode(event)
+            except CODEC_ERRORS as error:
+                raise edge.codec.unwritable(event, error) from error
+            self._outputs.append((edge.name, key, value, stamp_ms, ()))
             if self._marks and (mark_ms := self._marks.get(edge.name)) is not None:
                 # In place, as it is done for every event: one without a time of its own has that of its record.
                 time_ms = stamp_ms if edge.time_of is None else edge.time_of(event)
