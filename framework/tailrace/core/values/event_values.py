@@ -264,9 +264,9 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
             (f".{one.name}", getattr(value, one.name)) for one in fields(value) if hasattr(value, one.name)
         )
     elif isinstance(value, dict):
-        yield from ((f"[{key!r}]", inner) for key, inner in value.items())  # pyright: ignore[reportUnknownVariableType]  # anything
+        yield from ((f"[{key!r}]", inner) for key, inner in value.items())  # pyright: ignore[reportUnknownVariableType]  # any value
     elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from ((f"[{at}]", inner) for at, inner in enumerate(value))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  # anything
+        yield from ((f"[{at}]", inner) for at, inner in enumerate(value))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  # any value
 
 
 def _difference(old: Any, new: Any, path: str) -> Change | None:
@@ -276,11 +276,11 @@ def _difference(old: Any, new: Any, path: str) -> Change | None:
         if type(old) is not type(new):
             return changed
     elif isinstance(old, dict):
-        return _of_dicts(old, new, path, changed)  # pyright: ignore[reportUnknownArgumentType]  # anything
+        return _of_dicts(old, new, path, changed)  # pyright: ignore[reportUnknownArgumentType]  # any value
     elif isinstance(old, (set, frozenset)):
         return None if old == new else changed
     elif isinstance(old, (list, tuple)):
-        if not isinstance(new, (list, tuple)) or len(old) != len(new):  # pyright: ignore[reportUnknownArgumentType]  # anything
+        if not isinstance(new, (list, tuple)) or len(old) != len(new):  # pyright: ignore[reportUnknownArgumentType]  # any value
             return changed
     else:
         return None if _is_same(old, new) else changed
@@ -292,7 +292,7 @@ def _difference(old: Any, new: Any, path: str) -> Change | None:
 
 
 def _of_dicts(old: Mapping[Any, Any], new: Any, path: str, changed: Change) -> Change | None:
-    if not isinstance(new, dict) or len(old) != len(new):  # pyright: ignore[reportUnknownArgumentType]  # anything
+    if not isinstance(new, dict) or len(old) != len(new):  # pyright: ignore[reportUnknownArgumentType]  # any value
         return changed
     for key, was in old.items():
         if key == key:  # nan is no key that can be found
