@@ -127,8 +127,9 @@ class Context(Generic[K]):
     event_time: int
     """The event's time; in a timer handler the timer's time.
 
-    For a processing-time timer it is the watermark + 1 ms, or 0 while there is no watermark; so it is for a timer that was
-    set to a time reckoned from ``tr.NO_WATERMARK``, which is no instant.
+    For a processing-time timer it is the watermark + 1 ms. While there is no watermark it is 0, or the beginning of the
+    ``time_range`` of the actor's inputs if that is before 1970. So it is for a timer that was set to a time reckoned from
+    ``tr.NO_WATERMARK``, which is no instant.
     """
     watermark: int
     """How far event time has come in this task: no event at or before it is expected any more.
@@ -137,7 +138,7 @@ class Context(Generic[K]):
     under it. A timer set to ``ctx.watermark`` + a duration is accepted then, too, and fires with the first watermark.
     """
     now: int
-    """Processing time: the last clock reading, which never goes back."""
+    """Processing time: the last clock reading, which never goes back; 0 before the first one, and for a clock before 1970."""
     is_late: bool
     """Whether the event's time was at or before the watermark when it came."""
     timer_name: str | None
