@@ -21,9 +21,9 @@ import msgspec
 from tailrace.cli.cells import event_of_cells, fields_of
 from tailrace.cli.sources import Row
 from tailrace.core.declare.annotations import members_of
-from tailrace.core.declare.event_time import SECONDS_FIRST_MS, SECONDS_LAST_MS, seconds_taken_for_ms
+from tailrace.core.declare.event_time import seconds_taken_for_ms
 from tailrace.core.declare.topic import Topic
-from tailrace.core.durations import to_datetime, to_ms
+from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, to_datetime, to_ms
 from tailrace.core.errors import BadRecordError, TailraceError
 from tailrace.core.records import Output
 from tailrace.core.suggestions import did_you_mean

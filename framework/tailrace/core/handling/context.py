@@ -18,7 +18,15 @@ from uuid import UUID
 from typing_extensions import TypeVar
 
 from tailrace.core import rows
-from tailrace.core.durations import BESIDE_NO_WATERMARK_MS, INSTANT_LIMIT_MS, NO_WATERMARK, to_ms
+from tailrace.core.durations import (
+    BESIDE_NO_WATERMARK_MS,
+    INSTANT_LIMIT_MS,
+    NO_WATERMARK,
+    SECONDS_FIRST_MS,
+    SECONDS_LAST_MS,
+    to_datetime,
+    to_ms,
+)
 from tailrace.core.errors import TimerLoopError, UsageError
 from tailrace.core.handling.entries import MISSING
 from tailrace.core.handling.promises import Promises
@@ -36,6 +44,8 @@ K = TypeVar("K", default=Any)
 E = TypeVar("E")
 
 _MASK = (1 << 64) - 1
+_OF_TODAY_MS = 1_000 * SECONDS_FIRST_MS
+"""A handler that stands here or later, in 2001, has nothing to do in the first weeks of 1970."""
 _EARLIEST_TIMER_MS = NO_WATERMARK - BESIDE_NO_WATERMARK_MS
 
 
@@ -239,6 +249,8 @@ class Context(Generic[K]):
     def _timestamp(self, to: Topic[Any, Any], at: int | datetime) -> int:
         """The timestamp that a handler gives to a record."""
         at_ms, settings = to_ms(at), to.settings
+        if type(at) is int:
+            self._refuse_seconds(at_ms, self.event_time, f"emits to {to.name!r}")
         if not settings.time_min_ms <= at_ms <= settings.time_max_ms:
             raise UsageError(
                 f"{self._place()} emits to {to.name!r} at {at_ms} ms, which is outside of {settings.time_min_ms} to "
@@ -302,10 +314,10 @@ class Context(Generic[K]):
     def _set(self, domain: int, time: int | datetime, name: str | None) -> None:
         table = self._table or self._own("set a timer")
         # What nearly every timer is set to needs no call to be looked at.
-        if type(time) is int and _EARLIEST_TIMER_MS < time < INSTANT_LIMIT_MS:
+        if type(time) is int and SECONDS_LAST_MS < time < INSTANT_LIMIT_MS:
             time_ms = time
         else:
-            time_ms = self._due_ms(time)
+            time_ms = self._due_ms(time, domain)
         depth = 0
         if self._fired is not None:
             fired_domain, fired_ms = self._fired
@@ -327,12 +339,15 @@ class Context(Generic[K]):
 
     def _cancel(self, domain: int, timer: str | int | datetime) -> None:
         table = self._own("cancel a timer")
-        name = timer if isinstance(timer, str) else self._due_ms(timer)
+        name = timer if isinstance(timer, str) else self._due_ms(timer, domain)
         table.move_timer(table.parts(self._instance), self._timer_id(domain, name), None)
 
-    def _due_ms(self, time: int | datetime) -> int:
+    def _due_ms(self, time: int | datetime, domain: int) -> int:
         """When a timer is due: at an instant, or at a time reckoned from ``NO_WATERMARK``."""
         if type(time) is int and _EARLIEST_TIMER_MS < time < INSTANT_LIMIT_MS:
+            self._refuse_seconds(
+                time, self.event_time if domain == rows.EVENT_TIME else self.now, "names a timer"
+            )
             return time
         try:
             return to_ms(time)
@@ -340,6 +355,16 @@ class Context(Generic[K]):
             raise UsageError(
                 f"{self._place()} names a timer by a wrong time: {error.what}", mend=error.mend
             ) from None
+
+    def _refuse_seconds(self, time_ms: int, here_ms: int, does: str) -> None:
+        """Refuse a time that can only be seconds: it lies in 1970, and the handler in this century."""
+        if here_ms >= _OF_TODAY_MS and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS:
+            meant = to_datetime(time_ms * 1_000).isoformat()
+            raise UsageError(
+                f"{self._place()} {does} at {time_ms} ms ({to_datetime(time_ms).isoformat()}), which looks like seconds "
+                f"since 1970 ({meant}): the handler stands at {to_datetime(here_ms).isoformat()}",
+                mend="Times are milliseconds: multiply by 1000, or give an aware datetime.",
+            )
 
     def _timer_id(self, domain: int, timer: str | int, *, setting: bool = False) -> tuple[int, bytes]:
         if isinstance(timer, int):
