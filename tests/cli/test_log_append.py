@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import pytest
 
 from tailrace.core.values.partitioner import partition_of
 from tests.cli.commands import SHOP, done, records, run
+from tests.cli.odd import oddities
 from tests.cli.shop import Purchase, visits
+
+ODD = "tests.cli.odd:app"
 
 
 @pytest.fixture
@@ -20,6 +24,7 @@ def folder(tmp_path):
     path = tmp_path / "log"
     done("log", "create", "--app", SHOP, "--log", path)
     done("log", "create", "raw", "--partitions", 3, "--log", path)
+    done("log", "create", "oddities", "--log", path)
     return path
 
 
@@ -156,11 +161,10 @@ def test_csv_rows_that_do_not_fit_lose_nothing_of_their_text(folder, tmp_path) -
     append(folder, "raw", "--key", "customer", "--format", "csv", "--rejects", side, stdin=b"\n".join(rows))
     found = [record.value for _, record in records(folder, "raw")]
     broken = kept(side)
-    assert [one["line"] for one in broken] == [3, 4, 5]
-    assert [one.get("text") for one in broken[:2]] == ["b,1\n", "c,1,2,3\n"]
-    # A quote that is never closed makes one cell of all that follows: it is still there, in the record.
-    assert found[0] == b'{"customer":"a","at_ms":"1","cents":"2"}'
-    assert found[1] == b'{"customer":"e","at_ms":"1","cents":"2\\nf,1,2"}'
+    assert [one["line"] for one in broken] == [3, 4, 5, 6]
+    # A quote that is never closed makes one row of all that follows.
+    assert [one.get("text") for one in broken] == ["b,1\n", "c,1,2,3\n", None, 'e,1,"2\nf,1,2']
+    assert found == [b'{"customer":"a","at_ms":"1","cents":"2"}']
 
 
 def test_strict_stops_at_the_first_broken_line(folder, tmp_path) -> None:
@@ -250,19 +254,22 @@ def parquet(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:
     return path
 
 
-def test_parquet_rows_are_events_and_their_nulls_are_missing_fields(folder, tmp_path) -> None:
-    good = {"customer": "a", "at_ms": 1, "cents": 2, "note": None}
-    rows = [good, {**good, "customer": None}, {**good, "note": "x"}]
+def test_parquet_rows_are_events_and_a_null_is_none_and_not_the_default(folder, tmp_path) -> None:
+    good = {"customer": "a", "at_ms": 1, "cents": 2, "note": "y"}
+    rows = [good, {**good, "customer": None}, {**good, "note": "x"}, {**good, "note": None}]
     source = parquet(tmp_path / "in.parquet", rows)
     ended = append(folder, "purchases", source, "--app", SHOP)
     assert ended.code == 3
     assert "2 records appended" in ended.err
-    assert "1 broken line is kept aside" in ended.err
-    (one,) = kept(tmp_path / "in.parquet.rejected.jsonl")
-    assert one["line"] == 2
-    assert "missing required field `customer`" in one["error"]
+    one, other = kept(tmp_path / "in.parquet.rejected.jsonl")
+    assert (one["line"], other["line"]) == (2, 4)
+    assert "Expected `str`, got `null` - at `$.customer`" in one["error"]
+    assert "Expected `str`, got `null` - at `$.note`" in other["error"]
     found = [msgspec.json.decode(record.value) for _, record in records(folder, "purchases")]
-    assert [event["note"] for event in found] == ["", "x"]
+    assert [event["note"] for event in found] == ["y", "x"]
+    done("log", "append", "raw", source, "--log", folder)
+    values = [msgspec.json.decode(record.value) for _, record in records(folder, "raw")]
+    assert sorted(map(str, values)) == sorted(map(str, rows))
 
 
 def test_a_parquet_file_that_breaks_off_is_told_with_how_far_it_was_read(folder, tmp_path) -> None:
@@ -295,3 +302,150 @@ def test_a_file_that_is_no_parquet_is_told_in_one_line(folder, tmp_path, data) -
     assert ended.code == 1
     assert "cannot be read after row 0: " in ended.err.splitlines()[-1]
     assert "Traceback" not in ended.err
+
+
+# --- nothing is guessed, nothing is changed in silence
+
+
+def appended(
+    folder: Path, tmp_path: Path, topic: str, *arguments: object, stdin: bytes
+) -> tuple[list[Any], list[str]]:
+    """What became of rows: the values of the records, decoded, and the reasons of those that are broken."""
+    side = tmp_path / "side"
+    append(folder, topic, *arguments, "--rejects", side, stdin=stdin)
+    found = [record.value for _, record in records(folder, topic)]
+    reasons = [one["error"] for one in kept(side)] if side.exists() else []
+    return found, reasons
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "kept_as"),
+    [
+        ("when", "20130101", None),
+        ("when", "1357017420", None),
+        ("when", "1357017420000", None),
+        ("when", "1.5", None),
+        ("when", "1e9", None),
+        ("when", "2013-01-01T05:17:00Z", datetime(2013, 1, 1, 5, 17, tzinfo=UTC)),
+        ("when", "2013-01-01 05:17:00+02:00", datetime(2013, 1, 1, 3, 17, tzinfo=UTC)),
+        ("day", "20130101", None),
+        ("day", "2013-01-01", date(2013, 1, 1)),
+        ("span", "5", None),
+        ("span", "PT5M", timedelta(minutes=5)),
+        ("count", "7", 7),
+        ("count", "7.0", 7),
+        ("count", "1e3", 1000),
+        ("count", "9007199254740993.0", None),
+        ("count", "3.0000000000000000001", None),
+        ("count", "1,000", None),
+        ("count", "1_000", None),
+        ("count", " 7", None),
+        ("count", "18446744073709551616", 2**64),
+        ("count", "null", None),
+        ("maybe", "null", "None"),
+        ("text", "null", "null"),
+        ("text", " 007 ", " 007 "),
+        ("share", "0.1", 0.1),
+        ("share", "nan", None),
+        ("share", "inf", None),
+        ("share", "1e400", None),
+        ("flag", "true", True),
+        ("flag", "yes", None),
+    ],
+)
+def test_a_cell_is_what_it_says_or_its_row_is_broken(folder, tmp_path, column, cell, kept_as) -> None:
+    found, reasons = appended(
+        folder, tmp_path, "oddities", "--app", ODD, "--format", "csv", stdin=f'{column}\n"{cell}"\n'.encode()
+    )
+    if kept_as is None:
+        assert (found, len(reasons)) == ([], 1)
+        assert column in reasons[0] or "Number out of range" in reasons[0]
+    else:
+        (value,) = found
+        assert getattr(oddities.decode(value), column) == (None if kept_as == "None" else kept_as)
+
+
+def test_a_number_in_parquet_is_no_datetime_and_a_large_one_no_float(folder, tmp_path) -> None:
+    cells: list[dict[str, Any]] = [{"when": 1_357_017_420}, {"share": 2**53 + 1}, {"share": float("nan")}]
+    for number, row in enumerate(cells):
+        source = parquet(tmp_path / f"{number}.parquet", [row])
+        assert append(folder, "oddities", source, "--app", ODD).code == 1
+        (one,) = kept(tmp_path / f"{number}.parquet.rejected.jsonl")
+        assert next(iter(row)) in one["error"]
+    source = parquet(tmp_path / "raw.parquet", [{"share": float("nan")}, {"share": 1.5}])
+    assert append(folder, "raw", source).code == 3
+    ((_, record),) = records(folder, "raw")
+    assert record.value == b'{"share":1.5}'
+
+
+def test_a_column_that_no_field_takes_is_told_once(folder) -> None:
+    rows = b"customer,at_ms,cents,note ,cent\n" + b"a,1,2,x,3\n" * 5
+    ended = append(folder, "purchases", "--app", SHOP, "--format", "csv", stdin=rows)
+    assert ended.code == 0
+    said = [line for line in ended.err.splitlines() if "is dropped" in line]
+    assert len(said) == 2
+    assert "the column 'cent' is dropped: the events of 'purchases' have no such field" in said[0]
+    assert "cents" in said[0]
+    assert "'note '" in said[1]
+
+
+@pytest.mark.parametrize("row", [b'a,"1"2,3', b'"a"b,1,3', b'a,1,"3'])
+def test_a_quote_in_the_wrong_place_breaks_its_row(folder, tmp_path, row) -> None:
+    found, reasons = appended(folder, tmp_path, "raw", "--format", "csv", stdin=b"k,l,m\n" + row + b"\n")
+    assert (found, len(reasons)) == ([], 1)
+
+
+def test_a_byte_order_mark_windows_line_ends_and_quoted_ones_are_read_as_they_are_meant(folder) -> None:
+    rows = b'\xef\xbb\xbf"customer",note\r\na,"x\r\n""y"""\r\n'
+    append(folder, "raw", "--key", "customer", "--format", "csv", stdin=rows)
+    ((_, record),) = records(folder, "raw")
+    assert (record.key, msgspec.json.decode(record.value)["note"]) == (b"a", 'x\r\n"y"')
+
+
+@pytest.mark.parametrize(
+    ("at", "time_ms"),
+    [
+        ("20130101", None),
+        ("1357017420", None),
+        ("1357017420000", 1_357_017_420_000),
+        ("-1", -1),
+        ("2013-01-01T05:17:00Z", 1_357_017_420_000),
+        ("2013-01-01T05:17:00", None),
+    ],
+)
+def test_a_timestamp_is_milliseconds_or_has_a_zone(folder, tmp_path, at, time_ms) -> None:
+    line = msgspec.json.encode({"at": at})
+    found, reasons = appended(folder, tmp_path, "raw", "--timestamp", "at", stdin=line)
+    if time_ms is None:
+        assert (found, len(reasons)) == ([], 1)
+    else:
+        ((_, record),) = records(folder, "raw")
+        assert record.timestamp_ms == time_ms
+
+
+def test_what_was_dumped_says_the_same_when_it_is_appended_again(folder, tmp_path) -> None:
+    values = [
+        b'{"a":1.10,"b":12345678901234567890123,"a":2}',
+        b'{"a":\r\n "x\\ny",\n "b": -0.0}',
+        '["ß\u2028"]'.encode(),
+        b"null",
+    ]
+    for value in values:
+        append(folder, "raw", stdin=value.replace(b"\n", b" ").replace(b"\r", b" "))
+    dumped = done("log", "dump", "raw", "--log", folder).out
+    again = [
+        msgspec.json.decode(line, type=dict[str, msgspec.Raw])["value"] for line in dumped.split("\n")[:-1]
+    ]
+    assert sorted(map(bytes, again)) == sorted(
+        one.replace(b"\n", b" ").replace(b"\r", b" ") for one in values
+    )
+
+
+@pytest.mark.parametrize(
+    ("cell", "name"), [("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity"), ("1.5", 1.5)]
+)
+def test_messagepack_keeps_what_is_no_number_and_a_dump_names_it(folder, cell, name) -> None:
+    done("log", "create", "packed", "--log", folder)
+    append(folder, "packed", "--app", ODD, "--format", "csv", stdin=f"share\n{cell}\n".encode())
+    ended = done("log", "dump", "packed", "--app", ODD, "--log", folder)
+    assert ended.lines[0]["value"]["share"] == name

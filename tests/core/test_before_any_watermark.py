@@ -24,8 +24,10 @@ class Seen(msgspec.Struct, frozen=True):
     watermark: int
 
 
+FIRST_MS = -(10**9)
+
 app = tr.App("before", partitions=1)
-events = app.topic("events", Event, key="key", event_time="at", time_range=(-(10**9), 10**9))
+events = app.topic("events", Event, key="key", event_time="at", time_range=(FIRST_MS, 10**9))
 slow = app.topic("slow", Event, key="key", event_time="at", watermark=False)
 seen = app.topic("seen", Seen, key="key")
 
@@ -96,7 +98,7 @@ def test_a_timer_at_no_watermark_or_before_it_is_due_at_once(add: int) -> None:
     with Harness(app) as h:
         h.send(slow, Event("a", 7, add))
         fired = [one for one in h.emitted(seen) if one.what == "named:kept"]
-        assert fired == [Seen("a", "named:kept", 0, tr.NO_WATERMARK)]
+        assert fired == [Seen("a", "named:kept", FIRST_MS, tr.NO_WATERMARK)]
         h.replay()
 
 
@@ -106,17 +108,17 @@ def test_a_timer_reckoned_from_no_watermark_fires_at_the_end_of_input_if_there_w
         h.end_of_input()
         assert [(one.what, one.event_time) for one in h.emitted(seen)] == [
             ("event", 7),
-            ("named:kept", 0),
-            ("unnamed", 0),
+            ("named:kept", FIRST_MS),
+            ("unnamed", FIRST_MS),
         ]
         h.replay()
 
 
 @pytest.mark.parametrize(
-    ("first", "expected"), [(None, 0), (1_000, 1_000), (0, 0), (-1, -1), (-5_000, -5_000)]
+    ("first", "expected"), [(None, FIRST_MS), (1_000, 1_000), (0, 0), (-1, -1), (-5_000, -5_000)]
 )
 def test_a_processing_time_timer_happens_right_behind_the_watermark(first: int | None, expected: int) -> None:
-    """Its watermark is the first event's time - 1 ms, also before 1970; 0 stands for none."""
+    """Its watermark is the first event's time - 1 ms, also before 1970; where there is none, it comes before all events."""
     with Harness(app) as h:
         if first is not None:
             h.send(events, Event("b", first, 5))
@@ -154,3 +156,60 @@ def test_a_timer_at_what_is_no_instant_names_who_set_it() -> None:
                 ),
             ):
                 h.send(topic, Event("a", at, add))
+
+
+@pytest.mark.parametrize(
+    ("ranges", "expected"),
+    [
+        ([None], 0),
+        ([(-7_000, 0)], -7_000),
+        ([(5_000, 9_000)], 0),
+        ([None, (-7_000, 0), (-3, 3)], -7_000),
+    ],
+)
+def test_what_happens_before_any_watermark_is_not_ahead_of_any_event(
+    ranges: list[tuple[int, int] | None], expected: int
+) -> None:
+    """Else an event before 1970 would be late for those who read what a clock's timer emits."""
+    app = tr.App("ranges", partitions=1)
+    topics = [
+        app.topic(f"t{at}", Event, key="key", event_time="at", watermark=False)
+        if one is None
+        else app.topic(f"t{at}", Event, key="key", event_time="at", watermark=False, time_range=one)
+        for at, one in enumerate(ranges)
+    ]
+    other = app.topic("other", Event, key="key", event_time="at", time_range=(-99_000, 0))
+    told: list[int] = []
+
+    @app.actor
+    class Ringing(tr.Actor):
+        count: int = 0
+
+        @tr.process(*topics)
+        def take(self, event: Event, ctx: tr.Context[str]) -> None:
+            ctx.set_processing_timer(ctx.now)
+
+        @tr.on_processing_timer
+        def rang(self, ctx: tr.Context[str]) -> None:
+            told.append(ctx.event_time)
+
+    @app.actor
+    class Stranger(tr.Actor):
+        count: int = 0
+
+        @tr.process(other)
+        def take(self, event: Event, ctx: tr.Context[str]) -> None:
+            self.count += 1
+
+    with Harness(app) as h:
+        h.send(topics[0], Event("a", 0 if ranges[0] is None else ranges[0][0]))
+        h.replay(hash_seed=False)
+    assert told == [expected, expected]  # live and again
+
+
+def test_a_clock_before_1970_is_read_as_1970() -> None:
+    with Harness(app, now_ms=-5_000) as h:
+        h.send(slow, Event("a", 7))
+        assert [one.what for one in h.emitted(seen)] == ["clock"]
+        h.advance_clock(-1)
+        h.replay()

@@ -8,9 +8,10 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.engine.task import Task
-from tailrace.core.errors import BadRecordError
+from tailrace.core.errors import BadRecordError, HandlerError
 from tailrace.core.records import InputRecord
 from tailrace.state import MemoryStore
+from tailrace.testing import Harness
 
 NOW_S = 1_760_000_000
 FIRST, LAST = 1_000_000_000, 4_102_444_800
@@ -120,3 +121,61 @@ def test_the_fix_names_a_nested_field_by_its_path() -> None:
 def test_a_time_that_is_no_field_is_not_suspected(source: Any) -> None:
     task = task_of(event_time=source)
     assert task.run(0, task.decode(0, [InputRecord(0, NOW_S, None, b'{"sensor":"hall","at":1}')])) == 1
+
+
+@pytest.mark.parametrize("where", ["at", "timer", "cancel", "clock"])
+@pytest.mark.parametrize(
+    ("time", "here_ms", "refused"),
+    [
+        (NOW_S, NOW_S * 1_000, True),
+        (FIRST, FIRST * 1_000, True),
+        (LAST, NOW_S * 1_000, True),
+        (NOW_S, 5_000, False),  # a test that stands in 1970
+        (FIRST - 1, NOW_S * 1_000, False),
+        (LAST + 1, NOW_S * 1_000, False),
+        (0, NOW_S * 1_000, False),
+        (NOW_S * 1_000, NOW_S * 1_000, False),
+        (datetime.fromtimestamp(NOW_S / 1_000, UTC), NOW_S * 1_000, False),
+    ],
+)
+def test_a_handler_of_this_century_that_gives_a_time_in_seconds_is_told(
+    where: str, time: Any, here_ms: int, refused: bool
+) -> None:
+    app = tr.App("seconds", partitions=1)
+    readings = app.topic("readings", Reading, key="sensor", event_time="at")
+    out = app.topic("out", Reading, key="sensor")
+
+    @app.actor
+    class Sensor(tr.Actor):
+        seen: int = 0
+
+        @tr.process(readings)
+        def take(self, event: Reading, ctx: tr.Context[str]) -> None:
+            if where == "at":
+                ctx.emit(out, event, at=time)
+            elif where == "timer":
+                ctx.set_timer(time, "due")
+            elif where == "cancel":
+                ctx.cancel_timer(time)
+            else:
+                ctx.set_processing_timer(time)
+
+        @tr.on_timer("due")
+        def due(self, ctx: tr.Context[str]) -> None:
+            self.seen += 1
+
+        @tr.on_processing_timer
+        def rang(self, ctx: tr.Context[str]) -> None:
+            self.seen += 1
+
+        @tr.on_timer
+        def unnamed(self, ctx: tr.Context[str]) -> None:
+            self.seen += 1
+
+    with Harness(app, now_ms=here_ms) as h:
+        if not refused:
+            h.send(readings, Reading("a", here_ms))
+            h.replay(hash_seed=False)
+            return
+        with pytest.raises(HandlerError, match=r"looks like seconds.*multiply by 1000"):
+            h.send(readings, Reading("a", here_ms))

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,13 +23,20 @@ import tailrace as tr
 from tailrace.core.engine import tape
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import ORIGIN_HEADER, Task
-from tailrace.core.errors import BadRecordError, HandlerError, WrongPartitionError
+from tailrace.core.errors import (
+    BadRecordError,
+    EmittedTypeError,
+    EventValueError,
+    HandlerError,
+    WrongPartitionError,
+)
 from tailrace.core.records import InputRecord
 from tailrace.core.values.partitioner import partition_of
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import MemoryStore
+from tailrace.testing import Harness
 from tailrace.testing.every_point import every_point, unharmed
-from tests.core import test_merge, test_redriven
+from tests.core import test_event_values, test_merge, test_redriven
 from tests.core import test_split as alarms
 from tests.proof import test_canonical, test_event_time, test_independent, test_replay, test_split
 from tests.proof.apps import Variant, build
@@ -427,6 +435,26 @@ def every_failure_is_loud() -> None:
             v for row, v in done.state().items() if row.startswith(b"sClock") and row.endswith(b"k\0\0")
         ]
         assert msgspec.msgpack.decode(fields[1:])["seen"] == handled
+    for path, event in test_event_values.LOST:
+        topic = tr.App("floats").topic("found", type(event), key="key")
+        try:
+            topic.encode(event)
+        except EventValueError as error:
+            if f" {path} is " not in str(error):
+                raise AssertionError("another field is named") from error
+        else:
+            raise AssertionError("a float that became null")
+    for said, fields in test_event_values.WRONG:
+        wrong = test_event_values.emitting(
+            test_event_values.Typed, partial(test_event_values.Typed, **fields)
+        )
+        with Harness(wrong) as h:
+            try:
+                test_event_values.ask(h)
+            except (EmittedTypeError, HandlerError):
+                pass
+            else:
+                raise AssertionError(f"an event that is not of its type, in silence: {said}")
 
 
 # --- 9 -----------------------------------------------------------------------------------------------------------

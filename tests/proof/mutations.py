@@ -185,6 +185,15 @@ MUTATIONS: dict[str, Mutation] = {
     "no-limit-to-event-times": Mutation(
         8, "core.engine.heads", "        if not plan.time_min_ms <= time_ms <= plan.time_max_ms:", "        if False:"
     ),
+    "a-float-that-becomes-null": Mutation(
+        8, "core.values.event_values", "    return _Look().writer(node, encode, checked)", "    return encode"
+    ),
+    "a-float-in-anything-that-becomes-null": Mutation(
+        8, "core.values.event_values", "        return _searching(encode, checked)", "        return encode"
+    ),
+    "a-wrong-type-emitted-in-a-test": Mutation(
+        8, "core.handling.checked_context", "            to.codec.check(event)", "            pass"
+    ),
     # 9: right, not only repeatable
     "the-watermark-of-the-task-instead-of-the-actors": Mutation(
         9, "core.engine.watermarks", "            sources = self._sources[operator]\n            counting", "            sources = range(len(of_source))\n            counting"

@@ -79,7 +79,9 @@ def append(
     """
     if app is not None and keys:
         raise click.UsageError("With --app the topic says what the key is; leave --key out.")
-    producer = raw(topic, keys, timestamp) if app is None else typed(topic_of_app(app, topic), timestamp)
+    producer = (
+        raw(topic, keys, timestamp) if app is None else typed(topic_of_app(app, topic), timestamp, _notice)
+    )
     kept: dict[Path, SideFile] = {}
     with opened(folder) as log, ExitStack() as closing:
         log.partitions(topic)
@@ -140,6 +142,10 @@ class _Appending:
             self._log.append_all(batch)
             self.count += len(batch)
             batch.clear()
+
+
+def _notice(said: str) -> None:
+    click.echo(f"tailrace: {showing.printable(said)}", err=True)
 
 
 def _report(topic: str, appended: int, kept: list[SideFile], *, as_json: bool) -> None:

@@ -6,6 +6,7 @@ A row fits or it does not; one that does not is never half-appended, it goes to 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cache
@@ -17,38 +18,47 @@ from typing import Any, BinaryIO, Self, get_origin
 import click
 import msgspec
 
+from tailrace.cli.cells import event_of_cells, fields_of
 from tailrace.cli.sources import Row
 from tailrace.core.declare.annotations import members_of
-from tailrace.core.declare.event_time import SECONDS_FIRST_MS, SECONDS_LAST_MS, seconds_taken_for_ms
+from tailrace.core.declare.event_time import seconds_taken_for_ms
 from tailrace.core.declare.topic import Topic
-from tailrace.core.durations import to_datetime, to_ms
+from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, to_datetime, to_ms
 from tailrace.core.errors import BadRecordError, TailraceError
 from tailrace.core.records import Output
 from tailrace.core.suggestions import did_you_mean
+from tailrace.core.values.event_values import not_finite
 from tailrace.core.values.keys import KeyCodec, key_codec_for
+
+_DATE = re.compile(r"(19|20|21)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
+"""A date without dashes. As milliseconds it would be some hours of 1970."""
 
 Producer = Callable[[Row, int], Output]
 """Makes a row's record; the int is the present, in ms, for a record without another time. Raises BadRecordError."""
 
 
-def typed(topic: Topic[Any, Any], timestamp: str | None) -> Producer:
+def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Callable[[str], None]) -> Producer:
     """Rows as the events of a topic: validated, encoded and keyed as its app does. Fields it does not know are dropped.
 
-    The record's timestamp is the field ``timestamp``, else the event's own time, else the present.
+    The record's timestamp is the field ``timestamp``, else the event's own time, else the present. ``notice`` is told of each
+    column of a table that is dropped, once.
     """
     decode: Callable[[bytes], Any] = msgspec.json.Decoder[Any](topic.type).decode
     type_, settings = topic.type, topic.settings
     if timestamp is not None:
         _check_field(topic, timestamp)
     stamp = None if timestamp is None else attrgetter(timestamp)
+    known = set(fields_of(type_))
 
     def event_of(row: Row) -> Any:
         content = row.content
+        if isinstance(content, dict):
+            for name in sorted(content.keys() - known):
+                notice(_dropped(topic, name, known))
+                known.add(name)
+            return event_of_cells(content, type_)
         try:
-            if isinstance(content, bytes):
-                return decode(content)
-            # Text is all that CSV knows: "12" is a number where one is declared.
-            return msgspec.convert(content, type_, strict=False)
+            return decode(content or b"")
         except msgspec.MsgspecError as error:
             raise BadRecordError(str(error)) from None
 
@@ -88,6 +98,11 @@ def raw(topic: str, keys: Sequence[str], timestamp: str | None) -> Producer:
                 raise BadRecordError(str(error)) from None
         else:
             cells = content
+            lost = not_finite(cells)
+            if lost is not None:
+                raise BadRecordError(
+                    f"{lost[0]} is {lost[1]!r}, and JSON has no such number. Leave it empty, or append with --app"
+                )
             try:
                 value = msgspec.json.encode(cells)
             except (TypeError, ValueError) as error:
@@ -189,6 +204,13 @@ def _check_field(topic: Topic[Any, Any], path: str) -> None:
         )
 
 
+def _dropped(topic: Topic[Any, Any], name: str, known: set[str]) -> str:
+    meant = did_you_mean(name, known)
+    return (
+        f"the column {name!r} is dropped: the events of {topic.name!r} have no such field. {meant}".rstrip()
+    )
+
+
 def _missing(cells: Any, path: str) -> str:
     """What is said of a field that a row does not have."""
     names: list[str] = [*map(str, cells)] if isinstance(cells, dict) else []  # pyright: ignore[reportUnknownArgumentType]  # any JSON
@@ -220,14 +242,27 @@ def _time_of(value: Any, path: str) -> int:
     """An instant in a row: integer milliseconds, an aware datetime, or either as text."""
     try:
         if isinstance(value, str):
+            if _DATE.fullmatch(value):
+                raise BadRecordError(
+                    f"the timestamp {path!r} is {value!r}, which may be a date or a number of milliseconds. "
+                    "Write a date and time in ISO 8601, with a zone"
+                )
             value = int(value) if _is_number(value) else datetime.fromisoformat(value)
         time_ms = to_ms(value)
         to_datetime(time_ms)
+    except BadRecordError:
+        raise
     except (TailraceError, ValueError):
         raise BadRecordError(
             f"the timestamp {path!r} is {'missing' if value is None else f'{value!r:.100}, which is no instant'}",
             reason="missing-time" if value is None else "bad-time",
         ) from None
+    if SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS and not isinstance(value, datetime):
+        raise BadRecordError(
+            f"the timestamp {path!r} is {value!r} ms, which looks like seconds since 1970. "
+            "Timestamps are milliseconds, or ISO 8601",
+            reason="bad-time",
+        )
     return time_ms
 
 

@@ -5,6 +5,8 @@ deletion has no value at all, which is not the same as the JSON value ``null``::
 
     {"partition":0,"offset":5,"timestamp_ms":1357017420000,"key":"N14228","value":{...},"headers":[["name","text"]]}
     value_text    the value is UTF-8, and no JSON          key_base64, value_base64    it is not UTF-8
+
+A float that JSON has no number for is its name, as text: "NaN", "Infinity", "-Infinity".
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+from math import isfinite, isnan
 from typing import Any
 
 import msgspec
@@ -20,10 +23,12 @@ from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import to_datetime
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
+from tailrace.core.values.event_values import not_finite
 
 AnyTopic = Topic[Any, Any]
 CSV_HEADER = ("partition", "offset", "timestamp", "key", "value", "headers")
 
+_IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _encode = msgspec.json.Encoder().encode
 _raw = msgspec.json.Decoder(msgspec.Raw).decode
 
@@ -105,17 +110,38 @@ def _value(value: bytes | None, topic: AnyTopic | None) -> dict[str, Any]:
         return {}
     if topic is not None:
         try:
-            return {"value": msgspec.to_builtins(topic.decode(value))}
-        except msgspec.MsgspecError:
+            return {"value": _as_builtins(topic.decode(value))}
+        except (msgspec.MsgspecError, TypeError):  # TypeError: it has keys that JSON has no names for
             pass  # shown as it is
     try:
         value.decode()
         shown = _raw(value)
-        # A line is a record, so JSON that was written over several is written anew.
-        return {"value": msgspec.json.decode(value) if b"\n" in value or b"\r" in value else shown}
+        if b"\n" in value or b"\r" in value:  # a line is a record
+            msgspec.json.decode(value)
+            # The ends of lines within JSON stand between its parts, never in text.
+            shown = _raw(value.translate(_IN_ONE_LINE))
+        return {"value": shown}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         named = _named("value", value)
         return {"value_text": named["value"]} if "value" in named else named
+
+
+def _as_builtins(value: Any) -> Any:
+    """What JSON can hold of a value; the numbers that it does not have by their names."""
+    shown = msgspec.to_builtins(value, str_keys=True)
+    return shown if not_finite(shown) is None else _with_names(shown)
+
+
+def _with_names(shown: Any) -> Any:
+    if isinstance(shown, float):
+        return (
+            shown if isfinite(shown) else "NaN" if isnan(shown) else "Infinity" if shown > 0 else "-Infinity"
+        )
+    if isinstance(shown, dict):
+        return {name: _with_names(one) for name, one in shown.items()}  # pyright: ignore[reportUnknownVariableType]  # any JSON
+    if isinstance(shown, (list, tuple)):
+        return [_with_names(one) for one in shown]  # pyright: ignore[reportUnknownVariableType]  # any JSON
+    return shown
 
 
 def _named(name: str, data: bytes) -> dict[str, Any]:

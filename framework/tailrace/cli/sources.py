@@ -15,6 +15,8 @@ from typing import IO, Any, NamedTuple
 import click
 import msgspec
 
+from tailrace.core.values.event_values import not_finite
+
 _BOM = b"\xef\xbb\xbf"
 _LONGEST_CELL = 16 << 20
 _ROWS_AT_ONCE = 10_000
@@ -51,7 +53,7 @@ def csv_rows(file: IO[bytes]) -> Iterator[Row]:
     """
     csv.field_size_limit(_LONGEST_CELL)
     lines = _Lines(file)
-    reader = csv.reader(lines)
+    reader = csv.reader(lines, strict=True)
     header: list[str] = []
     try:
         header = next(reader, header)
@@ -84,7 +86,7 @@ def csv_rows(file: IO[bytes]) -> Iterator[Row]:
 
 
 def parquet_rows(file: IO[bytes]) -> Iterator[Row]:
-    """The rows of a Parquet file, as dicts. A null is a field that is missing.
+    """The rows of a Parquet file, as dicts. A null is None, and no field that is missing: that would have its default.
 
     Raises:
         click.ClickException: pyarrow is not installed, or this is no Parquet file.
@@ -101,8 +103,7 @@ def parquet_rows(file: IO[bytes]) -> Iterator[Row]:
         for batch in parquet.ParquetFile(file).iter_batches(batch_size=_ROWS_AT_ONCE):
             for cells in batch.to_pylist():
                 number += 1
-                found = {name: cell for name, cell in cells.items() if cell is not None}
-                yield Row(number, _as_json(found), found)
+                yield Row(number, _as_json(cells), cells)
     except (OSError, ValueError) as error:  # pyarrow's own errors are both
         raise click.ClickException(
             f"The Parquet file cannot be read after row {number}: {' '.join(str(error).split())}"
@@ -145,6 +146,6 @@ def _is_utf8(data: bytes) -> bool:
 
 def _as_json(cells: dict[str, Any]) -> bytes:
     try:
-        return msgspec.json.encode(cells)
+        return repr(cells).encode() if not_finite(cells) else msgspec.json.encode(cells)
     except (TypeError, ValueError):
         return repr(cells).encode(errors="backslashreplace")

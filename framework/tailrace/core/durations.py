@@ -28,6 +28,10 @@ BESIDE_NO_WATERMARK_MS: Final = 1 << 60
 LONGEST_MS: Final = 100_000 * 86_400_000
 """The longest duration."""
 
+SECONDS_FIRST_MS: Final = 1_000_000_000
+SECONDS_LAST_MS: Final = 4_102_444_800
+"""The years 2001 to 2100 in seconds since 1970. As milliseconds they are five weeks from 12 January 1970 on."""
+
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 _WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+")

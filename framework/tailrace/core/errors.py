@@ -107,6 +107,19 @@ class StateLeakError(UsageError):
         self.key = key
 
 
+class EmittedTypeError(UsageError):
+    """An event was emitted, or a message sent, whose readers would not get what it says. Found in checked runs."""
+
+    places = ("topic",)
+
+    def __init__(
+        self, what: str, *, topic: str | None = None, field: str | None = None, mend: str = ""
+    ) -> None:
+        super().__init__(what, mend=mend)
+        self.topic = topic
+        self.field = field
+
+
 class TimerLoopError(UsageError):
     """Timers of one key keep setting timers that are due at once."""
 
@@ -220,6 +233,18 @@ class BadRecordError(RecordError):
     ) -> None:
         super().__init__(what, topic=topic, partition=partition, offset=offset, key=key, mend=mend)
         self.reason: BadReason = reason
+
+
+class EventValueError(RecordError):
+    """An event holds a value that its record cannot: it would be lost, or come back as another one. It was not written."""
+
+    places = ("topic",)
+
+    def __init__(
+        self, what: str, *, topic: str | None = None, field: str | None = None, mend: str = ""
+    ) -> None:
+        super().__init__(what, topic=topic, mend=mend)
+        self.field = field
 
 
 class WrongPartitionError(RecordError):

@@ -13,7 +13,7 @@ import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
-from tailrace.core.errors import UsageError
+from tailrace.core.errors import EmittedTypeError, UsageError
 from tailrace.core.records import Headers, InputRecord
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.runtime.history import Origin, origin_of
@@ -97,7 +97,15 @@ class Outbox:
             if origin is not None:
                 _, timestamp_ms, key, value, headers = record
                 key = read_key(key) if read_key is not None and key is not None else None
-                into.append((origin, Out(name, key, decode(value or b""), timestamp_ms, headers)))
+                try:
+                    event = decode(value or b"")
+                except msgspec.MsgspecError as error:
+                    raise EmittedTypeError(
+                        f"an event was emitted that its readers cannot decode: {error}",
+                        topic=name,
+                        mend="Emit values of the declared types. A checked harness names the handler.",
+                    ) from error
+                into.append((origin, Out(name, key, event, timestamp_ms, headers)))
 
 
 def dead_letter(record: InputRecord) -> DeadLetter:

@@ -174,7 +174,7 @@ class App:
           limited by default. It keeps the state of a join bounded while one side catches up, and never stops the app.
         - ``on_error``: as for the app, for this topic.
         - ``repartition``: read it through an internal topic, for producers whose keys or partitioner differ.
-        - ``format``: ``"json"`` (the default) or ``"msgpack"``.
+        - ``format``: ``"json"`` (the default; refuses nan and infinities) or ``"msgpack"``.
         - ``time_range``: the event times that make sense; others are bad records. Default: 1970 to 2200, without
           those of early 1970 that look like seconds since 1970 taken for milliseconds.
 

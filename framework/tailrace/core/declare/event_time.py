@@ -34,11 +34,6 @@ ARRIVAL_TIME: Final = TimeSource.ARRIVAL
 """The event time is the clock reading under which the task took the record. It is on the tape, so a rebuild has it."""
 
 
-SECONDS_FIRST_MS: Final = 1_000_000_000
-SECONDS_LAST_MS: Final = 4_102_444_800
-"""The years 2001 to 2100 in seconds since 1970. As milliseconds they are five weeks from 12 January 1970 on."""
-
-
 def seconds_taken_for_ms(time_ms: int, source: Any) -> tuple[str, str]:
     """What is wrong with an event time that looks like seconds, and what to do. ``source``: the topic's ``event_time``."""
     meant = to_datetime(time_ms * 1_000).isoformat()

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, TypedDict, get_origin
 
-import msgspec
 from typing_extensions import TypeVar
 
 from tailrace.core.declare.annotations import members_of
+from tailrace.core.declare.event_codec import EventCodec
 from tailrace.core.declare.event_time import RECORD_TIME, TimeSource, WatermarkGenerator, time_reader
 from tailrace.core.declare.plan import Late, OnError, TimeKind, WatermarkKind
 from tailrace.core.values.keys import KeyCodec, key_codec_for
@@ -97,11 +97,12 @@ class TopicSettings:
 class Topic(Edge[E, K]):
     """A topic of the log, whose records hold events of type E. Made by ``App.topic``.
 
-    ``encode`` and ``decode`` are msgspec's own functions for the record's value; ``encode_key`` gives the record's key.
+    ``encode`` and ``decode`` are those of ``codec``, for the record's value; ``encode_key`` gives the record's key.
     ``key_of`` is None for a topic declared without a key.
     """
 
     __slots__ = (
+        "codec",
         "decode",
         "encode",
         "encode_emitted",
@@ -128,7 +129,8 @@ class Topic(Edge[E, K]):
         super().__init__(app, name, type, key_type, is_stream=False)
         self.partitions = partitions
         self.settings = settings
-        self.encode, self.decode = _codec(type, settings.format)
+        self.codec = EventCodec(name, type, settings.format)
+        self.encode, self.decode = self.codec.encode, self.codec.decode
         self.encode_emitted: Callable[[Any], bytes] = self._checked_encode
         """``encode`` for what is emitted, whose bytes must follow from the value alone. Checked at the first use."""
         self.immutable = is_immutable(type)
@@ -166,15 +168,6 @@ class Topic(Edge[E, K]):
             settings=settings,
         )
         return topic
-
-
-def _codec(type: Any, format: str) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    # Deterministic, as a dict's or set's order must not tell one run from another.
-    if format == "msgpack":
-        return msgspec.msgpack.Encoder(order="deterministic").encode, msgspec.msgpack.Decoder[Any](
-            type
-        ).decode
-    return msgspec.json.Encoder(order="deterministic").encode, msgspec.json.Decoder[Any](type).decode
 
 
 def _key_encoder(key_of: Callable[[Any], Any] | None, codec: KeyCodec) -> Callable[[Any], bytes | None]:

@@ -26,6 +26,7 @@ from tailrace.core.errors import (
     HANDLER_FAILED,
     BadRecordError,
     DefinitionError,
+    EmittedTypeError,
     FencedError,
     HandlerError,
     LogUnavailableError,
@@ -48,6 +49,7 @@ REDRIVEN_HEADER: Final = "tailrace-redriven"
 _NOT_ITS_FAULT = (
     StateFolderError,
     StateLeakError,
+    EmittedTypeError,
     LogUnavailableError,
     FencedError,
     ReplayDivergedError,

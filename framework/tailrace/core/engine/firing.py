@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import Route
+from tailrace.core.declare.plan import Plan, Route
 from tailrace.core.declare.schema import timer_family
 from tailrace.core.durations import INSTANT_LIMIT_MS, is_instant
 from tailrace.core.engine.tables import Table
@@ -42,7 +42,7 @@ class Due:
 class Firing:
     """Fires the timers of a task. ``events`` and ``processing`` are its queues, by actor, ``budget`` what it may still fire."""
 
-    __slots__ = ("budget", "draining", "events", "marks", "processing", "stop_after_fired", "units")
+    __slots__ = ("before", "budget", "draining", "events", "marks", "processing", "stop_after_fired", "units")
 
     def __init__(
         self, units: Units, marks: Watermarks, events: Sequence[TimerQueue], processing: Sequence[TimerQueue]
@@ -51,6 +51,8 @@ class Firing:
         self.marks = marks
         self.events = events
         self.processing = processing
+        self.before = tuple(_before_any_watermark(units.plan, one.index) for one in units.plan.actors)
+        """By actor: the event time of what happens outside of event time while there is no watermark."""
         self.budget = 0
         self.stop_after_fired = FOREVER
         self.draining = False
@@ -129,7 +131,7 @@ class Firing:
         context.is_late = False
         context.watermark = watermark = self.marks.of_operator[table.plan.index]
         is_moment = domain == rows.EVENT_TIME and is_instant(time_ms)
-        context.event_time = time_ms if is_moment else _after(watermark)
+        context.event_time = time_ms if is_moment else self._after(table, watermark)
         if name[:1] == rows.EXPIRY:
             units.totals.fired += units.expire(table, instance, domain, time_ms, name)
             return
@@ -158,6 +160,12 @@ class Firing:
             context._fired, context._depth, context.timer_name = None, 0, None
         units.totals.fired = fired + 1
 
+    def _after(self, table: Table, watermark_ms: int) -> int:
+        """The event time of what happens outside of event time: right behind what has been seen, so that it is not late."""
+        if is_instant(watermark_ms):
+            return min(watermark_ms + 1, INSTANT_LIMIT_MS - 1)
+        return self.before[table.plan.index]
+
     def _route(self, table: Table, domain: int, family: str) -> Route:
         plan = table.plan
         handlers = plan.event_timers if domain == rows.EVENT_TIME else plan.processing_timers
@@ -182,6 +190,7 @@ class Firing:
         return max(moved_ms, NOTHING)
 
 
-def _after(watermark_ms: int) -> int:
-    """The event time of what happens outside of event time: right behind what has been seen, so that it is not late."""
-    return min(watermark_ms + 1, INSTANT_LIMIT_MS - 1) if is_instant(watermark_ms) else 0
+def _before_any_watermark(plan: Plan, actor: int) -> int:
+    """1970, or the first instant that the actor's inputs may have, if that is earlier: nothing that follows is late for it."""
+    earliest = [one.time_min_ms for one in plan.inputs if not one.is_inbox and actor in one.touches]
+    return min([0, *earliest])

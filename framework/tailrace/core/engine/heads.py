@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.event_time import SECONDS_FIRST_MS, SECONDS_LAST_MS, seconds_taken_for_ms
+from tailrace.core.declare.event_time import seconds_taken_for_ms
 from tailrace.core.declare.plan import InputPlan, Plan, Route
-from tailrace.core.durations import to_datetime
+from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, to_datetime
 from tailrace.core.engine.tables import Table
 from tailrace.core.errors import BadRecordError, TailraceError
 from tailrace.core.records import Delivery, Head, InputRecord, Refused

@@ -27,7 +27,8 @@ class TaskSettings:
     promises: Promises | None = None
     """What was published of the topics that the task writes, if its driver publishes anything."""
     checked: bool = False
-    """Look for state changed outside its own handlers, at each touch and each commit. For tests: it costs time."""
+    """Look for state changed outside its own handlers, at each touch and each commit, and decode again what is emitted and
+    sent. For tests: it costs time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from tailrace.core.engine.units import Units
 from tailrace.core.engine.watching import Watch
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import CorruptStateError, OldHistoryError, UsageError
+from tailrace.core.handling.checked_context import CheckedContext
 from tailrace.core.handling.context import Context
 from tailrace.core.records import Headers, InputRecord, Output, output_of
 from tailrace.core.storage import StateReader
@@ -82,7 +83,10 @@ class TaskState:
             checked=settings.checked,
             past=self.stored.past,
         )
-        self._context: Context[Any] = Context(plan, self.lineage, settings.timer_loop_cap, settings.promises)
+        make_context = CheckedContext if settings.checked else Context
+        self._context: Context[Any] = make_context(
+            plan, self.lineage, settings.timer_loop_cap, settings.promises
+        )
         self._cells.context = self._context
         self._context.metrics._bind(self._cells.undo)
         self._watermarks = Watermarks(plan)

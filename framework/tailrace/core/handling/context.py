@@ -18,12 +18,21 @@ from uuid import UUID
 from typing_extensions import TypeVar
 
 from tailrace.core import rows
-from tailrace.core.durations import BESIDE_NO_WATERMARK_MS, INSTANT_LIMIT_MS, NO_WATERMARK, to_ms
+from tailrace.core.durations import (
+    BESIDE_NO_WATERMARK_MS,
+    INSTANT_LIMIT_MS,
+    NO_WATERMARK,
+    SECONDS_FIRST_MS,
+    SECONDS_LAST_MS,
+    to_datetime,
+    to_ms,
+)
 from tailrace.core.errors import TimerLoopError, UsageError
 from tailrace.core.handling.entries import MISSING
 from tailrace.core.handling.promises import Promises
 from tailrace.core.records import RawOutput
 from tailrace.core.suggestions import did_you_mean
+from tailrace.core.values.types import CODEC_ERRORS
 
 if TYPE_CHECKING:
     from tailrace.core.declare.actor import Actor
@@ -35,6 +44,8 @@ K = TypeVar("K", default=Any)
 E = TypeVar("E")
 
 _MASK = (1 << 64) - 1
+_OF_TODAY_MS = 1_000 * SECONDS_FIRST_MS
+"""A handler that stands here or later, in 2001, has nothing to do in the first weeks of 1970."""
 _EARLIEST_TIMER_MS = NO_WATERMARK - BESIDE_NO_WATERMARK_MS
 
 
@@ -126,8 +137,9 @@ class Context(Generic[K]):
     event_time: int
     """The event's time; in a timer handler the timer's time.
 
-    For a processing-time timer it is the watermark + 1 ms, or 0 while there is no watermark; so it is for a timer that was
-    set to a time reckoned from ``tr.NO_WATERMARK``, which is no instant.
+    For a processing-time timer it is the watermark + 1 ms. While there is no watermark it is 0, or the beginning of the
+    ``time_range`` of the actor's inputs if that is before 1970. So it is for a timer that was set to a time reckoned from
+    ``tr.NO_WATERMARK``, which is no instant.
     """
     watermark: int
     """How far event time has come in this task: no event at or before it is expected any more.
@@ -136,7 +148,7 @@ class Context(Generic[K]):
     under it. A timer set to ``ctx.watermark`` + a duration is accepted then, too, and fires with the first watermark.
     """
     now: int
-    """Processing time: the last clock reading, which never goes back."""
+    """Processing time: the last clock reading, which never goes back; 0 before the first one, and for a clock before 1970."""
     is_late: bool
     """Whether the event's time was at or before the watermark when it came."""
     timer_name: str | None
@@ -172,7 +184,13 @@ class Context(Generic[K]):
     def emit(self, to: Topic[E, Any], event: E, *, at: int | datetime | None = None) -> None: ...
     @overload
     def emit(self, to: Stream[E], event: E) -> None: ...
-    def emit(self, to: Topic[E, Any] | Stream[E], event: E, at: int | datetime | None = None) -> None:
+    def emit(
+        self,
+        to: Topic[E, Any] | Stream[E],
+        event: E,
+        surplus: object = None,
+        at: int | datetime | None = None,
+    ) -> None:
         """Write an event to a topic, or hand it to those who take a stream.
 
         It becomes visible when the step that emits it is committed, and not at all if the handler fails. Its key is
@@ -181,8 +199,14 @@ class Context(Generic[K]):
 
         Raises UsageError for an event of another type than the topic's, for ``at`` outside of the topic's
         ``time_range``, and for ``at`` with a stream: its takers run in the same step and have this handler's time.
+        EventValueError for an event that cannot be written as it is, such as nan in a JSON topic.
         """
-        # ``at`` is by keyword only, as the overloads say: were it so in this line, too, it would cost Python a search per call.
+        # ``at`` is by keyword only, as the overloads say. A star in this line would cost Python a search per call.
+        if surplus is not None:
+            raise UsageError(
+                f"{self._place()} emits with the third argument {surplus!r}",
+                mend="Give a time by its name, at=, and nothing else.",
+            )
         edge: Any = to  # which of the two it is, is asked once, and not of its class
         try:
             types = edge.types
@@ -210,7 +234,12 @@ class Context(Generic[K]):
             # By local names, here and elsewhere: called as methods they would cost Python a search for one.
             encode_key, encode = edge.encode_key, edge.encode_emitted
             stamp_ms = self.event_time if at is None else self._timestamp(edge, at)
-            self._outputs.append((edge.name, encode_key(event), encode(event), stamp_ms, ()))
+            key = encode_key(event)
+            try:
+                value = encode(event)
+            except CODEC_ERRORS as error:
+                raise edge.codec.unwritable(event, error) from error
+            self._outputs.append((edge.name, key, value, stamp_ms, ()))
             if self._marks and (mark_ms := self._marks.get(edge.name)) is not None:
                 # In place, as it is done for every event: one without a time of its own has that of its record.
                 time_ms = stamp_ms if edge.time_of is None else edge.time_of(event)
@@ -220,6 +249,8 @@ class Context(Generic[K]):
     def _timestamp(self, to: Topic[Any, Any], at: int | datetime) -> int:
         """The timestamp that a handler gives to a record."""
         at_ms, settings = to_ms(at), to.settings
+        if type(at) is int:
+            self._refuse_seconds(at_ms, self.event_time, f"emits to {to.name!r}")
         if not settings.time_min_ms <= at_ms <= settings.time_max_ms:
             raise UsageError(
                 f"{self._place()} emits to {to.name!r} at {at_ms} ms, which is outside of {settings.time_min_ms} to "
@@ -283,10 +314,10 @@ class Context(Generic[K]):
     def _set(self, domain: int, time: int | datetime, name: str | None) -> None:
         table = self._table or self._own("set a timer")
         # What nearly every timer is set to needs no call to be looked at.
-        if type(time) is int and _EARLIEST_TIMER_MS < time < INSTANT_LIMIT_MS:
+        if type(time) is int and SECONDS_LAST_MS < time < INSTANT_LIMIT_MS:
             time_ms = time
         else:
-            time_ms = self._due_ms(time)
+            time_ms = self._due_ms(time, domain)
         depth = 0
         if self._fired is not None:
             fired_domain, fired_ms = self._fired
@@ -308,12 +339,15 @@ class Context(Generic[K]):
 
     def _cancel(self, domain: int, timer: str | int | datetime) -> None:
         table = self._own("cancel a timer")
-        name = timer if isinstance(timer, str) else self._due_ms(timer)
+        name = timer if isinstance(timer, str) else self._due_ms(timer, domain)
         table.move_timer(table.parts(self._instance), self._timer_id(domain, name), None)
 
-    def _due_ms(self, time: int | datetime) -> int:
+    def _due_ms(self, time: int | datetime, domain: int) -> int:
         """When a timer is due: at an instant, or at a time reckoned from ``NO_WATERMARK``."""
         if type(time) is int and _EARLIEST_TIMER_MS < time < INSTANT_LIMIT_MS:
+            self._refuse_seconds(
+                time, self.event_time if domain == rows.EVENT_TIME else self.now, "names a timer"
+            )
             return time
         try:
             return to_ms(time)
@@ -321,6 +355,16 @@ class Context(Generic[K]):
             raise UsageError(
                 f"{self._place()} names a timer by a wrong time: {error.what}", mend=error.mend
             ) from None
+
+    def _refuse_seconds(self, time_ms: int, here_ms: int, does: str) -> None:
+        """Refuse a time that can only be seconds: it lies in 1970, and the handler in this century."""
+        if here_ms >= _OF_TODAY_MS and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS:
+            meant = to_datetime(time_ms * 1_000).isoformat()
+            raise UsageError(
+                f"{self._place()} {does} at {time_ms} ms ({to_datetime(time_ms).isoformat()}), which looks like seconds "
+                f"since 1970 ({meant}): the handler stands at {to_datetime(here_ms).isoformat()}",
+                mend="Times are milliseconds: multiply by 1000, or give an aware datetime.",
+            )
 
     def _timer_id(self, domain: int, timer: str | int, *, setting: bool = False) -> tuple[int, bytes]:
         if isinstance(timer, int):

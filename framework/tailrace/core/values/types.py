@@ -87,7 +87,7 @@ def check_durable(declared: Any, *, owner: str, field: str) -> None:
             field=field,
             mend="Declare one type that msgspec can decode; name classes where this module can see them.",
         ) from error
-    for part in _parts(node, set()):
+    for part in parts_of(node, set()):
         why, mend = _objection(part)
         if mend:
             spelled = spell(declared)
@@ -103,7 +103,7 @@ def check_emitted(declared: Any, *, topic: str) -> None:
     struct with ``omit_defaults`` leaves out a field that holds the very object of its default, which a value that was
     read back from the store is not.
     """
-    for part in _parts(inspect.type_info(declared), set()):
+    for part in parts_of(inspect.type_info(declared), set()):
         why, mend = _objection(part)
         if isinstance(part, inspect.SetType | inspect.FrozenSetType) or mend == _NO_OMISSION:
             raise DefinitionError(
@@ -123,7 +123,7 @@ def _objection(part: inspect.Type) -> tuple[str, str]:
         case inspect.EnumType() if issubclass(part.cls, Flag):
             return f"{spell(part.cls)} is a Flag", "Store an int, or one bool per flag."
         case inspect.DictType():
-            for key in _parts(part.key_type, set()):
+            for key in parts_of(part.key_type, set()):
                 if not isinstance(key, (*_SCALARS, *_GROUPS)):
                     return (
                         f"a dict's key cannot be {_spell_node(key)}",
@@ -136,12 +136,12 @@ def _objection(part: inspect.Type) -> tuple[str, str]:
     return "", ""
 
 
-def _parts(node: inspect.Type, seen: set[type]) -> Iterator[inspect.Type]:
+def parts_of(node: inspect.Type, seen: set[type]) -> Iterator[inspect.Type]:
     """A type and all that it is made of, each class once."""
     inner: Iterable[inspect.Type] = ()
     match node:
         case inspect.Metadata():
-            yield from _parts(node.type, seen)
+            yield from parts_of(node.type, seen)
             return
         case inspect.UnionType():
             inner = node.types
@@ -163,7 +163,7 @@ def _parts(node: inspect.Type, seen: set[type]) -> Iterator[inspect.Type]:
             pass
     yield node
     for one in inner:
-        yield from _parts(one, seen)
+        yield from parts_of(one, seen)
 
 
 def _spell_node(node: inspect.Type) -> str:
@@ -195,7 +195,7 @@ def is_immutable(declared: Any) -> bool:
         else isinstance(
             part, (*_SCALARS, *_GROUPS, inspect.FloatType, inspect.NamedTupleType, inspect.VarTupleType)
         )
-        for part in _parts(inspect.type_info(declared), set())
+        for part in parts_of(inspect.type_info(declared), set())
     )
 
 
@@ -295,7 +295,7 @@ class _Mend:
     def _refused(self, owner: str, value: object, why: str) -> DurableValueError:
         kind, declared = spell(type(value)), spell(self._declared)
         return DurableValueError(
-            f"the value {_shortened(value)} of type {kind} is not of the declared type {declared}: {why}",
+            f"the value {shortened(value)} of type {kind} is not of the declared type {declared}: {why}",
             owner=owner or None,
             field=self._field or None,
             mend="Convert it before it is stored, or declare the field with the type that it holds.",
@@ -312,7 +312,8 @@ def _is_another(settled: object, value: object) -> bool:
     return not isinstance(value, datetime) and settled != value
 
 
-def _shortened(value: object) -> str:
+def shortened(value: object) -> str:
+    """A value as a message shows it."""
     shown = repr(value)
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
 

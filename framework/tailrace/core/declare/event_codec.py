@@ -1,0 +1,129 @@
+"""How the events of a topic become the values of its records, and come back: what cannot is refused with its field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from tailrace.core.errors import DefinitionError, EmittedTypeError, EventValueError, UsageError
+from tailrace.core.values.event_values import Change, change_of, is_comparable, json_writer
+from tailrace.core.values.types import parts_of, spell
+
+_KEEP = 'Emit None or nothing where there is no number, or declare the topic with format="msgpack", which keeps it.'
+_CONVERT = "Convert it before it is emitted, or declare the field with the type that it holds."
+_AS_BYTES = (bytes, datetime)
+"""What MessagePack has forms of its own for."""
+
+
+class EventCodec:
+    """The codec of a topic's events.
+
+    ``encode`` writes the same bytes for equal events: the order of a dict or set must not tell one run from another. It
+    raises EventValueError, with the field, for a float that JSON has no number for. It does not look at other values: see
+    ``check``. ``decode`` is msgspec's own function.
+    """
+
+    __slots__ = ("_compare", "_json", "_write", "decode", "encode", "topic", "type")
+
+    def __init__(self, topic: str, type: Any, format: str) -> None:
+        self.topic = topic
+        self.type = type
+        self._json = format == "json"
+        self.decode: Callable[[bytes], Any] = (
+            (msgspec.json if self._json else msgspec.msgpack).Decoder[Any](type).decode
+        )
+        self._write = _writer(topic, type, json=self._json)
+        self._compare = is_comparable(type)
+        self.encode: Callable[[Any], bytes] = self._write
+        if self._json:
+            self.encode = json_writer(type, self._write, self._encode_checked)
+
+    def check(self, event: Any) -> None:
+        """Raise EmittedTypeError unless the readers of an event's record get what it says. It costs time: for tests."""
+        change = self._change(event)
+        if change is not None:
+            raise EmittedTypeError(
+                self._said(event, change),
+                topic=self.topic,
+                field=change.path or None,
+                mend=f"{_CONVERT} Only tests look at this; a live service would write it.",
+            )
+
+    def unwritable(self, event: Any, error: Exception) -> Exception:
+        """What to raise where ``encode`` has raised ``error``, one of CODEC_ERRORS: the same with topic and field."""
+        change = self._change(event)
+        return error if change is None else self._refused(event, change)
+
+    def _encode_checked(self, event: Any) -> bytes:
+        """``encode`` for an event with a float that is not a plain one."""
+        change = self._change(event)
+        if change is not None:
+            raise self._refused(event, change)
+        return self._write(event)
+
+    def _change(self, event: Any) -> Change | None:
+        return change_of(event, self._write, self.decode, json=self._json, compare=self._compare)
+
+    def _refused(self, event: Any, change: Change) -> Exception:
+        if change.mistake:
+            return UsageError(f"{self._said(event, change)} (topic {self.topic!r})", mend=_CONVERT)
+        return EventValueError(
+            self._said(event, change),
+            topic=self.topic,
+            field=change.path or None,
+            mend=_KEEP if change.lost else _CONVERT,
+        )
+
+    def _said(self, event: Any, change: Change) -> str:
+        return f"an event of type {spell(type(event))} cannot be written as it is: {change}"
+
+
+def _writer(topic: str, declared: Any, *, json: bool) -> Callable[[Any], bytes]:
+    keys = {
+        kind
+        for part in parts_of(inspect.type_info(declared), set())
+        if isinstance(part, inspect.DictType)
+        for kind in [_kinds_of_key(part.key_type)]
+    }
+    if any(len(one) > 1 for one in keys):
+        return _refuse_keys(topic, declared)
+    if all(one <= {str} for one in keys):
+        encoder = msgspec.json.Encoder if json else msgspec.msgpack.Encoder
+        return encoder(order="deterministic").encode
+    # msgspec's encoders sort keys of type str only.
+    convert = msgspec.to_builtins
+    if json:
+        write = msgspec.json.Encoder(order="deterministic").encode
+        return lambda event: write(convert(event, str_keys=True, order="deterministic"))
+    pack = msgspec.msgpack.Encoder().encode
+    return lambda event: pack(convert(event, builtin_types=_AS_BYTES, order="deterministic"))
+
+
+def _kinds_of_key(node: inspect.Type) -> frozenset[type]:
+    """Of which kinds the keys of a dict are that sort among themselves."""
+    match node:
+        case inspect.Metadata():
+            return _kinds_of_key(node.type)
+        case inspect.UnionType():
+            return frozenset(kind for one in node.types for kind in _kinds_of_key(one))
+        case inspect.AnyType() | inspect.StrType():
+            return frozenset((str,))
+        case inspect.LiteralType():
+            return frozenset(map(type, node.values))
+        case _:
+            return frozenset((type(node),))
+
+
+def _refuse_keys(topic: str, declared: Any) -> Callable[[Any], bytes]:
+    def refuse(_: Any) -> bytes:
+        raise DefinitionError(
+            f"events of type {spell(declared)} cannot be written to {topic!r}: a dict in it has keys of several types, "
+            "which have no order, and are one key as text (1 and '1')",
+            mend="Declare its keys as one type, or use a list of pairs.",
+        )
+
+    return refuse
