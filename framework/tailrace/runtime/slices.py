@@ -9,7 +9,8 @@ clock that jumps back stops them for the moment of the jump, and does not make t
 
 An input is idle while each fetch of it finds that nothing was there to read. What the input says between two fetches
 needs no watching: what had come by then would still be there. An input that follows its writers is idle when they say so,
-never by itself: that nothing is there does not mean that nothing is under way.
+never by itself: that nothing is there does not mean that nothing is under way. What they say counts at the end of the input:
+a reader that is behind hears at each position what was true when it was written.
 
 What was idle before a start, or had ended with a bounded run, counts again after it: while the task was down there may have come
 more, so it has to be seen at its end for its time once more. That is the first thing that a started task does. A worker has it
@@ -300,7 +301,8 @@ class Slices:
         for number, one in enumerate(task.plan.inputs):
             if number == left or self._asked[number] or merge.buffered(number):
                 continue
-            if number in self._upstream.inputs and self._follow(number):
+            follows = number in self._upstream.inputs
+            if follows and self._follow(number):
                 return
             try:
                 records, _, unread, idle = self._reader.fetch(one.name, task.partition, most)
@@ -323,13 +325,17 @@ class Slices:
             merge.unread(number, unread or self._elapsed_ms - since < self._settings.merge_wait_ms)
             if not idle:
                 self._idle_since[number] = None
-            elif self._idle_since[number] is None:
+                continue
+            if self._idle_since[number] is None:
                 self._idle_since[number] = self._elapsed_ms
+            if follows and self._follow(number, at_end=True):
+                return
 
-    def _follow(self, number: int) -> bool:
+    def _follow(self, number: int, *, at_end: bool = False) -> bool:
         """Apply what its writers have published for an input that is read as far; whether a drain has to end first.
 
-        All that was read of the input has been taken, so the task stands where the reader does.
+        All that was read of the input has been taken, so the task stands where the reader does. Only at the end of the input
+        does it count that the writers are idle: where there is more to read, they said so before they went on.
         """
         task = self.task
         for source, mark in self._upstream.news(number).items():
@@ -342,7 +348,8 @@ class Slices:
             elif not marks.idle[source]:
                 if last_ms > marks.of_source[source]:
                     steps.append(partial(task.upstream, source, last_ms))
-                steps.append(partial(task.idle, source))
+                if at_end:
+                    steps.append(partial(task.idle, source))
             if steps:
                 self._read_clock()
             for step in steps:
