@@ -38,7 +38,7 @@ from tailrace.testing import Harness
 from tailrace.testing.every_point import every_point, unharmed
 from tests.core import test_event_values, test_merge, test_redriven
 from tests.core import test_split as alarms
-from tests.proof import test_canonical, test_event_time, test_independent, test_replay, test_split
+from tests.proof import test_canonical, test_event_time, test_independent, test_replay, test_split, test_stops
 from tests.proof.apps import Variant, build
 from tests.proof.operations import Change, Event
 from tests.proof.programs import Op
@@ -461,11 +461,14 @@ def every_failure_is_loud() -> None:
 
 
 def right_and_not_only_repeatable() -> None:
-    """Event time is right at every step of an app; what an actor comes to is its own; what is published holds."""
+    """Event time is right at every step of an app, over stops; what an actor comes to is its own; what is published holds."""
     for seed in range(60):
         test_event_time.check_right(seed, [])
     for seed in range(25):
         test_event_time.check_apart(seed, [])
+    for seed in range(10):
+        for ends in ("nights", "idle"):
+            test_stops.check_days(seed, [], ends)
     for budget, every in ((7, 13), (100, 1)):
         test_event_time.test_a_commit_in_the_middle_of_a_drain_publishes_nothing_that_is_still_to_come(
             budget, every

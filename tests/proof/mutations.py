@@ -234,6 +234,15 @@ MUTATIONS: dict[str, Mutation] = {
     "an-order-of-two-inputs-that-a-third-changes": Mutation(
         9, "core.engine.merge", "limit_of(first, step * self._tolerance_ms, other, self._tolerance_ms)", "(step + 2) * self._tolerance_ms"
     ),
+    "an-input-that-is-still-idle-after-a-start": Mutation(
+        9, "runtime.slices", "                task.wake(source)", "                pass"
+    ),
+    "an-end-of-a-run-taken-for-that-of-the-input": Mutation(
+        9, "runtime.slices", "                task.opened(operator)", "                pass"
+    ),
+    "a-wake-that-is-not-on-the-tape": Mutation(
+        9, "core.engine.task", "            self._tape.cause(tape.UPSTREAM, source, 0)", "            pass"
+    ),
 }  # fmt: skip
 
 

@@ -80,6 +80,8 @@ class Web:
     repartitioned: set[str]
     circles: bool
     ahead: int | None = None
+    idle_after: str = "1000d"
+    """Of the sources. What falls idle may be late when it wakes: so unless a test minds that, they do not."""
     app: tr.App = field(init=False)
 
     def __post_init__(self) -> None:
@@ -179,8 +181,8 @@ def build(web: Web) -> tr.App:
             key="key",
             event_time="at",
             out_of_order=web.out_of_order if outside else 0,
-            # What falls idle may be late when it wakes: so nothing from outside does, and what is inside must not.
-            idle_after="1000d" if outside else "1s",
+            # What is inside must not fall idle by itself, however short the time is.
+            idle_after=web.idle_after if outside else "1s",
             ahead=web.ahead,
             repartition=name in web.repartitioned,
         )

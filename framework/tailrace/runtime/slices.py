@@ -9,7 +9,12 @@ clock that jumps back stops them for the moment of the jump, and does not make t
 
 An input is idle while each fetch of it finds that nothing was there to read. What the input says between two fetches
 needs no watching: what had come by then would still be there. An input that follows its writers is idle when they say so,
-never by itself: that nothing is there does not mean that nothing is under way.
+never by itself: that nothing is there does not mean that nothing is under way. What they say counts at the end of the input:
+a reader that is behind hears at each position what was true when it was written.
+
+What was idle before a start, or had ended with a bounded run, counts again after it: while the task was down there may have come
+more, so it has to be seen at its end for its time once more. That is the first thing that a started task does. A worker has it
+committed, and so published, before it takes a record: what follows this task must not run ahead of what it still has to read.
 
 An input that is ahead of the others by more than its topic allows (``ahead=``) is held back. That must never stop an app: what
 it waits for does not follow from it; if all heads here are held back, and the watermarks they wait for have not moved for
@@ -96,7 +101,6 @@ class Slices:
         "_published",
         "_reader",
         "_settings",
-        "_to_open",
         "_told_idle",
         "_upstream",
         "now_ms",
@@ -147,9 +151,19 @@ class Slices:
         self._published = dict(published)
         # A task that has never committed holds everybody back as it is, unless it was retired.
         self._owes = bool(published or any(task.positions.values())) and self._differs()
-        self._to_open = any(task.watermarks.ended_operators)
+        self._reopen()
         for name, offset in task.positions.items():
             reader.seek(name, task.partition, offset)
+
+    def _reopen(self) -> None:
+        """What was idle or had ended before the start may have more to read by now: it counts again."""
+        task = self.task
+        for operator, ended in enumerate(task.watermarks.ended_operators):
+            if ended:
+                task.opened(operator)
+        for source, idle in enumerate(task.watermarks.idle):
+            if idle:
+                task.wake(source)
 
     def later(self, cause: Callable[[], None]) -> None:
         """A cause for the task, to be brought to it when it has nothing else to do."""
@@ -160,8 +174,7 @@ class Slices:
         task = self.task
         if task.watermarks.idle[number]:
             self._idle_since[number], self._told_idle[number] = None, False
-            task.upstream(number, task.watermark_of(number))
-            self._send()
+            task.wake(number)
 
     def slice(self, now_ms: int, most: int) -> bool:
         """Bring up to ``most`` records to the task, and what else there is; whether there was anything."""
@@ -174,7 +187,6 @@ class Slices:
             task.drain()
             self._drained = True
             self._send()
-        self._open()
         if not task.draining and now_ms >= task.clock_due_ms:
             worked = True
             task.clock(now_ms)
@@ -282,15 +294,6 @@ class Slices:
 
     # --- the parts of a slice
 
-    def _open(self) -> None:
-        """What had ended was a run, and not its inputs: they go on, before anything else."""
-        while self._to_open and not self.task.draining:
-            ended = [one for one, has in enumerate(self.task.watermarks.ended_operators) if has]
-            self._to_open = bool(ended)
-            if ended:
-                self.task.opened(ended[0])
-                self._send()
-
     def _read(self, most: int) -> None:
         """Fetch for every input that has nothing buffered, at most once in vain per slice."""
         merge, task = self._merge, self.task
@@ -298,7 +301,8 @@ class Slices:
         for number, one in enumerate(task.plan.inputs):
             if number == left or self._asked[number] or merge.buffered(number):
                 continue
-            if number in self._upstream.inputs and self._follow(number):
+            follows = number in self._upstream.inputs
+            if follows and self._follow(number):
                 return
             try:
                 records, _, unread, idle = self._reader.fetch(one.name, task.partition, most)
@@ -321,13 +325,17 @@ class Slices:
             merge.unread(number, unread or self._elapsed_ms - since < self._settings.merge_wait_ms)
             if not idle:
                 self._idle_since[number] = None
-            elif self._idle_since[number] is None:
+                continue
+            if self._idle_since[number] is None:
                 self._idle_since[number] = self._elapsed_ms
+            if follows and self._follow(number, at_end=True):
+                return
 
-    def _follow(self, number: int) -> bool:
+    def _follow(self, number: int, *, at_end: bool = False) -> bool:
         """Apply what its writers have published for an input that is read as far; whether a drain has to end first.
 
-        All that was read of the input has been taken, so the task stands where the reader does.
+        All that was read of the input has been taken, so the task stands where the reader does. Only at the end of the input
+        does it count that the writers are idle: where there is more to read, they said so before they went on.
         """
         task = self.task
         for source, mark in self._upstream.news(number).items():
@@ -340,7 +348,8 @@ class Slices:
             elif not marks.idle[source]:
                 if last_ms > marks.of_source[source]:
                     steps.append(partial(task.upstream, source, last_ms))
-                steps.append(partial(task.idle, source))
+                if at_end:
+                    steps.append(partial(task.idle, source))
             if steps:
                 self._read_clock()
             for step in steps:

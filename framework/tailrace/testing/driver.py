@@ -151,7 +151,8 @@ class Driver:
     def fall_idle(self, topic: Topic[Any, Any]) -> Emitted:
         """Have an input fall idle now, in every partition: its watermark holds nobody back until it wakes.
 
-        Its next record wakes it, ``wake``, or for a topic that the app writes itself what its tasks publish next.
+        Its next record wakes it, ``wake``, or for a topic that the app writes itself what its tasks publish next. A crash
+        does not, as no time passes; records that come while the service is down do, before any other input is read.
         """
         found = self._inputs.of(topic)
         with self._driving():

@@ -2,7 +2,8 @@
 
 What a worker would be told from outside (an upstream watermark, an input that falls idle or wakes) is a *signal* here. It
 belongs to the position it was given at. Who starts again after a crash is told it again, at that position, as a live reader
-finds again what its producers have published.
+finds again what its producers have published. An input that was idle at the last commit falls idle again at once if it has
+nothing to read: a live service waits for its ``idle_after``, but in a test no time passes while a service is down.
 """
 
 from __future__ import annotations
@@ -98,6 +99,8 @@ class Service:
         self._signals: list[list[_Signal]] = [[] for _ in range(plan.partitions)]
         """Given since the last commit."""
         self._to_repeat: list[deque[_Signal]] = [deque() for _ in range(plan.partitions)]
+        self._idle = [[False] * len(plan.inputs) for _ in range(plan.partitions)]
+        """By partition and input: whether it was idle at the last commit."""
 
     @property
     def up(self) -> bool:
@@ -135,8 +138,23 @@ class Service:
             )
             for number, store in enumerate(self.stores)
         ]
-        for one in self.partitions:
+        for number, one in enumerate(self.partitions):
             one.restore()
+            self._note_idle(number)
+        for one in self.partitions:
+            # As a worker does it: before one of them takes a record.
+            if one.dirty:
+                one.commit()
+
+    def _note_idle(self, number: int) -> None:
+        """An input that was idle is so again, if nothing has come: in a test no time passes while a service is down."""
+        task = self.task(number)
+        for one in self.plan.inputs:
+            end = self._log.end_offset(one.name, number)
+            if one.watermark == "upstream" or not self._idle[number][one.index]:
+                continue  # what its writers have published is found again
+            if task.positions[one.name] >= end:
+                self._to_repeat[number].appendleft(_Signal(one.index, dict(task.positions), "idle"))
 
     def stop(self, *, keep_state: bool) -> None:
         """Commit, and hand every partition back in good order; without its state, who comes next has to restore it."""
@@ -273,6 +291,7 @@ class Service:
 
     def _committed(self, partition: int, batch: CommitBatch) -> None:
         self._signals[partition].clear()
+        self._idle[partition] = self.task(partition).watermarks.idle[: len(self.plan.inputs)]
         self._taken_before[partition] = _records_of(self.task(partition))
         for kind, name, value in batch.measurements:
             found = self.metrics.get(name)

@@ -75,6 +75,7 @@ class Merge:
 
         ``limits``: by input, the latest event time that it may be read to.
         """
+        self.held = None
         ready: list[tuple[int, int]] = []
         for number, heads in enumerate(self._heads):
             if self._at[number] < len(heads):
@@ -114,7 +115,8 @@ class Merge:
     def _within(self, ready: list[tuple[int, int]], limits: Mapping[int, int]) -> list[tuple[int, int]]:
         """Those whose heads are within their limits; ``held`` is the first of the others if there are none."""
         within = [one for one in ready if self.head_ms(one[1]) <= limits.get(one[1], FURTHEST)]
-        self.held = None if within else ready[0][1]
+        if not within:
+            self.held = ready[0][1]
         return within
 
     def _take(self, number: int, stop: int) -> tuple[int, Sequence[Head]]:

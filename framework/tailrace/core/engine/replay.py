@@ -105,6 +105,8 @@ class Replay:
         }
         # Only the last cause may have been left in the middle of its drain: whatever comes next came after it.
         task.follow(self._skips, FOREVER)
+        while causes and self._reopen(causes[0]):
+            del causes[0]
         self._stop_if(last=not causes)
         self._drain(last=not causes)
         for at, cause in enumerate(causes, 1):
@@ -146,6 +148,18 @@ class Replay:
             task.finish_all(self._record.watermark if self._some_keys else None)
         self._drain(last=last)
         return not self._at_watermark()
+
+    def _reopen(self, cause: Sequence[int]) -> bool:
+        """Take a cause that moves nothing, and so may stand before the end of a drain; whether it was one."""
+        task = self.task
+        match cause:
+            case (tape.UPSTREAM, source, 0) if task.watermarks.idle[number := self._number(source)]:
+                task.wake(number)
+            case (tape.OPENED, operator):
+                task.opened(self._operator(operator))
+            case _:
+                return False
+        return True
 
     def _run(self, number: int, count: int, *, last: bool) -> bool:
         task, name = self.task, self.task.plan.inputs[number].name

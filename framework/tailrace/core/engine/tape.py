@@ -10,12 +10,16 @@ Causes are a flat list of small integers, so that a commit of 100,000 events tak
     RUN input n        the records of an input from its position up to its position + n (offsets, gaps included)
     CLOCK d            the clock was read: d ms later than before
     IDLE source b      the source fell idle (b = 1); a record wakes it by itself
-    UPSTREAM source d  the watermark that its writers published, d ms above the one before
+    UPSTREAM source d  the watermark that its writers published, d ms above the one before; it wakes the source.
+                       d = 0 where it does no more than that
     ENDED operator     all that comes to the operator has ended
-    OPENED operator    it goes on: the end of a run is not the end of its inputs
+    OPENED operator    it may go on: the end of a run is not the end of its inputs
     RISEN operator t   the end of input has come to an actor: its watermark rises to t
     INPUT_ENDED input  up to format 1: the input has ended
     FINISH             up to format 1: the watermark of all rises to the latest timer
+
+After a start of the task the first causes are those that wake its idle sources and reopen its operators. They come before the
+rest of a drain that the last commit fell into. All other causes come after it.
 
 A tape that does not begin with nothing begins with a record that names a snapshot, its *base*. Such a record may also come
 later, where a task was started anew from a snapshot: what came before it then does not lead to what comes after.

@@ -8,13 +8,15 @@ Rules of this file. Nothing here does I/O, reads a clock or draws a random numbe
     clock reading       clock       processing time moves up
     source falls idle   idle        its watermark no longer counts
     upstream watermark  upstream    the source's watermark is what its writers published
+    source may go on    wake        an idle source counts again
     end of all input    ended       an operator goes by the highest of its sources
-    it goes on          opened      and by the least again
+    input may go on     opened      and by the least again
     end for an actor    finish      its watermark rises to the latest timer then pending
 
 The common part of every step: the watermarks of the operators advance, each by its own sources (``watermarks``), then the
 due timers are *drained* (``firing``), those set meanwhile included. A step may be left in the middle of its drain
-(``draining``), and even committed there, because what is due is itself state.
+(``draining``), and even committed there, because what is due is itself state. ``wake`` and ``opened`` are no steps: more sources
+count after them, so no watermark can rise, and they may come in the middle of a drain.
 
 A *unit* is a record with all its handlers, or one firing. It succeeds as a whole, or nothing of it remains: outputs,
 fields, entries and timers are taken back, and the failure stops the task or goes to the dead letters and on the tape,
@@ -248,6 +250,12 @@ class Task(TaskState):
             self._tape.cause(tape.UPSTREAM, source, max(0, watermark_ms - before))
             self._advance()
 
+    def wake(self, source: int) -> None:
+        """An idle source counts again, without a record or a new watermark: nobody knows whether there is more to read."""
+        if self._watermarks.idle[source]:
+            self._watermarks.idle[source] = False
+            self._tape.cause(tape.UPSTREAM, source, 0)
+
     def ended(self, operator: int) -> None:
         """All that comes to an operator has ended, and nobody who writes any of it is at work: it waits for nothing."""
         self._not_draining()
@@ -257,12 +265,10 @@ class Task(TaskState):
             self._advance()
 
     def opened(self, operator: int) -> None:
-        """What comes to an operator goes on: what ended was a run, and there may be more to read by now."""
-        self._not_draining()
+        """What comes to an operator may go on: what ended was a run, and there may be more to read by now."""
         if self._watermarks.ended_operators[operator]:
             self._watermarks.ended_operators[operator] = False
             self._tape.cause(tape.OPENED, operator)
-            self._advance()
 
     def input_ended(self, number: int) -> None:
         """As the end of input was told up to format 1 of the tape, input by input."""
