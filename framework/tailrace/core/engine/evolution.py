@@ -23,7 +23,7 @@ from tailrace.core.declare.schema import ActorSchema, decode_schemas, encode_sch
 from tailrace.core.engine.dropping import Dropping, PendingTimers, pending_timers
 from tailrace.core.engine.parts import Past
 from tailrace.core.errors import IncompatibleStateError, UsageError
-from tailrace.core.values.type_evolution import ABSENT, Change, evolve_fields, evolve_key
+from tailrace.core.values.type_evolution import ABSENT, NO_TTL, Change, evolve_fields, evolve_key
 
 if TYPE_CHECKING:
     from tailrace.core.declare.plan import Plan
@@ -48,8 +48,11 @@ def compatibility(stored: ActorSchema, declared: ActorSchema) -> list[Change]:
     return evolve(stored, declared)[1]
 
 
-def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> ActorSchema:
-    """What to store as the actor's schema from now on. IncompatibleStateError, with the mend, if it cannot be read."""
+def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, list[str]]:
+    """What to store as the actor's schema from now on, and what to tell an operator about it.
+
+    IncompatibleStateError, with the mend, if it cannot be read.
+    """
     schema, changes = evolve(stored, declared)
     wrong = [change for change in changes if change.kind == "incompatible"]
     if wrong:
@@ -63,7 +66,18 @@ def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> ActorSche
             declared=first.declared,
             mend=_or_renamed(first, schema),
         )
-    return schema
+    return schema, [_said_of_ttl(actor, change) for change in changes if change.kind == "ttl"]
+
+
+def _said_of_ttl(actor: str, change: Change) -> str:
+    """What becomes of what is stored where a TTL has changed."""
+    if change.declared == NO_TTL:
+        then = "nothing of it expires any more, what was written before included"
+    elif change.stored == NO_TTL or change.stored.split()[-2] != change.declared.split()[-2]:
+        then = "what was written before does not expire until it is written again"
+    else:
+        then = "what was written before expires as it was to, until it is written again"
+    return f"{actor}.{change.field} has {change.declared} now, it had {change.stored}: {then}."
 
 
 def _or_renamed(change: Change, schema: ActorSchema) -> str:
@@ -107,7 +121,8 @@ class StoredState:
 
     ``state`` shows it without what is dropped; ``rows`` and ``index`` are to be written with the next commit, before
     what that commit has changed. ``orphans`` are the names of what is stored for nobody, those being dropped included for
-    the last time; ``notices`` tell an operator of those among them that are easily overlooked. ``past`` is by actor.
+    the last time; ``notices`` tell an operator of those among them that are easily overlooked, and of changes that apply
+    to what is stored in a way that is easily mistaken. ``past`` is by actor.
     """
 
     state: StateReader
@@ -134,7 +149,7 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
     """
     row = state.get(rows.SCHEMA_ROW)
     before = {} if row is None else decode_schemas(row)
-    after = _merged(plan, before)
+    after, changed = _merged(plan, before)
     pending = _unhandled(plan, before, after, state)
     orphans = sorted([*_orphans(plan, before, after), *pending])
     dropped = _checked(plan, after, orphans, drop)
@@ -155,23 +170,28 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
         if field.kind == "value"
     ]
     encoded = encode_schemas(after)
-    changed: dict[bytes, bytes | None] = {} if encoded == row else {rows.SCHEMA_ROW: encoded}
+    written: dict[bytes, bytes | None] = {} if encoded == row else {rows.SCHEMA_ROW: encoded}
     return StoredState(
         state if dropping is None else dropping,
-        changed if dropping is None else changed | dropping.rows,
+        written if dropping is None else written | dropping.rows,
         {} if dropping is None else dropping.index,
         tuple(orphans),
-        (*(_said_of_field(name, field, after[name]) for name, field in fields), *map(str, left)),
+        (*changed, *(_said_of_field(name, field, after[name]) for name, field in fields), *map(str, left)),
         {one.name: _past(after[one.name], one.schema) for one in plan.actors if one.name in before},
     )
 
 
-def _merged(plan: Plan, before: Mapping[str, ActorSchema]) -> dict[str, ActorSchema]:
-    after = dict(before)
+def _merged(plan: Plan, before: Mapping[str, ActorSchema]) -> tuple[dict[str, ActorSchema], list[str]]:
+    """The schemas to store, and what to tell an operator about what has changed."""
+    after, said = dict(before), list[str]()
     for actor in plan.actors:
         there = before.get(actor.name)
-        after[actor.name] = actor.schema if there is None else evolved(actor.name, there, actor.schema)
-    return after
+        if there is None:
+            after[actor.name] = actor.schema
+        else:
+            after[actor.name], more = evolved(actor.name, there, actor.schema)
+            said += more
+    return after, said
 
 
 def _orphans(plan: Plan, before: Mapping[str, ActorSchema], after: Mapping[str, ActorSchema]) -> list[str]:
@@ -242,4 +262,5 @@ def _past(schema: ActorSchema, declared: ActorSchema) -> Past:
         frozenset(one.name for one in undeclared if one.kind == "value"),
         tuple((kinds[one.kind], one.name) for one in undeclared if one.kind in kinds),
         schema.mixed or schema != declared,
+        {one.name: one.ttl_version for one in schema.fields if one.ttl_version},
     )

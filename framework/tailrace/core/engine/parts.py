@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tailrace.core import rows
@@ -24,6 +25,8 @@ class Past(NamedTuple):
     """Maps (``m``) and lists (``l``) that nothing declares any more; their entries are kept."""
     mixed: bool = False
     """There may be value rows of another form than the one that is written now."""
+    ttl_versions: Mapping[str, int] = MappingProxyType({})
+    """The versions of TTL declarations, by the stored names of fields; 0 where none is given."""
 
 
 NO_PAST: Final = Past()
@@ -66,7 +69,7 @@ class Parts:
         """The map state that the actor declares as number ``index``."""
         found = self._maps.get(index)
         if found is None:
-            found = self._maps[index] = MapState(Entries(self, self.table.plan.maps[index], b"m"))
+            found = self._maps[index] = MapState(Entries(self, self.table.maps[index], b"m"))
         return found
 
     def list(self, index: int) -> ListState[Any]:

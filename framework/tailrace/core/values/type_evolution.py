@@ -33,6 +33,7 @@ from tailrace.core.values.type_schemas import FieldSchema, TypeSchema
 ChangeKind = Literal["added", "removed", "widened", "ttl", "incompatible"]
 ABSENT = "absent in some rows"
 """What is stored of a field that is new, and required."""
+NO_TTL = "no ttl"
 _DEFAULT = "Give the field a default."
 _OTHER_NAME = "Keep the type, or store the new one beside it under another name (name=)."
 _ARRAYS = ("list", "tuple...")
@@ -66,8 +67,9 @@ def evolve_fields(
         if there is None and not ghosts:
             changes.append(Change("added", _dotted(path, field.name), "", str(field)))
         one = field
-        for ancestor in [*([there] if there is not None else []), *ghosts]:
-            one = _evolve_field(path, ancestor, one, changes)
+        ancestors = [*ghosts, *([there] if there is not None else [])]
+        for at, ancestor in enumerate(ancestors, 1):
+            one = _evolve_field(path, ancestor, one, changes, is_last=at == len(ancestors))
         if there is None:
             one = msgspec.structs.replace(one, absent=True)
         if one.required and one.absent:
@@ -98,8 +100,9 @@ def _same_key_bytes(stored: TypeSchema, declared: TypeSchema) -> bool:
 
 
 def _evolve_field(
-    path: str, stored: FieldSchema, declared: FieldSchema, changes: list[Change]
+    path: str, stored: FieldSchema, declared: FieldSchema, changes: list[Change], *, is_last: bool = True
 ) -> FieldSchema:
+    """The merged field. ``is_last``: ``stored`` is its last declaration, and none of those before."""
     path = _dotted(path, declared.name)
     if stored.kind != declared.kind:
         changes.append(Change("incompatible", path, str(stored), str(declared), _OTHER_NAME))
@@ -107,14 +110,25 @@ def _evolve_field(
     key = declared.key
     if stored.key is not None and key is not None:
         key = evolve_key(path, stored.key, key, changes)
-    if (stored.ttl_ms, stored.ttl_time) != (declared.ttl_ms, declared.ttl_time):
+    if is_last and (stored.ttl_ms, _ttl_time(stored)) != (declared.ttl_ms, _ttl_time(declared)):
         changes.append(Change("ttl", path, _ttl(stored), _ttl(declared)))
     return msgspec.structs.replace(
         declared,
         key=key,
         type=evolve_type(path, stored.type, declared.type, changes),
         absent=stored.absent or declared.absent,
+        ttl_version=max(declared.ttl_version, _ttl_version(stored, declared)),
     )
+
+
+def _ttl_version(stored: FieldSchema, declared: FieldSchema) -> int:
+    """The version of a TTL declaration after this one. Only a TTL of the same time domain goes on with its expiries."""
+    ended = stored.ttl_ms is not None and _ttl_time(stored) != _ttl_time(declared)
+    return stored.ttl_version + ended
+
+
+def _ttl_time(field: FieldSchema) -> str | None:
+    return None if field.ttl_ms is None else field.ttl_time
 
 
 def evolve_type(path: str, stored: TypeSchema, declared: TypeSchema, changes: list[Change]) -> TypeSchema:
@@ -228,4 +242,4 @@ def _dotted(path: str, name: str) -> str:
 
 
 def _ttl(field: FieldSchema) -> str:
-    return "no ttl" if field.ttl_ms is None else f"ttl of {field.ttl_ms} ms by {field.ttl_time} time"
+    return NO_TTL if field.ttl_ms is None else f"a ttl of {field.ttl_ms} ms by {field.ttl_time} time"

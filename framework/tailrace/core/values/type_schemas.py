@@ -76,7 +76,8 @@ class TypeSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 class FieldSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     """A field under its stored name: of a struct, or of an actor, where ``kind`` may be ``map`` or ``list``.
 
-    ``required``: it has no default. ``absent``: some stored rows may be without it.
+    ``required``: it has no default. ``absent``: some stored rows may be without it. ``ttl_version`` is raised whenever the
+    TTL is removed or moved to the other time domain: an expiry that was set before then is void.
     """
 
     name: str
@@ -87,6 +88,7 @@ class FieldSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     absent: bool = False
     ttl_ms: int | None = None
     ttl_time: str | None = None
+    ttl_version: int = 0
 
     def __str__(self) -> str:
         if self.kind == "map":
