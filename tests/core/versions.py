@@ -71,12 +71,12 @@ class Lives:
 
     def start(self, plan: Plan, how: Restart = "local", drop: Collection[str] = ()) -> Task:
         """Run this version, on the store as it is or as a restore from the changelog makes it."""
-        if how == "restored":
+        if how == "restored" and self.store.cut is not None:
             restored = MemoryStore()
             index: dict[bytes, bytes | None] = {}
             for row, value in self.changelog.items():
                 index |= rows.derived_index_rows(row, None, value)
-            restored.write(cast("dict[bytes, bytes | None]", self.changelog) | index, self.store.cut or b"")
+            restored.write(cast("dict[bytes, bytes | None]", self.changelog) | index, self.store.cut)
             self.store = restored
         self.plan = plan
         self.task = Task(plan, 0, self.store, self.store.cut, lineage=b"x", settings=self.settings, drop=drop)

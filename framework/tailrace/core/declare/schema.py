@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import inspect
 
 from tailrace.core import rows
 from tailrace.core.declare.actor import declaration_of, key_type_of_actor
 from tailrace.core.declare.handlers import TimerRole
-from tailrace.core.errors import CorruptStateError, NewerFormatError
+from tailrace.core.errors import CorruptStateError, DefinitionError, NewerFormatError
+from tailrace.core.values.defaults import VaryingDefaultError, encoded_default
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema, describe_type
 
 if TYPE_CHECKING:
     from tailrace.core.declare.fields import Field
 
-FORMAT: Final = 1
-"""Version of the row. A row of a newer version is refused."""
+FORMAT: Final = 2
+"""Version of the row; up to 1, defaults and versions of TTLs were not noted. A row of a newer version is refused."""
 
 
 class ActorSchema(msgspec.Struct, frozen=True):
@@ -51,6 +54,7 @@ _decoder = msgspec.json.Decoder(SchemaRow)
 def describe(cls: type[Any]) -> ActorSchema:
     """The schema of an actor class whose annotations are resolved; the same in every process."""
     declaration = declaration_of(cls)
+    structs = {one.name: one for one in msgspec.structs.fields(cls)}
     fields = sorted(declaration.fields, key=lambda one: one.name)
     timers = {
         timer_family(role.domain, role.family)
@@ -59,7 +63,9 @@ def describe(cls: type[Any]) -> ActorSchema:
         if isinstance(role, TimerRole)
     }
     return ActorSchema(
-        describe_type(key_type_of_actor(cls)), tuple(map(_described, fields)), timers=tuple(sorted(timers))
+        describe_type(key_type_of_actor(cls)),
+        tuple(_described(one, structs) for one in fields),
+        timers=tuple(sorted(timers)),
     )
 
 
@@ -71,7 +77,7 @@ def timer_family(domain: int, family: str) -> str:
     return f"{'processing-' if domain == rows.PROCESSING_TIME else ''}timers:{family}"
 
 
-def _described(one: Field) -> FieldSchema:
+def _described(one: Field, structs: Mapping[str, msgspec.structs.FieldInfo]) -> FieldSchema:
     ttl_time = None if one.ttl_ms is None else "event" if one.ttl_domain == rows.EVENT_TIME else "processing"
     return FieldSchema(
         one.name,
@@ -81,7 +87,19 @@ def _described(one: Field) -> FieldSchema:
         required=one.required,
         ttl_ms=one.ttl_ms,
         ttl_time=ttl_time,
+        default=_default(one, structs[one.attr]) if one.kind == "value" else None,
     )
+
+
+def _default(one: Field, struct: msgspec.structs.FieldInfo) -> bytes | None:
+    try:
+        return encoded_default(struct.default, struct.default_factory, inspect.type_info(one.annotation))
+    except VaryingDefaultError:
+        raise DefinitionError(
+            f"{one.where} has a default_factory that gives another value at each call",
+            mend="A new instance must be the same whenever and wherever it is made: give it a default that is, "
+            "and set the field in a handler.",
+        ) from None
 
 
 def encode_schemas(actors: dict[str, ActorSchema]) -> bytes:

@@ -23,6 +23,7 @@ from tailrace.core.declare.schema import ActorSchema, decode_schemas, encode_sch
 from tailrace.core.engine.dropping import Dropping, PendingTimers, pending_timers
 from tailrace.core.engine.parts import Past
 from tailrace.core.errors import IncompatibleStateError, UsageError
+from tailrace.core.values.old_values import reader_of, reader_of_fields
 from tailrace.core.values.type_evolution import ABSENT, NO_TTL, Change, evolve_fields, evolve_key
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def evolve(stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, lis
     changes: list[Change] = []
     key = evolve_key("key", stored.key, declared.key, changes)
     fields, past = evolve_fields("", (stored.fields, stored.past), declared.fields, changes)
-    mixed = stored.mixed or any(change.kind != "ttl" for change in changes)
+    mixed = stored.mixed or any(change.kind not in ("ttl", "default") for change in changes)
     return ActorSchema(key, fields, past, stored.timers, mixed), changes
 
 
@@ -66,7 +67,8 @@ def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> tuple[Act
             declared=first.declared,
             mend=_or_renamed(first, schema),
         )
-    return schema, [_said_of_ttl(actor, change) for change in changes if change.kind == "ttl"]
+    said = {"ttl": _said_of_ttl, "default": _said_of_default}
+    return schema, [say(actor, change) for change in changes if (say := said.get(change.kind))]
 
 
 def _said_of_ttl(actor: str, change: Change) -> str:
@@ -78,6 +80,17 @@ def _said_of_ttl(actor: str, change: Change) -> str:
     else:
         then = "what was written before expires as it was to, until it is written again"
     return f"{actor}.{change.field} has {change.declared} now, it had {change.stored}: {then}."
+
+
+def _said_of_default(actor: str, change: Change) -> str:
+    """What becomes of what is stored where a default has changed."""
+    place = f"{actor}.{change.field}"
+    kept = f"{place} has the default {change.declared} now, it had {change.stored}: what is stored keeps its value"
+    if "." in change.field or "[" in change.field:
+        return f"{kept}."
+    return (
+        f"{kept}, and a key of which nothing is stored, new or back to its defaults, reads {change.declared}."
+    )
 
 
 def _or_renamed(change: Change, schema: ActorSchema) -> str:
@@ -263,4 +276,18 @@ def _past(schema: ActorSchema, declared: ActorSchema) -> Past:
         tuple((kinds[one.kind], one.name) for one in undeclared if one.kind in kinds),
         schema.mixed or schema != declared,
         {one.name: one.ttl_version for one in schema.fields if one.ttl_version},
+        reader_of_fields(schema.fields),
+        {
+            (kinds[one.kind], one.name): reader
+            for one in schema.fields
+            if one.kind in kinds and (reader := reader_of(one.type))
+        },
     )
+
+
+def past_of(plan: Plan, state: StateReader) -> Mapping[str, Past]:
+    """What ``stored_state`` finds of the past, for a caller that only reads the state."""
+    row = state.get(rows.SCHEMA_ROW)
+    before = {} if row is None else decode_schemas(row)
+    after, _ = _merged(plan, before)
+    return {one.name: _past(after[one.name], one.schema) for one in plan.actors if one.name in before}

@@ -28,6 +28,7 @@ from tailrace.core.errors import (
     DefinitionError,
     FencedError,
     HandlerError,
+    IncompatibleStateError,
     LogUnavailableError,
     RecordError,
     ReplayDivergedError,
@@ -46,6 +47,7 @@ REDRIVEN_HEADER: Final = "tailrace-redriven"
 """On a record that was redriven: the topic and id of its dead letter, ``<topic>/<id>``."""
 
 _NOT_ITS_FAULT = (
+    IncompatibleStateError,
     StateFolderError,
     StateLeakError,
     LogUnavailableError,

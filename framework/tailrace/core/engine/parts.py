@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -11,6 +11,7 @@ from tailrace.core.declare.plan import MapPlan
 from tailrace.core.handling.collections import ListState, MapState
 from tailrace.core.handling.entries import Entries, ListEntries
 from tailrace.core.values.keys import map_key_codec_for
+from tailrace.core.values.old_values import Reader
 
 if TYPE_CHECKING:
     from tailrace.core.engine.tables import Table
@@ -27,6 +28,15 @@ class Past(NamedTuple):
     """There may be value rows of another form than the one that is written now."""
     ttl_versions: Mapping[str, int] = MappingProxyType({})
     """The versions of TTL declarations, by the stored names of fields; 0 where none is given."""
+    reader: Reader | None = None
+    """What value rows are read with (see ``old_values``)."""
+    readers: Mapping[tuple[bytes, str], Reader] = MappingProxyType({})
+    """What the entries of maps (``m``) and lists (``l``) are read with, by their stored names."""
+
+    def decoder(self, kind: bytes, name: str, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        """A decoder of entries that reads those of the past as well."""
+        reader = self.readers.get((kind, name))
+        return decode if reader is None else lambda data: decode(reader(data))
 
 
 NO_PAST: Final = Past()
@@ -76,7 +86,7 @@ class Parts:
         """The list state that the actor declares as number ``index``."""
         found = self._lists.get(index)
         if found is None:
-            found = self._lists[index] = ListState(ListEntries(self, self.table.plan.lists[index], b"l"))
+            found = self._lists[index] = ListState(ListEntries(self, self.table.lists[index], b"l"))
         return found
 
     def ttl_written(self, index: int) -> None:

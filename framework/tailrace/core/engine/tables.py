@@ -13,7 +13,7 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.engine.parts import NO_PAST, Parts, TimerId
-from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, carrying, encoded_blank, raw_fields
+from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, carrying, encoded_blank, raw_fields, reading
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import (
     CorruptStateError,
@@ -23,6 +23,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.handling.entries import MISSING
 from tailrace.core.records import Head
+from tailrace.core.values.old_values import LossyIntError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.types import CODEC_ERRORS, explain
 
@@ -65,6 +66,7 @@ class Table:
         "encode_key",
         "fields",
         "images",
+        "lists",
         "live",
         "maps",
         "moved",
@@ -85,12 +87,18 @@ class Table:
         self.prefix = rows.actor_prefix(plan.name)
         self.fields: tuple[str, ...] = getattr(plan.cls, "__struct_fields__")  # noqa: B009  # no type checker knows it
         self.past = cells.past.get(plan.name, NO_PAST)
-        versions = self.past.ttl_versions
-        self.maps = tuple(replace(one, ttl_version=versions.get(one.name, 0)) for one in plan.maps)
+        versions, decoder = self.past.ttl_versions, self.past.decoder
+        self.maps = tuple(
+            replace(one, ttl_version=versions.get(one.name, 0), decode=decoder(b"m", one.name, one.decode))
+            for one in plan.maps
+        )
+        self.lists = tuple(replace(one, decode=decoder(b"l", one.name, one.decode)) for one in plan.lists)
         self.ttls = tuple(replace(one, version=versions.get(one.name, 0)) for one in plan.ttls)
         self.encode, self.decode = plan.encode, plan.decode
         if self.past.fields:
             self.encode, self.decode = carrying(plan, self.past.fields)
+        if self.past.reader is not None:
+            self.decode = reading(self.past.reader, self.decode)
         self.encode_key = plan.key_codec.encode
         self.seal = plan.seal if plan.seal is not None else _nothing_to_seal
         self.live: dict[Any, Any] = {}
@@ -180,6 +188,8 @@ class Table:
             )
         try:
             return self.decode(row[1:])
+        except LossyIntError as error:
+            raise error.as_incompatible(self.plan.name, key) from error
         except (msgspec.MsgspecError, ValueError) as error:
             raise CorruptStateError(
                 f"the state of {self.plan.name} {key!r} cannot be read: {error}",

@@ -16,6 +16,7 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, ListPlan, MapPlan
+from tailrace.core.values.old_values import Reader
 from tailrace.core.values.types import CODEC_ERRORS
 
 PLAIN: Final = bytes((rows.FORMAT,))
@@ -72,6 +73,11 @@ def carrying(
         return instance
 
     return encode, decode
+
+
+def reading(reader: Reader, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """A decoder that reads rows of the past as they were meant."""
+    return lambda data: decode(reader(data))
 
 
 def with_more(encoded: bytes, count: int, pairs: bytes) -> bytes:

@@ -22,6 +22,7 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.errors import CorruptStateError, DurableValueError, UsageError
+from tailrace.core.values.old_values import LossyIntError
 from tailrace.core.values.types import CODEC_ERRORS
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ class Entries:
     def _decode(self, data: bytes) -> Any:
         try:
             return self.plan.decode(data)
+        except LossyIntError as error:
+            actor = self._parts.table.plan.name
+            raise error.as_incompatible(actor, self._parts.key, self.plan.attr) from error
         except (msgspec.MsgspecError, ValueError) as error:
             raise CorruptStateError(
                 f"an entry of {self._parts.table.plan.name}.{self.plan.attr} of the key {self._parts.key!r} "
