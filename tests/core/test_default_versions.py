@@ -166,6 +166,15 @@ def test_the_default_of_a_nested_field_is_said_too() -> None:
     assert said == "Plane.p.x has the default 2 now, it had 1: what is stored keeps its value."
 
 
+def test_a_version_is_committed_even_where_no_event_comes() -> None:
+    lives = upgraded(KEPT, {})
+    assert not lives.start(plan_of(KEPT)).dirty
+    assert lives.start(plan_of({**KEPT, "n": (int, 0)})).dirty
+    lives.commit()
+    assert not lives.task.dirty
+    assert not Lives(plan_of(KEPT)).task.dirty, "a new task has nothing to commit yet"
+
+
 def test_a_widened_type_is_no_other_default() -> None:
     lives = upgraded({**KEPT, "n": (int, 0)}, {})
     assert lives.start(plan_of({**KEPT, "n": (float, 0.0)})).stored.notices == ()

@@ -135,7 +135,8 @@ class StoredState:
     ``state`` shows it without what is dropped; ``rows`` and ``index`` are to be written with the next commit, before
     what that commit has changed. ``orphans`` are the names of what is stored for nobody, those being dropped included for
     the last time; ``notices`` tell an operator of those among them that are easily overlooked, and of changes that apply
-    to what is stored in a way that is easily mistaken. ``past`` is by actor.
+    to what is stored in a way that is easily mistaken. ``past`` is by actor. ``is_upgrade``: the stored schema changes. That
+    is committed even if no event comes: what the next version finds must not depend on whether a task was quiet.
     """
 
     state: StateReader
@@ -144,10 +145,11 @@ class StoredState:
     orphans: tuple[str, ...]
     notices: tuple[str, ...]
     past: Mapping[str, Past]
+    is_upgrade: bool = False
 
     def written(self) -> None:
         """The rows are in the store now."""
-        self.rows, self.index = {}, {}
+        self.rows, self.index, self.is_upgrade = {}, {}, False
         if isinstance(self.state, Dropping):
             self.state.written()
 
@@ -174,7 +176,8 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
         after[actor.name] = msgspec.structs.replace(after[actor.name], timers=tuple(sorted(timers)))
     dropping = None
     if dropped:
-        dropping = Dropping(plan, state, dropped)
+        readers = {name: reader_of_fields(one.fields) for name, one in after.items()}
+        dropping = Dropping(plan, state, dropped, readers)
         after = _without(after, dropped)
     fields = [
         (name, field)
@@ -191,6 +194,7 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
         tuple(orphans),
         (*changed, *(_said_of_field(name, field, after[name]) for name, field in fields), *map(str, left)),
         {one.name: _past(after[one.name], one.schema) for one in plan.actors if one.name in before},
+        is_upgrade=row is not None and bool(written),
     )
 
 
