@@ -9,10 +9,12 @@ import msgspec
 from msgspec import inspect
 
 from tailrace.core import rows
-from tailrace.core.declare.actor import declaration_of, key_type_of_actor
+from tailrace.core.declare.actor import Declaration, declaration_of, key_type_of_actor
 from tailrace.core.declare.handlers import TimerRole
+from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import CorruptStateError, DefinitionError, NewerFormatError
 from tailrace.core.values.defaults import VaryingDefaultError, encoded_default
+from tailrace.core.values.key_paths import stored_path
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema, describe_type
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ class ActorSchema(msgspec.Struct, frozen=True):
     """What is stored of an actor. ``past``: fields that are declared no more and that rows may still have.
 
     ``timers`` are the families that pending timers may be of (see ``timer_family``); None in what an earlier version has
-    written, which did not note them. ``mixed``: rows may be of the form that another declaration has given them.
+    written, which did not note them. ``mixed``: rows may be of the form that another declaration has given them. ``inputs``:
+    for each of its topics the fields that are the key, "" where a function makes it.
     """
 
     key: TypeSchema
@@ -34,6 +37,7 @@ class ActorSchema(msgspec.Struct, frozen=True):
     past: tuple[FieldSchema, ...] = ()
     timers: tuple[str, ...] | None = None
     mixed: bool = False
+    inputs: dict[str, str] = {}
 
 
 class SchemaRow(msgspec.Struct, frozen=True):
@@ -66,7 +70,24 @@ def describe(cls: type[Any]) -> ActorSchema:
         describe_type(key_type_of_actor(cls)),
         tuple(_described(one, structs) for one in fields),
         timers=tuple(sorted(timers)),
+        inputs=_inputs(declaration),
     )
+
+
+def _inputs(declaration: Declaration) -> dict[str, str]:
+    """By the name of each topic that the actor takes: where in its events the key is."""
+    topics = {
+        edge.name: edge
+        for handler in declaration.handlers
+        for edge in handler.edges
+        if isinstance(edge, Topic) and edge.settings.key is not None
+    }
+    return {name: _key(topic) for name, topic in sorted(topics.items())}
+
+
+def _key(topic: Topic[Any, Any]) -> str:
+    key = topic.settings.key
+    return "" if callable(key) else stored_path(topic.type, key)
 
 
 def timer_family(domain: int, family: str) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -24,12 +24,26 @@ from tailrace.core.engine.dropping import Dropping, PendingTimers, pending_timer
 from tailrace.core.engine.parts import Past
 from tailrace.core.errors import IncompatibleStateError, UsageError
 from tailrace.core.values.old_values import reader_of, reader_of_fields
-from tailrace.core.values.type_evolution import ABSENT, NO_TTL, Change, evolve_fields, evolve_key
+from tailrace.core.values.type_evolution import (
+    ABSENT,
+    NO_TTL,
+    Change,
+    ChangeKind,
+    evolve_fields,
+    evolve_key,
+)
 
 if TYPE_CHECKING:
     from tailrace.core.declare.plan import Plan
     from tailrace.core.storage import StateReader
     from tailrace.core.values.type_schemas import FieldSchema
+
+
+_A_FUNCTION: Final = "a function"
+_OTHER_KEY: Final = (
+    "Keep the key. If only the attribute was renamed, give it its old name in the events: msgspec.field(name=...). For "
+    "another key give the actor another name, @app.actor(name=...): it begins without state."
+)
 
 
 def evolve(stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, list[Change]]:
@@ -41,7 +55,19 @@ def evolve(stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, lis
     key = evolve_key("key", stored.key, declared.key, changes)
     fields, past = evolve_fields("", (stored.fields, stored.past), declared.fields, changes)
     mixed = stored.mixed or any(change.kind not in ("ttl", "default") for change in changes)
-    return ActorSchema(key, fields, past, stored.timers, mixed), changes
+    if stored.key == declared.key:
+        _compare_inputs(stored, declared, changes)
+    return ActorSchema(key, fields, past, stored.timers, mixed, stored.inputs | declared.inputs), changes
+
+
+def _compare_inputs(stored: ActorSchema, declared: ActorSchema, changes: list[Change]) -> None:
+    """Find topics whose events go to other keys than what is stored. Of a function, only that it is one is known."""
+    for topic, now in declared.inputs.items():
+        before = stored.inputs.get(topic, now)
+        if before == now:
+            continue
+        kind: ChangeKind = "incompatible" if before and now else "key"
+        changes.append(Change(kind, f"key of {topic}", before or _A_FUNCTION, now or _A_FUNCTION, _OTHER_KEY))
 
 
 def compatibility(stored: ActorSchema, declared: ActorSchema) -> list[Change]:
@@ -67,7 +93,7 @@ def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> tuple[Act
             declared=first.declared,
             mend=_or_renamed(first, schema),
         )
-    said = {"ttl": _said_of_ttl, "default": _said_of_default}
+    said = {"ttl": _said_of_ttl, "default": _said_of_default, "key": _said_of_key}
     return schema, [say(actor, change) for change in changes if (say := said.get(change.kind))]
 
 
@@ -90,6 +116,13 @@ def _said_of_default(actor: str, change: Change) -> str:
         return f"{kept}."
     return (
         f"{kept}, and a key of which nothing is stored, new or back to its defaults, reads {change.declared}."
+    )
+
+
+def _said_of_key(actor: str, change: Change) -> str:
+    return (
+        f"the {change.field} for {actor} is {change.declared} now, it was {change.stored}: if it gives other keys, what is "
+        f"stored stays under the old ones. {change.mend}"
     )
 
 

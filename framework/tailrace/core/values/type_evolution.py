@@ -31,7 +31,7 @@ import msgspec
 from tailrace.core.values.defaults import NOT_CERTAIN, are_same, shown_default
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema
 
-ChangeKind = Literal["added", "removed", "widened", "ttl", "default", "incompatible"]
+ChangeKind = Literal["added", "removed", "widened", "ttl", "default", "key", "incompatible"]
 ABSENT = "absent in some rows"
 """What is stored of a field that is new, and required."""
 NO_TTL = "no ttl"
