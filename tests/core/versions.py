@@ -30,9 +30,14 @@ class Set(msgspec.Struct, frozen=True):
     clear: bool = False
 
 
-def plan_of(fields: Fields, *, name: str = "Plane", partitions: int = 1) -> Plan:
-    """The plan of an app with one actor that has these fields."""
-    app = tr.App("versions", partitions=partitions)
+def plan_of(fields: Fields) -> Plan:
+    """The plan of ``app_of`` these fields."""
+    return app_of(fields).plan()
+
+
+def app_of(fields: Fields) -> tr.App:
+    """An app with one actor that has these fields."""
+    app = tr.App("versions", partitions=1)
     topic = app.topic("told", Set, key="key", event_time="at")
 
     def take(self: Any, event: Set, ctx: tr.Context[str]) -> None:
@@ -56,8 +61,8 @@ def plan_of(fields: Fields, *, name: str = "Plane", partitions: int = 1) -> Plan
         "take": tr.process(topic)(take),
         **{attr: default for attr, (_, default) in fields.items() if default is not None},
     }
-    app.actor(name=name)(cast(Any, type(tr.Actor))("Plane", (tr.Actor,), body))
-    return app.plan()
+    app.actor(name="Plane")(cast(Any, type(tr.Actor))("Plane", (tr.Actor,), body))
+    return app
 
 
 class Lives:
