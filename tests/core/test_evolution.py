@@ -107,7 +107,7 @@ def test_another_time_to_live_is_told_and_allowed() -> None:
     assert (change.kind, change.stored, change.declared) == (
         "ttl",
         "no ttl",
-        "ttl of 3600000 ms by event time",
+        "a ttl of 3600000 ms by event time",
     )
 
 

@@ -61,6 +61,49 @@ def test_a_field_that_is_back_to_its_default_does_not_expire_again(required: boo
         h.replay()
 
 
+class Go(msgspec.Struct):
+    key: str
+    at: int
+    timers: tuple[int, ...] = ()
+
+
+@pytest.mark.parametrize("step", [100, 10_000])
+def test_what_a_timer_writes_lives_from_the_time_of_the_timer_however_late_it_fires(step: int) -> None:
+    app = tr.App("fading", partitions=1)
+    topic = app.topic("go", Go, key="key", event_time="at")
+
+    @app.actor
+    class Noting(tr.Actor):
+        last: int = tr.field(default=0, ttl=100)
+        entries: tr.MapState[str, int] = tr.field(ttl=100)
+        seen: list[tuple[int, int, int]] = tr.field(default_factory=list)
+
+        @tr.process(topic)
+        def go(self, event: Go, ctx: tr.Context[str]) -> None:
+            for time_ms in event.timers:
+                ctx.set_timer(time_ms)
+
+        @tr.on_timer
+        def note(self, ctx: tr.Context[str]) -> None:
+            self.seen.append((ctx.event_time, self.last, self.entries.get("x", 0)))
+            if ctx.event_time % 1_000 == 0:
+                self.last = self.entries["x"] = ctx.event_time
+
+    timers = (1_000, 1_050, 1_099, 1_101, 2_000, 2_100, 2_101)
+    with Harness(app) as h:
+        h.send(topic, Go("a", 0, timers), *(Go("b", at) for at in range(step, 10_001, step)))
+        found: Any = h.state(Noting, "a")
+        last, expected = 0, []
+        for time_ms in timers:
+            kept = last if time_ms < last + 100 else 0
+            expected.append((time_ms, kept, kept))
+            if time_ms % 1_000 == 0:
+                last = time_ms
+        assert found.seen == expected
+        assert (found.last, dict(found.entries.items())) == (0, {})
+        h.replay()
+
+
 def test_a_default_that_is_not_of_the_field_s_type_is_refused() -> None:
     app = tr.App("fading", partitions=1)
     topic = app.topic("seen", Seen, key="key", event_time="at")

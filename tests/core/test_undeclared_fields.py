@@ -13,7 +13,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.schema import decode_schemas
 from tailrace.core.engine.task import Task, TaskSettings
-from tailrace.core.engine.value_rows import as_declared, joined, raw_fields
+from tailrace.core.engine.value_rows import joined, raw_fields
 from tailrace.core.errors import IncompatibleStateError
 from tailrace.core.records import InputRecord
 from tailrace.state import MemoryStore
@@ -345,24 +345,6 @@ def _copied(store: MemoryStore) -> MemoryStore:
     copy = MemoryStore()
     copy.write(dict(store.rows()), store.cut or b"")
     return copy
-
-
-def test_as_declared_rows_of_another_version_are_those_of_this_one() -> None:
-    plan = plan_of({"share": (float, 0.0), "count": (int, 0), "notes": (tr.MapState[str, float], None)})
-    actor = plan.actors[0]
-    flags, timers = bytes((rows.FORMAT,)), bytes((rows.FORMAT | rows.HAS_TIMERS,))
-    old = msgspec.msgpack.encode({"count": 1, "share": 2, "legs": 3})
-    found = {
-        b"": timers + old,
-        b"t\0!vlegs": rows.encode_timer(rows.Timer(5, 0)),
-        b"mgone\0x": rows.pack_entry(b"\x01", 0, None),
-        b"mnotes\0x": rows.pack_entry(b"\x01", 0, 7),
-    }
-    assert as_declared(actor, found) == {
-        b"": flags + msgspec.msgpack.encode({"share": 2.0, "count": 1}),
-        b"mnotes\0x": rows.pack_entry(msgspec.msgpack.encode(1.0), 0, 7),
-    }
-    assert as_declared(actor, {b"": timers + msgspec.msgpack.encode({"legs": 3, "share": 0})}) == {}
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 70_000])

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import tailrace as tr
+from tailrace.core.rows import SCHEMA_ROW
 from tailrace.runtime.comparing_states import Code, Comparison, Side, compare_states, explain
 from tailrace.runtime.history import History
 from tailrace.state.snapshots import Manifest
@@ -32,12 +33,20 @@ def of_log(world: World) -> Side:
         assert found is not None
         return found.rows()
 
-    return Side("the log", rows, lambda number: history.committed(number).cut)
+    return Side(
+        "the log",
+        rows,
+        lambda number: history.committed(number).cut,
+        lambda number: world.state("tally", number).get(SCHEMA_ROW),
+    )
 
 
 def of_snapshot(world: World, made: Manifest) -> Side:
     found = world.snapshots().open(made.id)
-    return Side("the snapshot", found.rows, lambda number: found.manifest.task(number).cut)
+    task = found.manifest.task
+    return Side(
+        "the snapshot", found.rows, lambda number: task(number).cut, lambda number: task(number).schema
+    )
 
 
 def explained(world: World, one: Side, other: Side, code: tr.App | None = None) -> Comparison:
@@ -132,7 +141,7 @@ def test_nothing_is_held_but_a_key_at_a_time(world) -> None:
                 yield row
                 assert abs(taken[0] - taken[1]) < 50
 
-        return Side(side.name, rows, side.cut)
+        return Side(side.name, rows, side.cut, side.schema)
 
     side = of_snapshot(world, world.take())
     found = compare_states(world.plan, counted(0, of_log(world)), counted(1, side))

@@ -10,11 +10,11 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from tailrace.core.values.stored_types import stored_type
 from tailrace.core.values.type_schemas import describe_type
 from tailrace.spark.arrow import arrow_schema, batch
 from tailrace.spark.columns import column, plain, struct_type
 from tailrace.spark.restoring import restorer
-from tailrace.spark.stored_types import stored_type
 
 
 class Color(Enum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import lru_cache
 from pathlib import Path
 
 import click
@@ -14,13 +15,14 @@ from tailrace.cli.showing import printable
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import CorruptStateError, TailraceError
+from tailrace.core.rows import SCHEMA_ROW
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.folder import LABEL as LOG_LABEL
 from tailrace.runtime.apps import find_app
 from tailrace.runtime.comparing_states import Code, Comparison, Side, compare_states, explain
 from tailrace.runtime.history import History
 from tailrace.runtime.restore import decode_store_cut
-from tailrace.state import RocksStore, StateIdentity
+from tailrace.state import MemoryStore, RocksStore, StateIdentity
 from tailrace.state.folder import LABEL as STATE_LABEL
 from tailrace.state.snapshots import Snapshots, which_where
 
@@ -50,6 +52,8 @@ def compare(
 ) -> int:
     """Compare two states of APP byte by byte, and say key by key in which fields they differ. Exit 1 if they do.
 
+    What two versions of the code have written is compared by what each of them reads.
+
     ONE and OTHER are each a folder of state (of a service that is not running), an event log (then it is what the
     changelog in it leaves), or a place of snapshots: URI for the latest, URI#ID for another.
     """
@@ -67,7 +71,7 @@ def compare(
             closing.callback(log.close)
             _explain(log, plans, sides, found)
         (_say_json if as_json else _say)(found, one, other)
-    return DIFFERENT if found.count else 0
+    return DIFFERENT if found.differs else 0
 
 
 def _explain(log: EmbeddedLog, plans: Sequence[Plan], sides: Sequence[Side], found: Comparison) -> None:
@@ -112,7 +116,14 @@ def _side(text: str, plan: Plan, closing: ExitStack) -> Side:
     canonical = (
         next((one.source for one in reversed(found.chain) if one.source != "edited"), "") == "canonical"
     )
-    return Side(text, found.rows, lambda number: found.manifest.task(number).cut or None, canonical)
+    task = found.manifest.task
+    return Side(
+        text,
+        found.rows,
+        lambda number: task(number).cut or None,
+        lambda number: task(number).schema or None,
+        canonical,
+    )
 
 
 def _of_changelog(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
@@ -123,12 +134,18 @@ def _of_changelog(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Si
     closing.enter_context(log.uncleaned())
     ends = log.ends([plan.changelog_topic]).offsets[plan.changelog_topic]
 
-    def rows(number: int) -> Iterator[tuple[bytes, bytes]]:
-        kept = history.committed(number, with_rows=True, end=ends[number]).rows
-        assert kept is not None
-        return kept.rows()
+    @lru_cache(maxsize=1)
+    def kept(number: int) -> MemoryStore:
+        found = history.committed(number, with_rows=True, end=ends[number]).rows
+        assert found is not None
+        return found
 
-    return Side(text, rows, lambda number: history.committed(number, end=ends[number]).cut)
+    return Side(
+        text,
+        lambda number: kept(number).rows(),
+        lambda number: history.committed(number, end=ends[number]).cut,
+        lambda number: kept(number).get(SCHEMA_ROW),
+    )
 
 
 def _of_folder(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
@@ -157,7 +174,10 @@ def _of_folder(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
     def rows(number: int) -> Iterator[tuple[bytes, bytes]]:
         return store(number).scan(*_EVERYTHING) if is_there(number) else iter(())
 
-    return Side(text, rows, cut)
+    def schema(number: int) -> bytes | None:
+        return store(number).get(SCHEMA_ROW) if is_there(number) else None
+
+    return Side(text, rows, cut, schema)
 
 
 # --- what is said
@@ -169,9 +189,12 @@ def _say(found: Comparison, one: str, other: str) -> None:
     )
     for said in found.cuts:
         click.echo(f"note: {said}")
-    if not found.count:
-        click.echo(click.style("differences: none, the bytes are equal", fg="green"))
+    if not found.differs:
+        how = "both versions of the code read the same" if found.as_read else "the bytes are equal"
+        click.echo(click.style(f"differences: none, {how}", fg="green"))
         return
+    for said in found.defaults:
+        click.echo(click.style(f"defaults differ: {printable(said)}", fg="red"))
     click.echo(click.style(f"differences: {counted(found.count, 'key')}", fg="red"))
     for each in found.shown:
         click.echo(click.style(f"{each.actor} {printable(each.key)} (partition {each.partition})", bold=True))
@@ -197,6 +220,7 @@ def _say_json(found: Comparison, one: str, other: str) -> None:
         "rows": found.rows,
         "keys": found.keys,
         "differences": found.count,
+        "defaults": found.defaults,
         "notes": found.cuts,
         "first": shown,
     }

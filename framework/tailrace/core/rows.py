@@ -17,6 +17,7 @@ never in the changelog: whoever restores from it derives them with ``derived_ind
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -38,7 +39,10 @@ _END_OF_KEY = b"\0\0"
 
 
 class Timer(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A pending timer: when it is due, the seed for its handler's randomness, and how deep in a chain it was set."""
+    """A pending timer: when it is due, the seed for its handler's randomness, and how deep in a chain it was set.
+
+    The expiry of a plain field is a timer, too. Its seed is the version of the TTL declaration that it was set under.
+    """
 
     time_ms: int
     seed: int
@@ -135,18 +139,43 @@ def is_local(row: bytes) -> bool:
 # --- entries that expire ---------------------------------------------------------------------------------------------
 
 EXPIRES = {EVENT_TIME: b"E", PROCESSING_TIME: b"P"}
-"""First byte of an entry's value where the entry expires; eight bytes of time follow. Others begin with ``STAYS``."""
+"""First byte of an entry's value where the entry expires; eight bytes of time follow. Others begin with ``STAYS``.
+
+A small letter: the TTL was removed, or moved to the other time domain, before the entry was written. Then four bytes with
+the version of its declaration follow the time.
+"""
 STAYS = b"-"
+_TIMED = 9
+_VERSIONED = 13
 
 
-def pack_entry(value: bytes, domain: int, expiry_ms: int | None) -> bytes:
+class Expiry(NamedTuple):
+    """When an entry expires, and under which declaration that was decided (see ``FieldSchema.ttl_version``)."""
+
+    domain: int
+    time_ms: int
+    version: int = 0
+
+
+def pack_entry(value: bytes, domain: int, expiry_ms: int | None, version: int = 0) -> bytes:
     """An entry's value with its expiry in front."""
-    return STAYS + value if expiry_ms is None else EXPIRES[domain] + time_bytes(expiry_ms) + value
+    if expiry_ms is None:
+        return STAYS + value
+    if not version:
+        return EXPIRES[domain] + time_bytes(expiry_ms) + value
+    return EXPIRES[domain].lower() + time_bytes(expiry_ms) + version.to_bytes(4, "big") + value
 
 
-def unpack_entry(data: bytes) -> tuple[bytes, int | None]:
+def unpack_entry(data: bytes) -> tuple[bytes, Expiry | None]:
     """An entry's value, and its expiry if it has one."""
-    return (data[1:], None) if data[:1] == STAYS else (data[9:], time_of(data[1:9]))
+    mark = data[:1]
+    if mark == STAYS:
+        return data[1:], None
+    domain = EVENT_TIME if mark.upper() == EXPIRES[EVENT_TIME] else PROCESSING_TIME
+    if mark.isupper():
+        return data[_TIMED:], Expiry(domain, time_of(data[1:_TIMED]))
+    version = int.from_bytes(data[_TIMED:_VERSIONED], "big")
+    return data[_VERSIONED:], Expiry(domain, time_of(data[1:_TIMED]), version)
 
 
 EXPIRY = b"!"
@@ -171,9 +200,9 @@ def derived_index_rows(row: bytes, old: bytes | None, new: bytes | None) -> dict
         if parts.rest[:1] == b"t":
             time_ms = decode_timer(value).time_ms
             changes[index_row(parts.rest[1], time_ms, actor, parts.key, parts.rest[2:])] = mark
-        elif parts.rest[:1] == b"m" and value[:1] != STAYS:
-            domain = EVENT_TIME if value[:1] == EXPIRES[EVENT_TIME] else PROCESSING_TIME
-            changes[index_row(domain, time_of(value[1:9]), actor, parts.key, expiry_name(parts.rest))] = mark
+        elif parts.rest[:1] == b"m" and (expiry := unpack_entry(value)[1]) is not None:
+            name = expiry_name(parts.rest)
+            changes[index_row(expiry.domain, expiry.time_ms, actor, parts.key, name)] = mark
     return changes
 
 

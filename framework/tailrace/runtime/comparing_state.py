@@ -14,9 +14,11 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.declare.schema import decode_schemas
 from tailrace.core.engine import tape
+from tailrace.core.engine.as_read import ReadAs, read_the_same
 from tailrace.core.engine.picture import changes, instant, told
-from tailrace.core.engine.value_rows import KeyRows, as_declared
+from tailrace.core.engine.value_rows import KeyRows
 from tailrace.core.errors import TailraceError
 from tailrace.core.storage import StateReader
 from tailrace.runtime.differences import SHOWN, Difference, Differences
@@ -47,9 +49,10 @@ def compare_state(
     """Compare the rows of all keys, or of some; returns how many the replay has.
 
     Where the declarations have changed since the first commit, live rows may be of another form than the replay's, and hold
-    what nothing declares any more, which only the code of then can make: both are then compared as they are declared.
+    what nothing declares any more, which only the code of then can make: what is compared is then what is read of both.
     """
     found: dict[tuple[str, bytes], None] = {}
+    read_as = [_read_as(plan, store.get(rows.SCHEMA_ROW)) for store in (live.store, replayed)]
     changed = live.store.get(rows.SCHEMA_ROW) != replayed.get(rows.SCHEMA_ROW)
     count = 0
     for start, stop in _ranges(plan, keys):
@@ -59,8 +62,10 @@ def compare_state(
         actor = actors.get(name)
         if actor is None:
             continue  # its state is kept though nothing declares it any more: only the code of then can make it
-        if changed and _same_as_declared(live.store, replayed, actor, key):
-            continue
+        if changed and name in read_as[0] and name in read_as[1]:
+            was, now = (_rows_of_key(store, actor, key) for store in (live.store, replayed))
+            if read_the_same(read_as[0][name], was, read_as[1][name], now):
+                continue
         if into.count >= SHOWN:
             into.count += 1
             continue
@@ -110,9 +115,14 @@ def _rows_of_key(store: StateReader, actor: ActorPlan, key: bytes) -> KeyRows:
     return {row[len(prefix) :]: value for row, value in store.scan(prefix, rows.prefix_end(prefix))}
 
 
-def _same_as_declared(live: StateReader, replayed: StateReader, actor: ActorPlan, key: bytes) -> bool:
-    was, now = (as_declared(actor, _rows_of_key(store, actor, key)) for store in (live, replayed))
-    return was == now
+def _read_as(plan: Plan, schemas: bytes | None) -> dict[str, ReadAs]:
+    """What reads each actor, of what the plan declares."""
+    known = decode_schemas(schemas) if schemas else {}
+    return {
+        actor.name: ReadAs(known[actor.name], {one.name for one in actor.schema.fields})
+        for actor in plan.actors
+        if actor.name in known
+    }
 
 
 def _of_key(

@@ -1,7 +1,8 @@
 """Two states of an app held against each other, whatever they are kept in: which keys differ, in what, from which event on.
 
 Both sides give their rows in the order of keys, so one pass over both finds every key that differs, and holds no more than
-the rows of one key. Equality is asked of bytes; only what differs is decoded.
+the rows of one key. Equality is asked of bytes; only what differs is decoded. Where the two were written by different versions of
+the code, equality is asked of what each of these reads (see ``as_read``): equal bytes may read differently.
 
 From which event on two keys differ, no state can tell. But what a key went through is in the log: it is replayed for the
 keys that differ, under the code of each side and up to where that side stands, and the first step is told after which
@@ -19,7 +20,9 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.declare.schema import decode_schemas
 from tailrace.core.engine import tape
+from tailrace.core.engine.as_read import ReadAs, defaults_apart, read_the_same
 from tailrace.core.engine.picture import Change, instant, told
 from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task
@@ -42,11 +45,15 @@ KeyOfActor: TypeAlias = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One state: its name for a person, and per partition its rows (ascending; others than state are passed over) and cut."""
+    """One state: its name for a person, and per partition its rows (ascending; others than state are passed over) and cut.
+
+    ``schema`` gives a partition's schema row, which tells what the code that wrote it reads.
+    """
 
     name: str
     rows: Callable[[int], Iterator[Row]]
     cut: Callable[[int], bytes | None]
+    schema: Callable[[int], bytes | None]
     canonical: bool = False
     """It was made in canonical order: its cut is no place on the service's tape."""
 
@@ -75,6 +82,15 @@ class Comparison:
     """The first of them."""
     cuts: list[str] = field(default_factory=list[str])
     """Where the sides do not stand at the same place: what is compared are then different moments."""
+    defaults: list[str] = field(default_factory=list[str])
+    """What the sides read differently of keys of which nothing is stored."""
+    as_read: bool = False
+    """Different versions of the code have written them, so that what these read was compared, and not the bytes."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything does."""
+        return bool(self.count or self.defaults)
 
 
 def compare_states(plan: Plan, one: Side, other: Side) -> Comparison:
@@ -87,14 +103,22 @@ def compare_states(plan: Plan, one: Side, other: Side) -> Comparison:
     actors = {actor.name: actor for actor in plan.actors}
     for number in range(plan.partitions):
         _compare_cuts(number, one, other, found)
+        versions = _versions(one.schema(number), other.schema(number))
+        found.as_read |= bool(versions)
+        _compare_defaults(one, other, versions, found)
         for (name, key), was, now in _matched(one.rows(number), other.rows(number)):
             found.keys += 1
             found.rows = (found.rows[0] + len(was), found.rows[1] + len(now))
-            if was == now:
-                continue
+            if (both := versions.get(name)) is None:
+                if was == now:
+                    continue
+            else:
+                sides = [_key_rows(name, key, side) for side in (was, now)]
+                if read_the_same(both[0], sides[0], both[1], sides[1]):
+                    continue
             found.count += 1
             if len(found.shown) < SHOWN:
-                found.shown.append(_difference(number, name, actors.get(name), key, was, now))
+                found.shown.append(_difference(number, name, actors.get(name), key, was, now, both))
     return found
 
 
@@ -124,11 +148,45 @@ def _by_key(found: Iterator[Row]) -> Iterator[tuple[bytes, list[Row]]]:
         yield prefix, list(of_key)
 
 
-def _difference(
-    number: int, name: str, actor: ActorPlan | None, key: bytes, was: Sequence[Row], now: Sequence[Row]
-) -> KeyDifference:
+def _versions(one: bytes | None, other: bytes | None) -> dict[str, tuple[ReadAs, ReadAs]]:
+    """What reads the two sides of those actors whose stored schemas differ."""
+    if one == other or not one or not other:
+        return {}
+    before, after = decode_schemas(one), decode_schemas(other)
+    return {
+        name: (ReadAs(schema), ReadAs(after[name]))
+        for name, schema in before.items()
+        if name in after and after[name] != schema
+    }
+
+
+def _compare_defaults(
+    one: Side, other: Side, versions: dict[str, tuple[ReadAs, ReadAs]], found: Comparison
+) -> None:
+    for name, both in versions.items():
+        for attr, was, now in defaults_apart(*both):
+            said = f"{name}.{attr} of a key of which nothing is stored: {was} in {one.name}, {now} in {other.name}"
+            if said not in found.defaults:
+                found.defaults.append(said)
+
+
+def _key_rows(name: str, key: bytes, side: Sequence[Row]) -> KeyRows:
     prefix = rows.actor_prefix(name) + rows.escaped(key)
-    sides: list[KeyRows] = [{row[len(prefix) :]: value for row, value in side} for side in (was, now)]
+    return {row[len(prefix) :]: value for row, value in side}
+
+
+def _difference(
+    number: int,
+    name: str,
+    actor: ActorPlan | None,
+    key: bytes,
+    was: Sequence[Row],
+    now: Sequence[Row],
+    read_as: tuple[ReadAs, ReadAs] | None,
+) -> KeyDifference:
+    sides = [_key_rows(name, key, side) for side in (was, now)]
+    if read_as is not None:
+        sides = [reading.read(side) for reading, side in zip(read_as, sides, strict=True)]
     shown = repr(key) if actor is None else shown_key(actor, key)
     return KeyDifference(partition=number, actor=name, key=shown, key_bytes=key, changes=told(actor, *sides))
 

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from pyspark.sql.types import StringType
 
+from tailrace.core.values.stored_types import stored_type
 from tailrace.core.values.type_schemas import TypeSchema
 from tailrace.spark.columns import column, plain
-from tailrace.spark.stored_types import stored_type
 
 Restore = Callable[[Any], Any]
 

@@ -256,7 +256,7 @@ class StateReader(ds.DataSourceReader):
         self, number: int, actor: StoredActor, names: Sequence[str]
     ) -> Iterator[tuple[dict[str, Any], int]]:
         fields = [name for name in names if name != actor.key_name]
-        decode, key_of = actor.decoder(fields), actor.key_codec.decode
+        decode, key_of = actor.decoder(fields, number), actor.key_codec.decode
         columns = ["key", "value"] if fields else ["key"]
         filter_ = self._filter(actor.name, kind=("value",))
         for found in self.table.snapshot.batches("state", number, columns, filter_):
@@ -276,7 +276,7 @@ class StateReader(ds.DataSourceReader):
         assert field is not None
         place_of, value_of, key_of = (
             actor.place_decoder(field),
-            actor.entry_decoder(field),
+            actor.entry_decoder(field, number),
             actor.key_codec.decode,
         )
         where = "entry" if field.kind == "map" else "position"

@@ -1,12 +1,14 @@
 """What is stored for an actor, as columns: its fields, the entries of its maps and lists, told by the stored schema.
 
-The schema lies in the snapshot, so that a table needs no code of the app. A field that old rows do not have is null there.
+The schema lies in the snapshot, so that a table needs no code of the app. A field that a row does not have is what the code
+reads from such a row: the default that the field was added with. It is null where the task has not seen the field yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,9 +21,10 @@ from tailrace.core.errors import CorruptStateError, IncompatibleStateError, Newe
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.map_keys import map_key_codec_for
+from tailrace.core.values.old_values import reader_of, reader_of_fields
+from tailrace.core.values.stored_types import stored_struct, stored_type
 from tailrace.core.values.type_schemas import FieldSchema
 from tailrace.spark.columns import Column, column, columns_of, plain
-from tailrace.spark.stored_types import stored_struct, stored_type
 from tailrace.state.snapshots import Manifest
 
 _HALF = 1 << 63
@@ -38,10 +41,11 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredActor:
-    """An actor of a snapshot. ``fields`` are those that may be in its rows, those of the past included."""
+    """An actor of a snapshot, by the schemas of all tasks, and of each task by number."""
 
     name: str
     schema: ActorSchema
+    of_tasks: Mapping[int, ActorSchema] = MappingProxyType({})
 
     @property
     def key_codec(self) -> KeyCodec:
@@ -93,10 +97,14 @@ class StoredActor:
         """A column for each plain field."""
         return columns_of(self.plain_fields())
 
-    def decoder(self, names: Sequence[str]) -> Callable[[Sequence[Entry]], list[Mapping[str, Any]]]:
-        """What makes plain values of value rows: the fields of these names. One that a row does not have is left out."""
+    def decoder(
+        self, names: Sequence[str], number: int
+    ) -> Callable[[Sequence[Entry]], list[Mapping[str, Any]]]:
+        """What makes plain values of a task's value rows: the fields of these names. One that is not known is left out."""
         fields = [one for one in self.plain_fields() if one.name in names]
         decode = msgspec.msgpack.Decoder[Any](stored_struct(fields)).decode
+        of_task = self.of_tasks.get(number, self.schema)
+        read = reader_of_fields(of_task.fields, every_fill=True) or bytes
 
         def decoded(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
             found: list[Any] = []
@@ -107,7 +115,7 @@ class StoredActor:
                         mend="Read it with the version of tailrace that wrote it.",
                     )
                 try:
-                    found.append(decode(one.value[1:]))
+                    found.append(decode(read(one.value[1:])))
                 except (msgspec.MsgspecError, ValueError) as error:
                     raise self._corrupt(one, error) from error
             shown: list[Mapping[str, Any]] = plain(found)
@@ -121,13 +129,15 @@ class StoredActor:
             return [column("entry", field.key), column("value", field.type)]
         return [Column("position", LongType()), column("value", field.type)]
 
-    def entry_decoder(self, field: FieldSchema) -> Callable[[Entry], Any]:
-        """What makes a plain value of an entry's."""
+    def entry_decoder(self, field: FieldSchema, number: int) -> Callable[[Entry], Any]:
+        """What makes a plain value of an entry of a task."""
         decode = msgspec.msgpack.Decoder[Any](stored_type(field.type)).decode
+        of_task = {one.name: one for one in self.of_tasks.get(number, self.schema).fields}
+        read = reader_of(of_task.get(field.name, field).type, every_fill=True) or bytes
 
         def decoded(one: Entry) -> Any:
             try:
-                return plain(decode(rows.unpack_entry(one.value)[0]))
+                return plain(decode(read(rows.unpack_entry(one.value)[0])))
             except (msgspec.MsgspecError, ValueError) as error:
                 raise self._corrupt(one, error) from error
 
@@ -163,11 +173,13 @@ def stored_actors(manifest: Manifest) -> dict[str, StoredActor]:
     A task that has not committed since the code changed has the schema of before: the rows of both can be read.
     """
     found: dict[str, ActorSchema] = {}
+    of_tasks: dict[str, dict[int, ActorSchema]] = {}
     for task in manifest.tasks:
         if task.schema:
             for name, schema in decode_schemas(task.schema).items():
                 found[name] = _joined(name, found.get(name, schema), schema)
-    return {name: StoredActor(name, schema) for name, schema in found.items()}
+                of_tasks.setdefault(name, {})[task.partition] = schema
+    return {name: StoredActor(name, schema, of_tasks[name]) for name, schema in found.items()}
 
 
 def _joined(name: str, one: ActorSchema, other: ActorSchema) -> ActorSchema:

@@ -32,6 +32,7 @@ from tailrace.core.engine.evolution import evolve
 from tailrace.core.engine.value_rows import carrying
 from tailrace.core.errors import BadRecordError, IncompatibleStateError, TailraceError, UsageError
 from tailrace.core.suggestions import did_you_mean
+from tailrace.core.values.old_values import reader_of_fields
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.type_schemas import TypeSchema
 from tailrace.core.values.types import CODEC_ERRORS
@@ -243,7 +244,9 @@ class StateWriter(DataSourceArrowWriter):
 
     def _task(self, code: _Code, task: TaskEntry, edits: Mapping[bytes, dict[str, bytes]]) -> TaskEntry:
         name = code.actor.name
-        before = self._before(name, task.partition, None if self.overwrite else [*edits])
+        before = _as_read(
+            code.actor, task.schema, self._before(name, task.partition, None if self.overwrite else [*edits])
+        )
         if edits and not task.cut:
             raise UsageError(
                 f"partition {task.partition} has seen no event yet: nothing can be written to it",
@@ -286,6 +289,13 @@ class StateWriter(DataSourceArrowWriter):
             for row, _ in self.parent.rows(number)
             if row.startswith(prefix) and rows.unescaped(row, len(prefix))[0] not in edits
         ]
+
+
+def _as_read(actor: ActorPlan, schema: bytes, found: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """Value rows with every field that the code reads from them."""
+    there = (decode_schemas(schema) if schema else {}).get(actor.name)
+    reader = None if there is None else reader_of_fields(evolve(there, actor.schema)[0].fields)
+    return found if reader is None else {key: row[:1] + reader(row[1:]) for key, row in found.items()}
 
 
 def _with(actor: ActorPlan, schema: bytes) -> bytes:

@@ -264,6 +264,28 @@ def remembers_from_a_timer() -> tr.App:
     return app
 
 
+def remembers_reference_data() -> tr.App:
+    """What comes without regard to its event time is kept for an hour."""
+    app = tr.App("remembers-references", partitions=2)
+    ones = app.topic("ones", Tick, key="key", event_time="at", watermark=False)
+    twos = app.topic("twos", Tick, key="key", event_time="at")
+
+    @app.actor
+    class Remembering(tr.Actor):
+        seen: tr.MapState[int, int] = tr.field(ttl="1h")
+        count: int = 0
+
+        @tr.process(ones)
+        def remember(self, event: Tick, ctx: tr.Context[str]) -> None:
+            self.seen[event.at] = 1
+
+        @tr.process(twos)
+        def add(self, event: Tick, ctx: tr.Context[str]) -> None:
+            self.count += 1
+
+    return app
+
+
 def last_write_is_passed_on() -> tr.App:
     """What depends on the schedule in one actor is emitted by its timer, and kept by another one."""
     app = tr.App("passed-on", partitions=2)

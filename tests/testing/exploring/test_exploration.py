@@ -126,8 +126,13 @@ def test_a_late_event_that_is_handled_like_others_is_an_error_that_names_the_wat
     assert any("(late there: the watermark was" in one.cause for one in report.errors)
 
 
-def test_a_time_to_live_that_a_timer_handler_begins_is_found_to_count_from_the_watermark() -> None:
+def test_a_time_to_live_that_a_timer_handler_begins_does_not_depend_on_the_schedule() -> None:
     app = apps.remembers_from_a_timer()
+    assert explore(app, apps.ticks(app), schedules=60).equal
+
+
+def test_a_time_to_live_that_reference_data_begins_is_found_to_count_from_the_watermark() -> None:
+    app = apps.remembers_reference_data()
     (one,) = found(app, apps.ticks(app)).errors
     assert "has another time to live, which counts from the watermark" in one.cause
 

@@ -165,6 +165,12 @@ class MapPlan:
     ttl_ms: int | None
     ttl_domain: int
     """``rows.EVENT_TIME`` or ``rows.PROCESSING_TIME``."""
+    ttl_version: int = 0
+    """See ``FieldSchema.ttl_version``; it follows from what is stored, and a plan alone does not know it."""
+
+    def expires(self, domain: int, version: int) -> bool:
+        """Whether an expiry that was set under this version of the TTL is one of the TTL declared now."""
+        return self.ttl_ms is not None and (domain, version) == (self.ttl_domain, self.ttl_version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +201,8 @@ class TtlPlan:
     ttl_ms: int
     domain: int
     default: bytes
+    version: int = 0
+    """As ``MapPlan.ttl_version``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import inspect
 
 from tailrace.core import rows
-from tailrace.core.declare.actor import declaration_of, key_type_of_actor
+from tailrace.core.declare.actor import Declaration, declaration_of, key_type_of_actor
 from tailrace.core.declare.handlers import TimerRole
-from tailrace.core.errors import CorruptStateError, NewerFormatError
+from tailrace.core.declare.topic import Topic
+from tailrace.core.errors import CorruptStateError, DefinitionError, NewerFormatError
+from tailrace.core.values.defaults import VaryingDefaultError, encoded_default
+from tailrace.core.values.key_paths import stored_path
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema, describe_type
 
 if TYPE_CHECKING:
     from tailrace.core.declare.fields import Field
 
-FORMAT: Final = 1
-"""Version of the row. A row of a newer version is refused."""
+FORMAT: Final = 2
+"""Version of the row; up to 1, defaults and versions of TTLs were not noted. A row of a newer version is refused."""
 
 
 class ActorSchema(msgspec.Struct, frozen=True):
     """What is stored of an actor. ``past``: fields that are declared no more and that rows may still have.
 
     ``timers`` are the families that pending timers may be of (see ``timer_family``); None in what an earlier version has
-    written, which did not note them. ``mixed``: rows may be of the form that another declaration has given them.
+    written, which did not note them. ``mixed``: rows may be of the form that another declaration has given them. ``inputs``:
+    for each of its topics the fields that are the key, "" where a function makes it.
     """
 
     key: TypeSchema
@@ -31,6 +37,7 @@ class ActorSchema(msgspec.Struct, frozen=True):
     past: tuple[FieldSchema, ...] = ()
     timers: tuple[str, ...] | None = None
     mixed: bool = False
+    inputs: dict[str, str] = {}
 
 
 class SchemaRow(msgspec.Struct, frozen=True):
@@ -51,6 +58,7 @@ _decoder = msgspec.json.Decoder(SchemaRow)
 def describe(cls: type[Any]) -> ActorSchema:
     """The schema of an actor class whose annotations are resolved; the same in every process."""
     declaration = declaration_of(cls)
+    structs = {one.name: one for one in msgspec.structs.fields(cls)}
     fields = sorted(declaration.fields, key=lambda one: one.name)
     timers = {
         timer_family(role.domain, role.family)
@@ -59,8 +67,27 @@ def describe(cls: type[Any]) -> ActorSchema:
         if isinstance(role, TimerRole)
     }
     return ActorSchema(
-        describe_type(key_type_of_actor(cls)), tuple(map(_described, fields)), timers=tuple(sorted(timers))
+        describe_type(key_type_of_actor(cls)),
+        tuple(_described(one, structs) for one in fields),
+        timers=tuple(sorted(timers)),
+        inputs=_inputs(declaration),
     )
+
+
+def _inputs(declaration: Declaration) -> dict[str, str]:
+    """By the name of each topic that the actor takes: where in its events the key is."""
+    topics = {
+        edge.name: edge
+        for handler in declaration.handlers
+        for edge in handler.edges
+        if isinstance(edge, Topic) and edge.settings.key is not None
+    }
+    return {name: _key(topic) for name, topic in sorted(topics.items())}
+
+
+def _key(topic: Topic[Any, Any]) -> str:
+    key = topic.settings.key
+    return "" if callable(key) else stored_path(topic.type, key)
 
 
 def timer_family(domain: int, family: str) -> str:
@@ -71,7 +98,7 @@ def timer_family(domain: int, family: str) -> str:
     return f"{'processing-' if domain == rows.PROCESSING_TIME else ''}timers:{family}"
 
 
-def _described(one: Field) -> FieldSchema:
+def _described(one: Field, structs: Mapping[str, msgspec.structs.FieldInfo]) -> FieldSchema:
     ttl_time = None if one.ttl_ms is None else "event" if one.ttl_domain == rows.EVENT_TIME else "processing"
     return FieldSchema(
         one.name,
@@ -81,7 +108,19 @@ def _described(one: Field) -> FieldSchema:
         required=one.required,
         ttl_ms=one.ttl_ms,
         ttl_time=ttl_time,
+        default=_default(one, structs[one.attr]) if one.kind == "value" else None,
     )
+
+
+def _default(one: Field, struct: msgspec.structs.FieldInfo) -> bytes | None:
+    try:
+        return encoded_default(struct.default, struct.default_factory, inspect.type_info(one.annotation))
+    except VaryingDefaultError:
+        raise DefinitionError(
+            f"{one.where} has a default_factory that gives another value at each call",
+            mend="A new instance must be the same whenever and wherever it is made: give it a default that is, "
+            "and set the field in a handler.",
+        ) from None
 
 
 def encode_schemas(actors: dict[str, ActorSchema]) -> bytes:

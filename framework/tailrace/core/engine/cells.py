@@ -99,10 +99,16 @@ class Cells:
         self.tables = tuple(Table(self, actor, checked=checked) for actor in plan.actors)
 
     def expiry(self, domain: int, ttl_ms: int) -> int:
-        """When what is written now expires. A late event writes as of the watermark, not of its own time."""
+        """When what is written now expires.
+
+        A timer writes as of its own time, however far the watermark has come when it fires: a firing that is later than
+        it might have been shows in nothing. A late event writes as of the watermark: else its value would be gone at once.
+        """
         context = self.context
         if domain == rows.PROCESSING_TIME:
             return context.now + ttl_ms
+        if context._fired is not None:
+            return context.event_time + ttl_ms
         return max(context.event_time, context.watermark) + ttl_ms
 
     def arm(self, domain: int, time_ms: int, table: Table, key: bytes, name: bytes) -> None:

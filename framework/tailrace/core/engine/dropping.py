@@ -18,6 +18,7 @@ from tailrace.core.declare.schema import timer_family
 from tailrace.core.durations import to_datetime
 from tailrace.core.engine.value_rows import KeyRows, without
 from tailrace.core.errors import TailraceError
+from tailrace.core.values.old_values import Reader
 
 if TYPE_CHECKING:
     from tailrace.core.declare.plan import ActorPlan, Plan
@@ -142,8 +143,12 @@ def _instant(time_ms: int) -> str:
 class Dropping:
     """State without what is dropped: ``rows`` and ``index`` are the changes that take it out of the store."""
 
-    def __init__(self, plan: Plan, state: StateReader, dropped: Collection[str]) -> None:
+    def __init__(
+        self, plan: Plan, state: StateReader, dropped: Collection[str], readers: Mapping[str, Reader | None]
+    ) -> None:
+        """``readers``: what old value rows are read with, by actor."""
         self._state = state
+        self._readers = readers
         self.rows: dict[bytes, bytes | None] = {}
         self.index: dict[bytes, bytes | None] = {}
         actors = {actor.name: actor for actor in plan.actors}
@@ -163,7 +168,13 @@ class Dropping:
             before = {row[len(key_prefix) :]: value for row, value in group}
             after: KeyRows = {}
             if actor is not None:
-                after = without(actor, before, parts, [rest for rest in before if _is_of(rest, parts)])
+                after = without(
+                    actor,
+                    self._readers.get(name),
+                    before,
+                    parts,
+                    [rest for rest in before if _is_of(rest, parts)],
+                )
             for rest, value in before.items():
                 now = after.get(rest)
                 if now == value:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -23,12 +23,27 @@ from tailrace.core.declare.schema import ActorSchema, decode_schemas, encode_sch
 from tailrace.core.engine.dropping import Dropping, PendingTimers, pending_timers
 from tailrace.core.engine.parts import Past
 from tailrace.core.errors import IncompatibleStateError, UsageError
-from tailrace.core.values.type_evolution import ABSENT, Change, evolve_fields, evolve_key
+from tailrace.core.values.old_values import reader_of, reader_of_fields
+from tailrace.core.values.type_evolution import (
+    ABSENT,
+    NO_TTL,
+    Change,
+    ChangeKind,
+    evolve_fields,
+    evolve_key,
+)
 
 if TYPE_CHECKING:
     from tailrace.core.declare.plan import Plan
     from tailrace.core.storage import StateReader
     from tailrace.core.values.type_schemas import FieldSchema
+
+
+_A_FUNCTION: Final = "a function"
+_OTHER_KEY: Final = (
+    "Keep the key. If only the attribute was renamed, give it its old name in the events: msgspec.field(name=...). For "
+    "another key give the actor another name, @app.actor(name=...): it begins without state."
+)
 
 
 def evolve(stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, list[Change]]:
@@ -39,8 +54,20 @@ def evolve(stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, lis
     changes: list[Change] = []
     key = evolve_key("key", stored.key, declared.key, changes)
     fields, past = evolve_fields("", (stored.fields, stored.past), declared.fields, changes)
-    mixed = stored.mixed or any(change.kind != "ttl" for change in changes)
-    return ActorSchema(key, fields, past, stored.timers, mixed), changes
+    mixed = stored.mixed or any(change.kind not in ("ttl", "default") for change in changes)
+    if stored.key == declared.key:
+        _compare_inputs(stored, declared, changes)
+    return ActorSchema(key, fields, past, stored.timers, mixed, stored.inputs | declared.inputs), changes
+
+
+def _compare_inputs(stored: ActorSchema, declared: ActorSchema, changes: list[Change]) -> None:
+    """Find topics whose events go to other keys than what is stored. Of a function, only that it is one is known."""
+    for topic, now in declared.inputs.items():
+        before = stored.inputs.get(topic, now)
+        if before == now:
+            continue
+        kind: ChangeKind = "incompatible" if before and now else "key"
+        changes.append(Change(kind, f"key of {topic}", before or _A_FUNCTION, now or _A_FUNCTION, _OTHER_KEY))
 
 
 def compatibility(stored: ActorSchema, declared: ActorSchema) -> list[Change]:
@@ -48,8 +75,11 @@ def compatibility(stored: ActorSchema, declared: ActorSchema) -> list[Change]:
     return evolve(stored, declared)[1]
 
 
-def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> ActorSchema:
-    """What to store as the actor's schema from now on. IncompatibleStateError, with the mend, if it cannot be read."""
+def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, list[str]]:
+    """What to store as the actor's schema from now on, and what to tell an operator about it.
+
+    IncompatibleStateError, with the mend, if it cannot be read.
+    """
     schema, changes = evolve(stored, declared)
     wrong = [change for change in changes if change.kind == "incompatible"]
     if wrong:
@@ -63,7 +93,37 @@ def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> ActorSche
             declared=first.declared,
             mend=_or_renamed(first, schema),
         )
-    return schema
+    said = {"ttl": _said_of_ttl, "default": _said_of_default, "key": _said_of_key}
+    return schema, [say(actor, change) for change in changes if (say := said.get(change.kind))]
+
+
+def _said_of_ttl(actor: str, change: Change) -> str:
+    """What becomes of what is stored where a TTL has changed."""
+    if change.declared == NO_TTL:
+        then = "nothing of it expires any more, what was written before included"
+    elif change.stored == NO_TTL or change.stored.split()[-2] != change.declared.split()[-2]:
+        then = "what was written before does not expire until it is written again"
+    else:
+        then = "what was written before expires as it was to, until it is written again"
+    return f"{actor}.{change.field} has {change.declared} now, it had {change.stored}: {then}."
+
+
+def _said_of_default(actor: str, change: Change) -> str:
+    """What becomes of what is stored where a default has changed."""
+    place = f"{actor}.{change.field}"
+    kept = f"{place} has the default {change.declared} now, it had {change.stored}: what is stored keeps its value"
+    if "." in change.field or "[" in change.field:
+        return f"{kept}."
+    return (
+        f"{kept}, and a key of which nothing is stored, new or back to its defaults, reads {change.declared}."
+    )
+
+
+def _said_of_key(actor: str, change: Change) -> str:
+    return (
+        f"the {change.field} for {actor} is {change.declared} now, it was {change.stored}: if it gives other keys, what is "
+        f"stored stays under the old ones. {change.mend}"
+    )
 
 
 def _or_renamed(change: Change, schema: ActorSchema) -> str:
@@ -107,7 +167,9 @@ class StoredState:
 
     ``state`` shows it without what is dropped; ``rows`` and ``index`` are to be written with the next commit, before
     what that commit has changed. ``orphans`` are the names of what is stored for nobody, those being dropped included for
-    the last time; ``notices`` tell an operator of those among them that are easily overlooked. ``past`` is by actor.
+    the last time; ``notices`` tell an operator of those among them that are easily overlooked, and of changes that apply
+    to what is stored in a way that is easily mistaken. ``past`` is by actor. ``is_upgrade``: the stored schema changes. That
+    is committed even if no event comes: what the next version finds must not depend on whether a task was quiet.
     """
 
     state: StateReader
@@ -116,10 +178,11 @@ class StoredState:
     orphans: tuple[str, ...]
     notices: tuple[str, ...]
     past: Mapping[str, Past]
+    is_upgrade: bool = False
 
     def written(self) -> None:
         """The rows are in the store now."""
-        self.rows, self.index = {}, {}
+        self.rows, self.index, self.is_upgrade = {}, {}, False
         if isinstance(self.state, Dropping):
             self.state.written()
 
@@ -134,7 +197,7 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
     """
     row = state.get(rows.SCHEMA_ROW)
     before = {} if row is None else decode_schemas(row)
-    after = _merged(plan, before)
+    after, changed = _merged(plan, before)
     pending = _unhandled(plan, before, after, state)
     orphans = sorted([*_orphans(plan, before, after), *pending])
     dropped = _checked(plan, after, orphans, drop)
@@ -146,7 +209,8 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
         after[actor.name] = msgspec.structs.replace(after[actor.name], timers=tuple(sorted(timers)))
     dropping = None
     if dropped:
-        dropping = Dropping(plan, state, dropped)
+        readers = {name: reader_of_fields(one.fields) for name, one in after.items()}
+        dropping = Dropping(plan, state, dropped, readers)
         after = _without(after, dropped)
     fields = [
         (name, field)
@@ -155,23 +219,29 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
         if field.kind == "value"
     ]
     encoded = encode_schemas(after)
-    changed: dict[bytes, bytes | None] = {} if encoded == row else {rows.SCHEMA_ROW: encoded}
+    written: dict[bytes, bytes | None] = {} if encoded == row else {rows.SCHEMA_ROW: encoded}
     return StoredState(
         state if dropping is None else dropping,
-        changed if dropping is None else changed | dropping.rows,
+        written if dropping is None else written | dropping.rows,
         {} if dropping is None else dropping.index,
         tuple(orphans),
-        (*(_said_of_field(name, field, after[name]) for name, field in fields), *map(str, left)),
+        (*changed, *(_said_of_field(name, field, after[name]) for name, field in fields), *map(str, left)),
         {one.name: _past(after[one.name], one.schema) for one in plan.actors if one.name in before},
+        is_upgrade=row is not None and bool(written),
     )
 
 
-def _merged(plan: Plan, before: Mapping[str, ActorSchema]) -> dict[str, ActorSchema]:
-    after = dict(before)
+def _merged(plan: Plan, before: Mapping[str, ActorSchema]) -> tuple[dict[str, ActorSchema], list[str]]:
+    """The schemas to store, and what to tell an operator about what has changed."""
+    after, said = dict(before), list[str]()
     for actor in plan.actors:
         there = before.get(actor.name)
-        after[actor.name] = actor.schema if there is None else evolved(actor.name, there, actor.schema)
-    return after
+        if there is None:
+            after[actor.name] = actor.schema
+        else:
+            after[actor.name], more = evolved(actor.name, there, actor.schema)
+            said += more
+    return after, said
 
 
 def _orphans(plan: Plan, before: Mapping[str, ActorSchema], after: Mapping[str, ActorSchema]) -> list[str]:
@@ -242,4 +312,19 @@ def _past(schema: ActorSchema, declared: ActorSchema) -> Past:
         frozenset(one.name for one in undeclared if one.kind == "value"),
         tuple((kinds[one.kind], one.name) for one in undeclared if one.kind in kinds),
         schema.mixed or schema != declared,
+        {one.name: one.ttl_version for one in schema.fields if one.ttl_version},
+        reader_of_fields(schema.fields),
+        {
+            (kinds[one.kind], one.name): reader
+            for one in schema.fields
+            if one.kind in kinds and (reader := reader_of(one.type))
+        },
     )
+
+
+def past_of(plan: Plan, state: StateReader) -> Mapping[str, Past]:
+    """What ``stored_state`` finds of the past, for a caller that only reads the state."""
+    row = state.get(rows.SCHEMA_ROW)
+    before = {} if row is None else decode_schemas(row)
+    after, _ = _merged(plan, before)
+    return {one.name: _past(after[one.name], one.schema) for one in plan.actors if one.name in before}

@@ -29,6 +29,7 @@ from tailrace.core.errors import (
     EmittedTypeError,
     FencedError,
     HandlerError,
+    IncompatibleStateError,
     LogUnavailableError,
     RecordError,
     ReplayDivergedError,
@@ -47,6 +48,7 @@ REDRIVEN_HEADER: Final = "tailrace-redriven"
 """On a record that was redriven: the topic and id of its dead letter, ``<topic>/<id>``."""
 
 _NOT_ITS_FAULT = (
+    IncompatibleStateError,
     StateFolderError,
     StateLeakError,
     EmittedTypeError,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tailrace.core import rows
@@ -10,6 +11,7 @@ from tailrace.core.declare.plan import MapPlan
 from tailrace.core.handling.collections import ListState, MapState
 from tailrace.core.handling.entries import Entries, ListEntries
 from tailrace.core.values.keys import map_key_codec_for
+from tailrace.core.values.old_values import Reader
 
 if TYPE_CHECKING:
     from tailrace.core.engine.tables import Table
@@ -24,6 +26,17 @@ class Past(NamedTuple):
     """Maps (``m``) and lists (``l``) that nothing declares any more; their entries are kept."""
     mixed: bool = False
     """There may be value rows of another form than the one that is written now."""
+    ttl_versions: Mapping[str, int] = MappingProxyType({})
+    """The versions of TTL declarations, by the stored names of fields; 0 where none is given."""
+    reader: Reader | None = None
+    """What value rows are read with (see ``old_values``)."""
+    readers: Mapping[tuple[bytes, str], Reader] = MappingProxyType({})
+    """What the entries of maps (``m``) and lists (``l``) are read with, by their stored names."""
+
+    def decoder(self, kind: bytes, name: str, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        """A decoder of entries that reads those of the past as well."""
+        reader = self.readers.get((kind, name))
+        return decode if reader is None else lambda data: decode(reader(data))
 
 
 NO_PAST: Final = Past()
@@ -66,14 +79,14 @@ class Parts:
         """The map state that the actor declares as number ``index``."""
         found = self._maps.get(index)
         if found is None:
-            found = self._maps[index] = MapState(Entries(self, self.table.plan.maps[index], b"m"))
+            found = self._maps[index] = MapState(Entries(self, self.table.maps[index], b"m"))
         return found
 
     def list(self, index: int) -> ListState[Any]:
         """The list state that the actor declares as number ``index``."""
         found = self._lists.get(index)
         if found is None:
-            found = self._lists[index] = ListState(ListEntries(self, self.table.plan.lists[index], b"l"))
+            found = self._lists[index] = ListState(ListEntries(self, self.table.lists[index], b"l"))
         return found
 
     def ttl_written(self, index: int) -> None:

@@ -118,8 +118,8 @@ def _entry(actor: ActorPlan, rest: bytes, value: bytes) -> Picture:
     try:
         if plan is None:
             return {f"{stored.decode()}[{name!r}]": repr(value)}
-        encoded, expiry_ms = rows.unpack_entry(value)
-        expires = "" if expiry_ms is None else f", expires {instant(expiry_ms)}"
+        encoded, expiry = rows.unpack_entry(value)
+        expires = "" if expiry is None else f", expires {instant(expiry.time_ms)}"
         if isinstance(plan, MapPlan):
             return {f"{plan.attr}[{plan.key_codec.decode(name)!r}]": f"{plan.decode(encoded)!r}{expires}"}
         if not name:

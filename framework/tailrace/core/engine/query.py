@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.cells import Cells
+from tailrace.core.engine.evolution import past_of
+from tailrace.core.engine.parts import Past
 from tailrace.core.errors import QueryError
 from tailrace.core.handling.context import Context
 from tailrace.core.storage import StateReader
@@ -19,6 +22,7 @@ class Reader:
         self._plan = plan
         self._partition = partition
         self._state = state
+        self._past: Mapping[str, Past] | None = None
 
     def instance(self, actor: type[Any], key: Any) -> Any:
         """The instance of a key, or None if it has none. Its map and list states can be read."""
@@ -70,7 +74,11 @@ class Reader:
         return answer
 
     def _load(self, plan: ActorPlan, key: Any) -> tuple[Any, Any] | None:
-        cells = Cells(self._plan, self._partition, self._state, (), cache_bytes=1 << 20, reading=True)
+        if self._past is None:
+            self._past = past_of(self._plan, self._state)
+        cells = Cells(
+            self._plan, self._partition, self._state, (), cache_bytes=1 << 20, reading=True, past=self._past
+        )
         cells.context = Context(self._plan, b"", 0)
         table = cells.tables[plan.index]
         instance = table.load(key)

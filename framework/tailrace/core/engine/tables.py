@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.engine.parts import NO_PAST, Parts, TimerId
-from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, carrying, encoded_blank, raw_fields
+from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, carrying, encoded_blank, raw_fields, reading
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import (
     CorruptStateError,
@@ -22,6 +23,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.handling.entries import MISSING
 from tailrace.core.records import Head
+from tailrace.core.values.old_values import LossyIntError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.types import CODEC_ERRORS, explain
 
@@ -64,7 +66,9 @@ class Table:
         "encode_key",
         "fields",
         "images",
+        "lists",
         "live",
+        "maps",
         "moved",
         "old",
         "past",
@@ -73,6 +77,7 @@ class Table:
         "seal",
         "simple",
         "state",
+        "ttls",
     )
 
     def __init__(self, cells: Cells, plan: ActorPlan, *, checked: bool) -> None:
@@ -82,9 +87,18 @@ class Table:
         self.prefix = rows.actor_prefix(plan.name)
         self.fields: tuple[str, ...] = getattr(plan.cls, "__struct_fields__")  # noqa: B009  # no type checker knows it
         self.past = cells.past.get(plan.name, NO_PAST)
+        versions, decoder = self.past.ttl_versions, self.past.decoder
+        self.maps = tuple(
+            replace(one, ttl_version=versions.get(one.name, 0), decode=decoder(b"m", one.name, one.decode))
+            for one in plan.maps
+        )
+        self.lists = tuple(replace(one, decode=decoder(b"l", one.name, one.decode)) for one in plan.lists)
+        self.ttls = tuple(replace(one, version=versions.get(one.name, 0)) for one in plan.ttls)
         self.encode, self.decode = plan.encode, plan.decode
         if self.past.fields:
             self.encode, self.decode = carrying(plan, self.past.fields)
+        if self.past.reader is not None:
+            self.decode = reading(self.past.reader, self.decode)
         self.encode_key = plan.key_codec.encode
         self.seal = plan.seal if plan.seal is not None else _nothing_to_seal
         self.live: dict[Any, Any] = {}
@@ -174,6 +188,8 @@ class Table:
             )
         try:
             return self.decode(row[1:])
+        except LossyIntError as error:
+            raise error.as_incompatible(self.plan.name, key) from error
         except (msgspec.MsgspecError, ValueError) as error:
             raise CorruptStateError(
                 f"the state of {self.plan.name} {key!r} cannot be read: {error}",
@@ -284,15 +300,15 @@ class Table:
         parts = self.parts(instance)
         before = {} if image is None else raw_fields(image)
         after = raw_fields(encoded)
-        for index, ttl in enumerate(self.plan.ttls):
+        for index, ttl in enumerate(self.ttls):
             value = after.get(ttl.name)
             if index in parts.written or value != before.get(ttl.name, ttl.default):
                 timer = (ttl.domain, rows.expiry_name(b"v" + ttl.name.encode()))
                 if value == ttl.default:
                     self.move_timer(parts, timer, None)
                 else:
-                    expiry = self.cells.expiry(ttl.domain, ttl.ttl_ms)
-                    self.move_timer(parts, timer, rows.Timer(expiry, 0))
+                    expiry_ms = self.cells.expiry(ttl.domain, ttl.ttl_ms)
+                    self.move_timer(parts, timer, rows.Timer(expiry_ms, ttl.version))
         parts.written.clear()
 
     def restore(self, key: Any, image: bytes | None) -> None:
@@ -355,26 +371,31 @@ class Table:
         return given.partition(":")[0], given
 
     def expire(self, instance: Any, domain: int, time_ms: int, name: bytes) -> bool:
-        """Let a field or an entry go whose time has come. Returns whether it was true."""
+        """Let a field or an entry go whose time has come. Returns whether anything has changed.
+
+        An expiry that was set under a TTL that is no longer declared only goes itself. One of a field that is not declared
+        at all stays as it is.
+        """
         parts, kind = self.parts(instance), name[1:2]
         if kind == b"v":
-            timer = parts.timers.get((domain, name))
-            ttl = next((t for t in self.plan.ttls if t.name.encode() == name[2:]), None)
-            if timer is None or timer.time_ms != time_ms or ttl is None:
+            timer, field = parts.timers.get((domain, name)), name[2:].decode()
+            if timer is None or timer.time_ms != time_ms or field in self.past.fields:
                 self.put_off(domain, timer, time_ms, parts.key_bytes, name)
                 return False
             image = self.touch(instance)
             self.cells.touched.append((self, instance._tr_key, image))
             self.move_timer(parts, (domain, name), None)
-            setattr(instance, ttl.attr, getattr(self._new(), ttl.attr))
+            for ttl in self.ttls:
+                if (ttl.name, ttl.domain, ttl.version) == (field, domain, timer.seed):
+                    setattr(instance, ttl.attr, getattr(self._new(), ttl.attr))
             self.settle(instance, image)
             return True
         map_name, _, entry = name[2:].partition(b"\0")
-        number = next((i for i, m in enumerate(self.plan.maps) if m.name.encode() == map_name), None)
+        number = next((i for i, m in enumerate(self.maps) if m.name.encode() == map_name), None)
         if number is None:
             return False  # it is kept, and so is what says when it expires
         self.cells.disarm(domain, time_ms, self, parts.key_bytes, name)
-        if not parts.map(number)._entries.expire(entry, time_ms):
+        if not parts.map(number)._entries.expire(entry, domain, time_ms):
             return False
         self.cells.seal_collections()
         self.touch(instance)  # with its last entry it may have become bare

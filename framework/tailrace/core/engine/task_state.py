@@ -197,6 +197,7 @@ class TaskState:
         """Whether anything has happened since the last commit."""
         return (
             self._dropping
+            or self.stored.is_upgrade
             or self.totals.fired != self._fired
             or bool(self._tape.causes)
             or bool(self._context._outputs)

@@ -15,7 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import ActorPlan, ListPlan, MapPlan
+from tailrace.core.declare.plan import ActorPlan
+from tailrace.core.values.old_values import Reader
 from tailrace.core.values.types import CODEC_ERRORS
 
 PLAIN: Final = bytes((rows.FORMAT,))
@@ -74,6 +75,11 @@ def carrying(
     return encode, decode
 
 
+def reading(reader: Reader, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """A decoder that reads rows of the past as they were meant."""
+    return lambda data: decode(reader(data))
+
+
 def with_more(encoded: bytes, count: int, pairs: bytes) -> bytes:
     """An encoded map with ``count`` more pairs at its end."""
     if encoded[0] < 0x90:
@@ -96,8 +102,13 @@ def _pairs(fields: Mapping[str, bytes]) -> bytes:
 # --- the rows of a key, without a task
 
 
-def without(plan: ActorPlan, found: KeyRows, fields: Collection[str], gone: Collection[bytes]) -> KeyRows:
-    """The rows of a key without some plain fields, their expiries, and the rows ``gone``; none if the key is then bare."""
+def without(
+    plan: ActorPlan, reader: Reader | None, found: KeyRows, fields: Collection[str], gone: Collection[bytes]
+) -> KeyRows:
+    """The rows of a key without some plain fields, their expiries, and the rows ``gone``; none if the key is then bare.
+
+    ``reader`` is what old value rows are read with.
+    """
     expiries = {b"!v" + name.encode() for name in fields}
     left = {
         rest: value
@@ -112,7 +123,7 @@ def without(plan: ActorPlan, found: KeyRows, fields: Collection[str], gone: Coll
     if not had.keys().isdisjoint(fields):
         encoded = joined({name: one for name, one in had.items() if name not in fields})
     flags = WITH_TIMERS if any(rest[:1] == b"t" for rest in left) else PLAIN
-    if not left and _is_blank(plan, encoded):
+    if not left and _is_blank(plan, encoded if reader is None else reader(encoded)):
         return {}
     return {b"": flags + encoded, **left}
 
@@ -123,40 +134,8 @@ def _is_blank(plan: ActorPlan, encoded: bytes) -> bool:
     return raw_fields(encoded).keys() <= declared and _rewritten(plan, encoded) == encoded_blank(plan)
 
 
-def _rewritten(codec: ActorPlan | MapPlan | ListPlan, encoded: bytes) -> bytes:
+def _rewritten(plan: ActorPlan, encoded: bytes) -> bytes:
     try:
-        return codec.encode(codec.decode(encoded))
+        return plan.encode(plan.decode(encoded))
     except (*CODEC_ERRORS, AttributeError):
         return encoded
-
-
-def as_declared(plan: ActorPlan, found: KeyRows) -> KeyRows:
-    """The rows of a key as the declaration would have them: nothing undeclared, nothing of the past, none if it is bare.
-
-    With these, states can be compared that different versions of the code have written.
-    """
-    expiries = {b"!v" + one.name.encode() for one in plan.ttls}
-    kept: KeyRows = {}
-    for rest, value in found.items():
-        kind = rest[:1]
-        if kind == b"t" and (rest[2:4] != b"!v" or rest[2:] in expiries):
-            kept[rest] = value
-        elif kind in (b"m", b"l"):
-            name, _, entry = rest[1:].partition(b"\0")
-            plans: tuple[MapPlan | ListPlan, ...] = plan.maps if kind == b"m" else plan.lists
-            for one in plans:
-                if one.name.encode() == name:
-                    kept[rest] = value if kind == b"l" and not entry else _entry_as_declared(one, value)
-    value_row = found.get(b"")
-    if value_row is None:
-        return kept
-    encoded = _rewritten(plan, value_row[1:])
-    if not kept and encoded == encoded_blank(plan):
-        return {}
-    flags = WITH_TIMERS if any(rest[:1] == b"t" for rest in kept) else PLAIN
-    return {b"": flags + encoded, **kept}
-
-
-def _entry_as_declared(plan: MapPlan | ListPlan, value: bytes) -> bytes:
-    encoded, _ = rows.unpack_entry(value)
-    return value[: len(value) - len(encoded)] + _rewritten(plan, encoded)

@@ -22,6 +22,7 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.errors import CorruptStateError, DurableValueError, UsageError
+from tailrace.core.values.old_values import LossyIntError
 from tailrace.core.values.types import CODEC_ERRORS
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ class Entries:
     def _decode(self, data: bytes) -> Any:
         try:
             return self.plan.decode(data)
+        except LossyIntError as error:
+            actor = self._parts.table.plan.name
+            raise error.as_incompatible(actor, self._parts.key, self.plan.attr) from error
         except (msgspec.MsgspecError, ValueError) as error:
             raise CorruptStateError(
                 f"an entry of {self._parts.table.plan.name}.{self.plan.attr} of the key {self._parts.key!r} "
@@ -179,29 +183,39 @@ class Entries:
         if stored is not None:
             data, before = rows.unpack_entry(stored)
             if data == encoded and name not in self._written:
-                return rows.pack_entry(encoded, plan.ttl_domain, before)
-        expiry = parts.table.cells.expiry(plan.ttl_domain, plan.ttl_ms)
+                return stored
+        expiry_ms = parts.table.cells.expiry(plan.ttl_domain, plan.ttl_ms)
         # Out of order, what is written later may expire earlier; renewed to a later time, it is looked at in between.
-        if before is None or expiry < before:
-            self.arm(name, expiry)
-        return rows.pack_entry(encoded, plan.ttl_domain, expiry)
+        if before is None or before.domain != plan.ttl_domain or expiry_ms < before.time_ms:
+            self._arm(name, plan.ttl_domain, expiry_ms)
+        return rows.pack_entry(encoded, plan.ttl_domain, expiry_ms, plan.ttl_version)
 
-    def arm(self, name: bytes, expiry: int) -> None:
+    def _arm(self, name: bytes, domain: int, expiry_ms: int) -> None:
         """Have the entry looked at when it expires."""
         parts = self._parts
         timer = rows.expiry_name(self._prefix[len(parts.prefix) :] + name)
-        parts.table.cells.arm(self.plan.ttl_domain, expiry, parts.table, parts.key_bytes, timer)
+        parts.table.cells.arm(domain, expiry_ms, parts.table, parts.key_bytes, timer)
 
-    def expire(self, name: bytes, time_ms: int) -> bool:
-        """An expiry has come up: remove the entry if it is true, look again later if it was renewed."""
-        stored = self._stored(name)
-        expiry = None if stored is None else rows.unpack_entry(stored)[1]
-        if expiry is None or expiry < time_ms:
+    def expire(self, name: bytes, domain: int, time_ms: int) -> bool:
+        """An expiry has come up. Returns whether it was true.
+
+        If it is, it removes the entry; or itself, where the TTL of then is no longer declared (``rows.Expiry.version``).
+        If the entry was renewed, it is looked at again later.
+        """
+        stored, plan = self._stored(name), self.plan
+        encoded, expiry = (b"", None) if stored is None else rows.unpack_entry(stored)
+        if expiry is None or expiry.domain != domain or expiry.time_ms < time_ms:
             return False
-        if expiry > time_ms:
-            self.arm(name, expiry)
+        if expiry.time_ms > time_ms:
+            self._arm(name, domain, expiry.time_ms)
             return False
-        self.write(name, MISSING)
+        if plan.expires(expiry.domain, expiry.version):
+            self.write(name, MISSING)
+        else:
+            cells = self._parts.table.cells
+            cells.undo.append((self._pending, name, self._pending.get(name, MISSING)))
+            self._pending[name] = rows.STAYS + encoded
+            cells.dirty_collections[self] = None
         return True
 
     def occupied(self) -> bool:

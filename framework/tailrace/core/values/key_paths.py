@@ -32,6 +32,21 @@ def key_type_of(event_type: Any, path: Path) -> Any:
     return tuple.__class_getitem__(tuple(_type_at(event_type, part) for part in path))
 
 
+def stored_path(event_type: Any, path: Path) -> str:
+    """The fields of a key by the names that they have in encoded events: a renamed attribute changes nothing."""
+    return ", ".join(_encoded(event_type, part) for part in ((path,) if isinstance(path, str) else path))
+
+
+def _encoded(event_type: Any, path: str) -> str:
+    names: list[str] = []
+    owners = members_of(event_type)
+    for attr in path.split("."):
+        found = [field for owner in owners for field in msgspec.structs.fields(owner) if field.name == attr]
+        names.append(found[0].encode_name)
+        owners = tuple(member for field in found for member in members_of(field.type))
+    return ".".join(names)
+
+
 def key_getter(path: Path) -> Callable[[Any], Any]:
     """A function that takes the key out of an event. BadRecordError if what a dotted path leads through is missing.
 

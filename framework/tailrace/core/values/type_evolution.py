@@ -28,12 +28,18 @@ from typing import Literal
 
 import msgspec
 
+from tailrace.core.values.defaults import NOT_CERTAIN, are_same, shown_default
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema
 
-ChangeKind = Literal["added", "removed", "widened", "ttl", "incompatible"]
+ChangeKind = Literal["added", "removed", "widened", "ttl", "default", "key", "incompatible"]
 ABSENT = "absent in some rows"
 """What is stored of a field that is new, and required."""
+NO_TTL = "no ttl"
 _DEFAULT = "Give the field a default."
+_NOT_UNSET = (
+    "Some rows hold the default that it was added with. Use None for what is not given, or another name."
+)
+_CERTAIN_DEFAULT = "Give the field a default of its type that is the same each time it is made."
 _OTHER_NAME = "Keep the type, or store the new one beside it under another name (name=)."
 _ARRAYS = ("list", "tuple...")
 
@@ -66,12 +72,15 @@ def evolve_fields(
         if there is None and not ghosts:
             changes.append(Change("added", _dotted(path, field.name), "", str(field)))
         one = field
-        for ancestor in [*([there] if there is not None else []), *ghosts]:
-            one = _evolve_field(path, ancestor, one, changes)
+        ancestors = [*ghosts, *([there] if there is not None else [])]
+        for at, ancestor in enumerate(ancestors, 1):
+            one = _evolve_field(path, ancestor, one, changes, is_last=at == len(ancestors))
         if there is None:
-            one = msgspec.structs.replace(one, absent=True)
+            one = _added(one)
         if one.required and one.absent:
             changes.append(Change("incompatible", _dotted(path, field.name), ABSENT, str(field), _DEFAULT))
+        elif mend := _unfilled(one, unset=field.absent):
+            changes.append(Change("incompatible", _dotted(path, field.name), ABSENT, str(field), mend))
         merged.append(one)
     gone = [field for field in fields if field.name not in names]
     changes.extend(Change("removed", _dotted(path, field.name), str(field), "") for field in gone)
@@ -98,8 +107,9 @@ def _same_key_bytes(stored: TypeSchema, declared: TypeSchema) -> bool:
 
 
 def _evolve_field(
-    path: str, stored: FieldSchema, declared: FieldSchema, changes: list[Change]
+    path: str, stored: FieldSchema, declared: FieldSchema, changes: list[Change], *, is_last: bool = True
 ) -> FieldSchema:
+    """The merged field. ``is_last``: ``stored`` is its last declaration, and none of those before."""
     path = _dotted(path, declared.name)
     if stored.kind != declared.kind:
         changes.append(Change("incompatible", path, str(stored), str(declared), _OTHER_NAME))
@@ -107,14 +117,46 @@ def _evolve_field(
     key = declared.key
     if stored.key is not None and key is not None:
         key = evolve_key(path, stored.key, key, changes)
-    if (stored.ttl_ms, stored.ttl_time) != (declared.ttl_ms, declared.ttl_time):
+    if is_last and (stored.ttl_ms, _ttl_time(stored)) != (declared.ttl_ms, _ttl_time(declared)):
         changes.append(Change("ttl", path, _ttl(stored), _ttl(declared)))
+    before, now = stored.default, declared.default
+    if is_last and before and now and not are_same(before, now):
+        changes.append(Change("default", path, shown_default(before), shown_default(now)))
     return msgspec.structs.replace(
         declared,
         key=key,
         type=evolve_type(path, stored.type, declared.type, changes),
         absent=stored.absent or declared.absent,
+        fill=stored.fill or declared.fill or (stored.absent and declared.default) or None,
+        ttl_version=max(declared.ttl_version, _ttl_version(stored, declared)),
     )
+
+
+def _added(field: FieldSchema) -> FieldSchema:
+    """A field that some stored rows are without from now on."""
+    return msgspec.structs.replace(field, absent=True, fill=field.fill or field.default or None)
+
+
+def _unfilled(field: FieldSchema, *, unset: bool) -> str:
+    """What to do where rows without a field cannot be read as what they held, or as anything certain; else nothing.
+
+    ``unset``: its default is UNSET, which is what is written for it.
+    """
+    if field.kind != "value" or not field.absent:
+        return ""
+    if unset:
+        return "" if field.fill is None else _NOT_UNSET
+    return _CERTAIN_DEFAULT if field.fill is None and field.default == NOT_CERTAIN else ""
+
+
+def _ttl_version(stored: FieldSchema, declared: FieldSchema) -> int:
+    """The version of a TTL declaration after this one. Only a TTL of the same time domain goes on with its expiries."""
+    ended = stored.ttl_ms is not None and _ttl_time(stored) != _ttl_time(declared)
+    return stored.ttl_version + ended
+
+
+def _ttl_time(field: FieldSchema) -> str | None:
+    return None if field.ttl_ms is None else field.ttl_time
 
 
 def evolve_type(path: str, stored: TypeSchema, declared: TypeSchema, changes: list[Change]) -> TypeSchema:
@@ -168,6 +210,9 @@ def _is_wider(name: str, stored: object, declared: object) -> bool:
 
 
 def _evolve_member(path: str, stored: TypeSchema, declared: TypeSchema, changes: list[Change]) -> TypeSchema:
+    if declared.kind == "float":
+        ints = stored.ints or declared.ints or stored.kind != "float"
+        return msgspec.structs.replace(declared, ints=ints)
     if declared.kind == "struct" and not declared.array_like:
         fields, past = evolve_fields(path, (stored.fields, stored.past), declared.fields, changes)
         if past and declared.closed:
@@ -219,7 +264,7 @@ def _evolve_positions(
         changes.append(
             Change(kind, _dotted(path, field.name), "", str(field), _DEFAULT if field.required else "")
         )
-        merged.append(msgspec.structs.replace(field, absent=True))
+        merged.append(_added(field))
     return tuple(merged)
 
 
@@ -228,4 +273,4 @@ def _dotted(path: str, name: str) -> str:
 
 
 def _ttl(field: FieldSchema) -> str:
-    return "no ttl" if field.ttl_ms is None else f"ttl of {field.ttl_ms} ms by {field.ttl_time} time"
+    return NO_TTL if field.ttl_ms is None else f"a ttl of {field.ttl_ms} ms by {field.ttl_time} time"

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
+from tailrace.core.values.defaults import NOT_CERTAIN, VaryingDefaultError, encoded_default
 from tailrace.core.values.guards import LIMITS, struct_class
 
 _PLAIN: Final[dict[type[inspect.Type], str]] = {
@@ -38,7 +39,7 @@ class TypeSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     ``kind`` is the name of a plain type, or one of these, which use the fields given: ``enum``, ``literal`` (values,
     all str or all int); ``union``, ``list``, ``tuple``, ``tuple...``, ``dict`` (of); ``namedtuple``, ``struct`` (name,
     fields, and ``past``: fields that old rows may still have); ``recursive`` (up: how many enclosing structs out the
-    one that is meant stands). ``limits`` are the checks of an annotation.
+    one that is meant stands). ``limits`` are the checks of an annotation. ``ints``: of a float, some stored values are ints.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class TypeSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether decoding refuses fields that are not declared."""
     limits: dict[str, str | int | float | bool] = {}
     up: int = 0
+    ints: bool = False
 
     @property
     def members(self) -> tuple[TypeSchema, ...]:
@@ -76,7 +78,11 @@ class TypeSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 class FieldSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     """A field under its stored name: of a struct, or of an actor, where ``kind`` may be ``map`` or ``list``.
 
-    ``required``: it has no default. ``absent``: some stored rows may be without it.
+    ``required``: it has no default. ``absent``: some stored rows may be without it. ``ttl_version`` is raised whenever the
+    TTL is removed or moved to the other time domain: an expiry that was set before then is void.
+
+    ``default`` is the default as msgpack (see ``defaults``), None if there is none or it is not known. ``fill`` is what rows without the field
+    hold: the default with which it was added, whatever has become of that since.
     """
 
     name: str
@@ -87,6 +93,9 @@ class FieldSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     absent: bool = False
     ttl_ms: int | None = None
     ttl_time: str | None = None
+    ttl_version: int = 0
+    default: bytes | None = None
+    fill: bytes | None = None
 
     def __str__(self) -> str:
         if self.kind == "map":
@@ -164,6 +173,14 @@ def _struct(node: inspect.StructType, around: tuple[type, ...]) -> TypeSchema:
     )
 
 
+def _default(field: inspect.Field) -> bytes | None:
+    """What a nested struct's field is by default. A function that varies is no mistake: it may be for producers only."""
+    try:
+        return encoded_default(field.default, field.default_factory, field.type)
+    except VaryingDefaultError:
+        return NOT_CERTAIN
+
+
 def _fields(fields: Iterable[inspect.Field], around: tuple[type, ...]) -> tuple[FieldSchema, ...]:
     return tuple(
         FieldSchema(
@@ -172,6 +189,7 @@ def _fields(fields: Iterable[inspect.Field], around: tuple[type, ...]) -> tuple[
             required=field.required,
             # Optional without a default to show is how msgspec's inspection tells of a default of UNSET.
             absent=not field.required and field.default is field.default_factory is msgspec.NODEFAULT,
+            default=_default(field),
         )
         for field in fields
     )

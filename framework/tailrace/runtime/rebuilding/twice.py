@@ -165,7 +165,8 @@ def _twice(
 
 def _side(snapshot: Snapshot, name: str) -> Side:
     cuts = {task.partition: task.cut for task in snapshot.manifest.tasks}
-    return Side(name, snapshot.rows, cuts.get)
+    schemas = {task.partition: task.schema for task in snapshot.manifest.tasks}
+    return Side(name, snapshot.rows, cuts.get, schemas.get)
 
 
 # --- outputs ---

@@ -1,0 +1,138 @@
+"""The rows of a key as the code that they belong to reads them, so that those of different versions can be compared.
+
+Equal bytes may read differently, and different bytes alike: a row may be without a field that was added later, an int may
+stand where a float is read, an expiry may be void, and a key of which nothing is stored reads its defaults. All of this is
+in the stored schema, so no code is needed for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.declare.schema import ActorSchema
+from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, KeyRows, joined, raw_fields
+from tailrace.core.values.defaults import NOT_CERTAIN, are_same, shown_default
+from tailrace.core.values.old_values import reader_of, reader_of_fields
+from tailrace.core.values.stored_types import stored_struct, stored_type
+from tailrace.core.values.type_schemas import FieldSchema
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class ReadAs:
+    """Reads the rows of an actor's keys by the schema that is stored with them.
+
+    ``only`` names the fields that count; those that nothing declares any more never do.
+    """
+
+    def __init__(self, schema: ActorSchema, only: Collection[str] | None = None) -> None:
+        fields = [one for one in schema.fields if only is None or one.name in only]
+        self.fields = {one.name: one for one in fields if one.kind == "value"}
+        plain = [*self.fields.values()]
+        fill = reader_of_fields(plain, every_fill=True) or bytes
+        self._plain = _form(stored_struct(plain), fill)
+        self._entries = {
+            ("m" if one.kind == "map" else "l", one.name): (one, _normal(one))
+            for one in fields
+            if one.kind != "value"
+        }
+        defaults = {one.name: one.default for one in plain if one.default}
+        has_blank = not any(one.required or one.default == NOT_CERTAIN for one in plain)
+        self._blank = self._plain(joined(defaults)) if has_blank else None
+
+    def read(self, found: KeyRows) -> KeyRows:
+        """The rows of a key in one form. A key without rows has its defaults, unless fields are required."""
+        kept = dict(self._others(found))
+        value = found.get(b"")
+        encoded = self._blank if value is None else self._plain(value[1:])
+        if encoded is None:
+            return kept
+        flags = WITH_TIMERS if any(rest[:1] == b"t" for rest in kept) else PLAIN
+        return {b"": flags + encoded, **kept}
+
+    def _others(self, found: KeyRows) -> Iterator[tuple[bytes, bytes]]:
+        for rest, value in found.items():
+            if rest[:1] == b"t":
+                if rest[2:3] != rows.EXPIRY:
+                    yield rest, value
+                elif self._is_valid(rest, timer := rows.decode_timer(value)):
+                    yield rest, rows.encode_timer(rows.Timer(timer.time_ms, 0))
+            elif rest:
+                name, _, entry = rest[1:].partition(b"\0")
+                known = self._entries.get((rest[:1].decode(), name.decode()))
+                if known is not None:
+                    field, normal = known
+                    yield rest, value if field.kind == "list" and not entry else _entry(field, normal, value)
+
+    def _is_valid(self, rest: bytes, timer: rows.Timer) -> bool:
+        field = self.fields.get(rest[4:].decode())
+        return field is not None and _expires(field, rest[1], timer.seed)
+
+
+def read_the_same(one: ReadAs, was: KeyRows, other: ReadAs, now: KeyRows) -> bool:
+    """Whether two versions read the same of a key. A field that only one declares has to have its default there."""
+    before, after = one.read(was), other.read(now)
+    fields = [raw_fields(side[b""][1:]) if b"" in side else {} for side in (before, after)]
+    before.pop(b"", None)
+    after.pop(b"", None)
+    return before == after and all(
+        _same_field(one.fields.get(name), fields[0].get(name), other.fields.get(name), fields[1].get(name))
+        for name in fields[0].keys() | fields[1].keys()
+    )
+
+
+def defaults_apart(one: ReadAs, other: ReadAs) -> list[tuple[str, str, str]]:
+    """The fields that a key of which nothing is stored reads differently, each with both defaults."""
+    return [
+        (name, shown_default(field.default), shown_default(there.default))
+        for name, field in one.fields.items()
+        if (there := other.fields.get(name)) and field.default and there.default
+        if not are_same(field.default, there.default)
+    ]
+
+
+def _same_field(
+    one: FieldSchema | None, was: bytes | None, other: FieldSchema | None, now: bytes | None
+) -> bool:
+    if one is None or other is None:
+        field, value = (other, now) if one is None else (one, was)
+        default = None if field is None else field.default
+        return value is None or (bool(default) and are_same(value, default or b""))
+    if was is None or now is None:
+        return was == now
+    return was == now or (one.type != other.type and are_same(was, now))
+
+
+def _normal(field: FieldSchema) -> Callable[[bytes], bytes]:
+    """What brings an encoded entry to one form."""
+    return _form(stored_type(field.type), reader_of(field.type, every_fill=True) or bytes)
+
+
+def _form(declared: Any, fill: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    decode = msgspec.msgpack.Decoder[Any](declared).decode
+
+    def form(data: bytes) -> bytes:
+        try:
+            return _encode(decode(fill(data)))
+        except (msgspec.MsgspecError, ValueError):
+            return data  # no code reads it either
+
+    return form
+
+
+def _entry(field: FieldSchema, normal: Callable[[bytes], bytes], value: bytes) -> bytes:
+    encoded, expiry = rows.unpack_entry(value)
+    if expiry is None or not _expires(field, expiry.domain, expiry.version):
+        return rows.pack_entry(normal(encoded), rows.EVENT_TIME, None)
+    return rows.pack_entry(normal(encoded), expiry.domain, expiry.time_ms)
+
+
+def _expires(field: FieldSchema, domain: int, version: int) -> bool:
+    declared = {"event": rows.EVENT_TIME, "processing": rows.PROCESSING_TIME}
+    return (
+        field.ttl_ms is not None and declared[str(field.ttl_time)] == domain and field.ttl_version == version
+    )
