@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.spark import session
-from tailrace.spark.session import end
+from tailrace.spark.session import ATTEMPTS, end
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +21,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.python.worker.reuse": "true",
     }
-    found = session("local[2]", name="tests", config=config)
+    # A rebuild has to survive the death of a worker process.
+    found = session("local[2]", name="tests", config=config, attempts=ATTEMPTS)
     yield found
     end(found)

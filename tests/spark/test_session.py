@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -10,7 +11,9 @@ from uuid import uuid4
 import pytest
 
 from tailrace.core.errors import MissingExtraError, UnfitJavaError
+from tailrace.core.records import Output
 from tailrace.spark.session import retrying, session
+from tests.spark import travel
 
 
 def test_workers_run_this_interpreter_and_find_what_this_process_finds(spark):
@@ -29,9 +32,9 @@ def test_nothing_of_a_local_spark_is_open_to_the_network(spark):
     assert spark.sparkContext.uiWebUrl is None
 
 
-def test_a_local_master_tries_a_task_again_as_a_cluster_does(spark):
+def test_a_local_master_tries_a_task_again_where_it_is_asked_to(spark):
     assert spark.sparkContext.master == "local[2,4]"
-    assert [retrying(one) for one in ("local", "local[*]", "local[3,1]", "spark://host:7077")] == [
+    assert [retrying(one, 4) for one in ("local", "local[*]", "local[3,1]", "spark://host:7077")] == [
         "local[1,4]",
         "local[*,4]",
         "local[3,1]",
@@ -93,3 +96,34 @@ assert not children(), children()
     while marked(mark) and time.monotonic() < deadline_s:
         time.sleep(0.05)  # Spark's Python workers end when they find that their parent has
     assert not marked(mark)
+
+
+def test_an_error_in_the_data_or_the_options_is_reported_once_and_in_a_sentence(tmp_path):
+    travel.filled(tmp_path / "log", 5, more=(Output("trips", b"N100", b"none", 0),)).close()
+    code = """
+import sys
+from tailrace.spark import running
+
+def read(**more):
+    options = {"log": sys.argv[1], "topic": "trips", "app": "tests.spark.travel:app", **more}
+    return spark.read.format("tailrace").options(**options).load().count()
+
+with running("local[1]") as spark:
+    assert spark.sparkContext.master == "local[1,1]"
+    for more in ({}, {"columns": "mile"}, {"endingOffsets": "99"}):
+        try:
+            read(**more)
+        except Exception as error:
+            print(str(error).strip(), end="\\0")
+    assert read(undecodable="keep") == 6
+"""
+    begun = [sys.executable, "-W", "error", "-c", code, str(tmp_path / "log")]
+    done = subprocess.run(begun, env=os.environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "\tat " not in done.stdout + done.stderr  # no stack of Java
+    bad, unknown, gone = done.stdout.split("\0")[:3]
+    assert re.search(r"BadRecordError: .*topic 'trips', partition \d, offset \d, key b'N100'.*keep", bad)
+    assert "UsageError: columns: there is no column 'mile'" in unknown
+    assert "OffsetGoneError: the last offset that is asked for is not in the log" in gone
+    assert max(one.count("\n") for one in (bad, unknown, gone)) <= 1

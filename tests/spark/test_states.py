@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from pyspark.sql import datasource as ds
 from pyspark.sql import functions as F  # noqa: N812 (the name that PySpark's users know)
 
 import tailrace as tr
@@ -154,9 +153,17 @@ def read(monkeypatch):
 
 
 def test_of_one_key_only_its_task_and_its_rows_are_read(options, read):
-    (row,) = answer(ds.EqualTo(("key",), "N107"), **options, actor="Plane").rows
+    (row,) = answer(**options, actor="Plane", key="N107").rows
     assert row["key"] == "N107"
     assert (read.partitions, read.rows) == ({partition_of(b"N107", 4)}, 1)
+
+
+def test_tasks_that_are_not_asked_for_are_not_read(options, read):
+    whole = answer(**options, actor="Plane").rows
+    read.partitions.clear()
+    found = answer(**options, actor="Plane", partitions="1").rows
+    assert found == [row for row in whole if partition_of(row["key"].encode(), 4) == 1]
+    assert read.partitions == {1}
 
 
 def test_keys_can_be_named_as_an_option(options, read):
@@ -179,6 +186,7 @@ def test_columns_that_nobody_wants_are_not_read(options, read):
         ({"actor": "Plane", "field": "miles"}, UsageError, "cabins, notes"),
         ({"actor": "Plane", "columns": "mile"}, UsageError, "There are key, last, miles"),
         ({"actor": "Plane", "topic": "trips"}, UsageError, "belong to a log"),
+        ({"actor": "Plane", "partitions": "4"}, UsageError, "0 to 3"),
         ({"actor": "Plane", "table": "state"}, UsageError, "has all actors"),
         ({"table": "messages", "key": "a"}, UsageError, "read as a whole"),
         ({"actor": "Plane", "id": "nobody"}, UnknownSnapshotError, "nobody"),

@@ -268,7 +268,7 @@ def _engines(
         raise MissingExtraError(
             f"the engine 'spark' needs {error.name}", mend="pip install 'tailrace[spark]'"
         ) from error
-    with sessions.running(master or "local[*]") as spark:
+    with sessions.running(master or "local[*]", attempts=sessions.ATTEMPTS) as spark:
         yield lambda seed: engines.SparkEngine(spark, seed)
 
 

@@ -3,6 +3,7 @@
 PySpark and PyArrow are the extra ``tailrace[spark]``; nothing outside this room needs them to be there.
 """
 
+from tailrace.spark.cut import cut
 from tailrace.spark.session import register, running, session
 
-__all__ = ["register", "running", "session"]
+__all__ = ["cut", "register", "running", "session"]

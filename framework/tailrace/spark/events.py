@@ -40,7 +40,7 @@ class Events(NamedTuple):
     """What an event is encoded as may leave out fields that hold their defaults."""
     partitioned: bool = False
 
-    def encode_key(self, shown: Any) -> bytes:
+    def _encode_key(self, shown: Any) -> bytes:
         """The bytes of a key as its column shows it, or as text.
 
         Raises:
@@ -62,10 +62,10 @@ class Events(NamedTuple):
             return text.encode()
         if get_origin(self.key_codec.type) is tuple:
             try:
-                return self.encode_key(msgspec.json.decode(text))
+                return self._encode_key(msgspec.json.decode(text))
             except msgspec.DecodeError:
                 pass  # said by what follows
-        return self.encode_key(text)
+        return self._encode_key(text)
 
     def partitions_of(self, keys: frozenset[bytes], count: int) -> set[int] | None:
         """The partitions that records of these keys can be in; None if that is not known."""

@@ -26,6 +26,7 @@ _READ = {
     "endingOffsets": "latest, a number, or a number by partition as JSON",
     "startingTime": "an instant; records with this timestamp or a later one",
     "endingTime": "an instant; records with an earlier timestamp",
+    "partitions": "the numbers of the partitions that are read, with commas between",
     "key": "one key",
     "keys": "keys, as a JSON list",
     "undecodable": "fail, or keep: what becomes of a record that cannot be decoded",
@@ -55,6 +56,10 @@ class Options:
                 mend = did_you_mean(name, _READ, f"There are: {', '.join(_READ)}.")
                 raise UsageError(f'the format "tailrace" has no option {name!r}', mend=mend)
             self._given[known] = value
+
+    def at(self, cut: Mapping[str, str]) -> Options:
+        """The same options at a cut."""
+        return Options({**self._given, **cut})
 
     def get(self, name: str) -> str | None:
         """The text of an option, or None."""
@@ -98,6 +103,17 @@ class Options:
         if not (text.isascii() and text.isdecimal() and int(text) > 0):
             raise UsageError(f"{name} is {text!r}", mend="Write a whole number of at least 1.")
         return int(text)
+
+    def partitions(self) -> frozenset[int] | None:
+        """The numbers of partitions that are named; None for all."""
+        if "partitions" not in self._given:
+            return None
+        found = self.names("partitions")
+        if not found or not all(one.isascii() and one.isdecimal() for one in found):
+            raise UsageError(
+                f"partitions is {self._given['partitions']!r}", mend="Write numbers with commas between: 0,3."
+            )
+        return frozenset(map(int, found))
 
     def offsets(self, name: str, topic: str) -> int | dict[int, int] | None:
         """An offset for all partitions, or one for each; None for the end that is named by a word."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
-from tailrace.core.errors import BadRecordError, TailraceError, UsageError
+from tailrace.core.errors import BadRecordError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import TopicPartition
 from tailrace.spark.arrow import arrow_schema, batch, constant, pa
@@ -17,6 +17,30 @@ from tailrace.spark.events import TYPE, Events
 ERROR, VALUE = "_error", "_value"
 """The columns that say why a record could not be decoded, and what was in it, where such records are kept."""
 _NO_EVENT: dict[str, Any] = {}
+
+
+class _Misfit(NamedTuple):
+    """A value that the type of its column cannot hold, by the numbers of column and row."""
+
+    column: int
+    row: int
+    why: str
+
+
+class _Rows:
+    """Records, and what was decoded of them: events by their fields, keys, and why one of them is not there."""
+
+    def __init__(self, records: list[InputRecord]) -> None:
+        self.records = records
+        self.events: list[dict[str, Any]] = []
+        self.errors: list[str | None] = []
+        self.keys: list[Any] = []
+
+    def refuse(self, at: int, why: str) -> None:
+        """Keep a record without its fields, with the first reason."""
+        self.events[at] = _NO_EVENT
+        if self.errors[at] is None:
+            self.errors[at] = why
 
 
 class Batches:
@@ -41,33 +65,38 @@ class Batches:
 
     def batch(self, records: list[InputRecord]) -> Any:
         """A batch of these records."""
-        events: list[dict[str, Any]] = []
-        errors: list[str | None] = []
-        if self._decodes and self._events is not None:
-            events, errors = self._decoded(self._events, records)
-        values = [self._values(one, records, events, errors) for one in self._columns]
+        rows = self._decoded(records)
+        values = [self._values(one, rows) for one in self._columns]
         try:
             return batch(self._schema, self._columns, values)
         except (OverflowError, pa.ArrowException) as error:
-            raise self._refused(records, values, error) from error
+            misfits = [*self._misfits(values)]
+            if not misfits:
+                raise UsageError(f"a batch could not be made: {error}") from error
+            if not self._keeps_undecodable:
+                raise self._refused(records, misfits[0]) from error
+        for one in misfits:
+            values[one.column][one.row] = None
+            rows.refuse(one.row, self._why(one))
+        decoded = self._fields | {ERROR, VALUE}
+        values = [
+            self._values(one, rows) if one.name in decoded else given
+            for one, given in zip(self._columns, values, strict=True)
+        ]
+        return batch(self._schema, self._columns, values)
 
-    def _values(
-        self,
-        one: Column,
-        records: list[InputRecord],
-        events: list[dict[str, Any]],
-        errors: list[str | None],
-    ) -> Any:
-        """A column: a sequence of plain values, or a ``pyarrow.Array``."""
-        name, prefix = one.name, "" if self._events is None else "_"
+    def _values(self, one: Column, rows: _Rows) -> Any:
+        """A column: a list of plain values, or a ``pyarrow.Array``."""
+        name, records = one.name, rows.records
+        prefix = "" if self._events is None else "_"
         if name in self._fields:
-            return [event.get(name) for event in events]
+            return [event.get(name) for event in rows.events]
         if self._events is not None and name == ERROR:
-            return errors
+            return rows.errors
         if self._events is not None and name == VALUE:
             return [
                 record.value if error is not None else None
-                for record, error in zip(records, errors, strict=True)
+                for record, error in zip(records, rows.errors, strict=True)
             ]
         match name.removeprefix(prefix):
             case "topic":
@@ -82,22 +111,34 @@ class Batches:
             case "headers":
                 return [[{"key": header, "value": value} for header, value in one.headers] for one in records]
             case "key" if self._events is not None:
-                return [None if one.key is None else self._key(self._events, one) for one in records]
+                return rows.keys
             case other:
                 return [getattr(record, other) for record in records]
 
-    def _key(self, events: Events, record: InputRecord) -> Any:
-        try:
-            return plain(events.key_codec.decode(record.key or b""))
-        except BadRecordError as error:
-            if self._keeps_undecodable:
-                return None
-            raise self._placed(error, record) from None
+    def _decoded(self, records: list[InputRecord]) -> _Rows:
+        """The events by their fields, and what is wrong with those that are none. A deletion has neither."""
+        rows = _Rows(records)
+        events = self._events
+        if events is None:
+            return rows
+        if self._decodes:
+            rows.events, rows.errors = self._decoded_events(events, records)
+        if any(one.name == "_key" for one in self._columns):
+            rows.keys = [None] * len(records)
+            for at, record in enumerate(records):
+                if record.key is None:
+                    continue
+                try:
+                    rows.keys[at] = plain(events.key_codec.decode(record.key))
+                except BadRecordError as error:
+                    if not self._keeps_undecodable:
+                        raise self._placed(error, record) from None
+                    rows.refuse(at, f"the key cannot be decoded: {error.what}")
+        return rows
 
-    def _decoded(
+    def _decoded_events(
         self, events: Events, records: list[InputRecord]
     ) -> tuple[list[dict[str, Any]], list[str | None]]:
-        """The events by their fields, and what is wrong with those that are none. A deletion has neither."""
         decode, keeps = events.decode, self._keeps_undecodable
         found: list[Any] = []
         errors: list[str | None] = []
@@ -130,19 +171,27 @@ class Batches:
         error.key = record.key
         return error
 
-    def _refused(
-        self, records: list[InputRecord], values: Sequence[Sequence[Any]], error: Exception
-    ) -> TailraceError:
+    def _misfits(self, values: Sequence[Any]) -> Iterator[_Misfit]:
+        """The values that their columns cannot hold; the first of them is in the first such column."""
+        for at, (one, given, field) in enumerate(zip(self._columns, values, self._schema, strict=True)):
+            if isinstance(given, pa.Array):
+                continue
+            try:
+                pa.array(one.values(given), type=field.type)
+            except (OverflowError, pa.ArrowException):
+                for row, value in enumerate(given):
+                    try:
+                        pa.array(one.values([value]), type=field.type)
+                    except (OverflowError, pa.ArrowException) as why:
+                        yield _Misfit(at, row, str(why))
+
+    def _why(self, one: _Misfit) -> str:
+        name, type_ = self._columns[one.column].name, self._columns[one.column].type
+        return f"the value of {name!r} does not fit a column of type {type_.simpleString()}: {one.why}"
+
+    def _refused(self, records: list[InputRecord], one: _Misfit) -> BadRecordError:
         """Name the record and the column whose value does not fit."""
-        for at, record in enumerate(records):
-            for one, given, field in zip(self._columns, values, self._schema, strict=True):
-                try:
-                    pa.array(one.values([given[at]]), type=field.type)
-                except (OverflowError, pa.ArrowException) as why:
-                    said = BadRecordError(
-                        f"the value of {one.name!r} does not fit a column of type {one.type.simpleString()}: {why}",
-                        reason="wrong-type",
-                        mend="Leave the column out, or read the topic as bytes.",
-                    )
-                    return self._placed(said, record)
-        return UsageError(f"a batch could not be made: {error}")
+        mend = "Leave the column out, or read the topic as bytes."
+        if self._events is not None:
+            mend = 'Write .option("undecodable", "keep") to have such records in the table, with the reason, or leave the column out.'
+        return self._placed(BadRecordError(self._why(one), reason="wrong-type", mend=mend), records[one.row])

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from tailrace.core.errors import MissingExtraError
 from tailrace.spark.java import check_java
@@ -20,16 +20,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ATTEMPTS = 4
-"""How often a task is tried, here and on a cluster. Spark's own default for a local master is once."""
+"""How often a cluster tries a task, unless it is configured: Spark's own default."""
+_TASK_LOGGERS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 
 
 def session(
-    master: str = "local[*]", *, name: str = "tailrace", config: Mapping[str, str] | None = None
+    master: str = "local[*]",
+    *,
+    name: str = "tailrace",
+    config: Mapping[str, str] | None = None,
+    attempts: int | None = None,
 ) -> SparkSession:
     """The session of this process, started if there is none, with the data source ``tailrace`` registered.
 
     ``config`` goes over what is set here. With a local master everything stays on the loopback. Workers run this
     interpreter and find the modules that this process finds.
+
+    ``attempts`` is how often Spark tries a task that fails (default: once with a local master, so that an error in the
+    data is reported at once; on a cluster as Spark does, 4 times). Give a local session more for a rebuild that has to
+    survive the death of a worker process.
 
     Raises:
         MissingExtraError: PySpark is not installed.
@@ -40,11 +49,14 @@ def session(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = builder_of().appName(name).master(retrying(master))
-    for key, value in {**_settings(master), **(config or {})}.items():
+    tries = attempts or (1 if is_local(master) else ATTEMPTS)
+    builder = builder_of().appName(name).master(retrying(master, tries))
+    for key, value in {**_settings(master, tries), **(config or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    if is_local(master) and str(spark.sparkContext.master).endswith(",1]"):
+        _log_no_task(spark)
     register(spark)
     return spark
 
@@ -53,17 +65,19 @@ def register(spark: SparkSession) -> None:
     """Make ``spark.read.format("tailrace")`` work in a session."""
     from tailrace.spark.source import TailraceSource  # noqa: PLC0415 (PySpark is an extra)
 
-    # Without it PySpark refuses to read from any source that could prune.
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(TailraceSource)
 
 
 @contextmanager
 def running(
-    master: str = "local[*]", *, name: str = "tailrace", config: Mapping[str, str] | None = None
+    master: str = "local[*]",
+    *,
+    name: str = "tailrace",
+    config: Mapping[str, str] | None = None,
+    attempts: int | None = None,
 ) -> Generator[SparkSession]:
     """A session for a while; at its end Spark is stopped, its Java process is gone, and so are the workers."""
-    spark = session(master, name=name, config=config)
+    spark = session(master, name=name, config=config, attempts=attempts)
     try:
         yield spark
     finally:
@@ -91,19 +105,26 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def retrying(master: str) -> str:
-    """A local master that tries a task again, as a cluster does: ``local[2]`` is ``local[2,4]``."""
+def retrying(master: str, attempts: int) -> str:
+    """A local master that tries a task this often: ``local[2]`` is ``local[2,4]``. A cluster has a setting for it."""
     if master == "local":
-        return f"local[1,{ATTEMPTS}]"
+        return f"local[1,{attempts}]"
     found = re.fullmatch(r"local\[(\*|\d+)\]", master)
-    return master if found is None else f"local[{found[1]},{ATTEMPTS}]"
+    return master if found is None else f"local[{found[1]},{attempts}]"
 
 
-def _settings(master: str) -> dict[str, str]:
+def _log_no_task(spark: SparkSession) -> None:
+    """Leave the failure of a task to the exception that its query raises: the log has it again, as a stack of Java."""
+    jvm = cast("Any", spark.sparkContext)._jvm.org.apache.logging.log4j
+    for name in _TASK_LOGGERS:
+        jvm.core.config.Configurator.setLevel(name, jvm.Level.OFF)
+
+
+def _settings(master: str, attempts: int) -> dict[str, str]:
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.task.maxFailures": str(ATTEMPTS),
+        "spark.task.maxFailures": str(attempts),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),

@@ -24,7 +24,10 @@ from pyspark.sql.types import StructType
 
 from tailrace.core.errors import UsageError
 from tailrace.runtime.archived import open_history
+from tailrace.spark.columns import struct_type
+from tailrace.spark.cut import cut_of, with_cut
 from tailrace.spark.options import Options
+from tailrace.spark.reporting import reported
 from tailrace.spark.states import StateReader, StateTable
 from tailrace.spark.topics import TopicReader, TopicTable
 from tailrace.spark.writer import StateWriter
@@ -35,7 +38,8 @@ class TailraceSource(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__({**options})
-        self._options = Options(options)
+        with reported():
+            self._options = Options(options)
 
     @classmethod
     def name(cls) -> str:
@@ -43,25 +47,40 @@ class TailraceSource(DataSource):
         return "tailrace"
 
     def schema(self) -> StructType:
-        """The columns of the table."""
-        return self._table().schema()
+        """The columns of the table, and the cut that is read: see ``cut``."""
+        with reported():
+            table = _table(self._options)
+            return with_cut(struct_type(table.columns), table.cut())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads the columns of ``schema``."""
-        table = self._table()
-        return StateReader(table, schema) if isinstance(table, StateTable) else TopicReader(table, schema)
+        """Reads the columns of ``schema``, at the cut that it carries."""
+        with reported():
+            cut = cut_of(schema)
+            if cut is None:
+                raise UsageError(
+                    "a schema was given that does not say which offsets or which snapshot to read",
+                    mend="Leave the schema out; choose columns by the option columns, or with select.",
+                )
+            if cut.get("topic") != self._options.get("topic"):
+                raise UsageError(
+                    f"the schema that was given is of the topic {cut.get('topic')!r}, at offsets of its own",
+                    mend="Leave the schema out.",
+                )
+            table = _table(self._options.at(cut))
+            return StateReader(table, schema) if isinstance(table, StateTable) else TopicReader(table, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Writes an actor's table."""
-        return StateWriter(self._options, schema, overwrite)
+        with reported():
+            return StateWriter(self._options, schema, overwrite)
 
-    def _table(self) -> TopicTable | StateTable:
-        options = self._options
-        if "snapshot" in options:
-            return StateTable(options)
-        if "log" not in options and "archive" not in options:
-            raise UsageError(
-                "it is not said what to read",
-                mend="Give log and topic, archive and topic, or snapshot and app.",
-            )
-        return TopicTable(options, partial(open_history, options.get("log"), options.get("archive")))
+
+def _table(options: Options) -> TopicTable | StateTable:
+    if "snapshot" in options:
+        return StateTable(options)
+    if "log" not in options and "archive" not in options:
+        raise UsageError(
+            "it is not said what to read",
+            mend="Give log and topic, archive and topic, or snapshot and app.",
+        )
+    return TopicTable(options, partial(open_history, options.get("log"), options.get("archive")))

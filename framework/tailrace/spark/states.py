@@ -30,11 +30,12 @@ from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.partitioner import partition_of
 from tailrace.runtime.apps import find_app
 from tailrace.spark.arrow import arrow_schema, batch, compute, pa
-from tailrace.spark.bounds import Bounds, MetaColumns, Pushed
+from tailrace.spark.bounds import Bounds
 from tailrace.spark.columns import Column, plain, struct_type
 from tailrace.spark.options import Options
+from tailrace.spark.reporting import reported
 from tailrace.spark.stored import Entry, StoredActor, stored_actor
-from tailrace.spark.topics import chosen
+from tailrace.spark.topics import chosen, wanted_columns
 from tailrace.state.snapshots import Snapshot, Snapshots
 
 _LAST_MS = ((1 << 63) - 1) // 1000
@@ -105,14 +106,9 @@ class StateTable:
     def __reduce__(self) -> tuple[Any, ...]:
         return StateTable, (self.options, self.snapshot)
 
-    @property
-    def key_name(self) -> str:
-        """The name of the key's column."""
-        return "key" if self.actor is None else self.actor.key_name if self.kind == "actor" else "key"
-
-    def schema(self) -> types.StructType:
-        """Of the columns that are asked for."""
-        return struct_type(self.columns)
+    def cut(self) -> dict[str, str]:
+        """Which snapshot is read: see ``cut``."""
+        return {"app": self.snapshot.manifest.app, "id": self.snapshot.manifest.id}
 
     def _all_columns(self) -> list[Column]:
         if self.kind == "timers":
@@ -135,14 +131,17 @@ class StateTable:
         return [key, *self.actor.field_columns()]
 
     def bounds(self) -> Bounds:
-        """The keys that the options leave."""
-        texts = self.options.keys()
-        return Bounds() if texts is None else Bounds().with_keys([self._key_of_text(one) for one in texts])
+        """The tasks and keys that the options leave."""
+        bounds, texts = Bounds(self.options.partitions()), self.options.keys()
+        count, asked = self.snapshot.manifest.partitions, bounds.partitions or frozenset[int]()
+        for number in sorted(asked - set(range(count))):
+            raise UsageError(f"partitions names {number}", mend=f"The snapshot has 0 to {count - 1}.")
+        return bounds if texts is None else bounds.with_keys([self._key_of_text(one) for one in texts])
 
     def _codec(self) -> KeyCodec:
         return key_codec_for(bytes) if self.actor is None else self.actor.key_codec
 
-    def encode_key(self, shown: Any) -> bytes:
+    def _encode_key(self, shown: Any) -> bytes:
         """The bytes of a key as a row shows it. Raises UsageError."""
         codec = self._codec()
         try:
@@ -158,10 +157,10 @@ class StateTable:
             return text.encode()
         if get_origin(codec.type) is tuple:
             try:
-                return self.encode_key(msgspec.json.decode(text))
+                return self._encode_key(msgspec.json.decode(text))
             except msgspec.DecodeError:
                 pass  # said by what follows
-        return self.encode_key(text)
+        return self._encode_key(text)
 
 
 def opened(options: Options) -> Snapshot:
@@ -174,30 +173,20 @@ def opened(options: Options) -> Snapshot:
 class StateReader(ds.DataSourceReader):
     """Reads a table of a snapshot."""
 
-    def __init__(self, table: StateTable, wanted: types.StructType, bounds: Bounds | None = None) -> None:
+    def __init__(self, table: StateTable, wanted: types.StructType) -> None:
         self.table = table
         self.wanted = wanted
-        self.columns = chosen(table.all_columns, wanted.names, "the schema")
-        self.bounds = table.bounds() if bounds is None else bounds
+        self.columns = wanted_columns(table.all_columns, wanted)
+        self.bounds = table.bounds()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StateReader, (self.table, self.wanted, self.bounds)
-
-    def pushFilters(self, filters: list[ds.Filter]) -> list[ds.Filter]:  # noqa: N802 (PySpark's name)
-        """Narrow what is read. All filters are given back: Spark applies them to what is left."""
-        names = MetaColumns("partition" if self.table.actor is None else "", "", "", self.table.key_name)
-        pushed = Pushed(names, self.bounds, self.table.encode_key)
-        pushed.take(filters)
-        self.bounds = pushed.bounds
-        return filters
+        return StateReader, (self.table, self.wanted)
 
     def partitions(self) -> list[ds.InputPartition]:
-        """The tasks that can have a row of the answer."""
+        """The tasks that can have a row that is asked for."""
         count = self.table.snapshot.manifest.partitions
-        numbers = set(range(count))
-        if self.bounds.partitions is not None:
-            numbers &= self.bounds.partitions
-        if self.bounds.keys is not None and self.table.kind != "messages":
+        numbers = self.bounds.partitions_of(count)
+        if self.bounds.keys is not None:
             numbers &= {partition_of(key, count) for key in self.bounds.keys}
         return [TaskPart(number) for number in sorted(numbers)]
 
@@ -205,6 +194,10 @@ class StateReader(ds.DataSourceReader):
         """The record batches of a task."""
         if not isinstance(partition, TaskPart):
             return  # nothing is left to read: Spark makes one partition of its own
+        with reported():
+            yield from self._batches(partition)
+
+    def _batches(self, partition: TaskPart) -> Iterator[Any]:
         schema = arrow_schema(struct_type(self.columns))
         names = [one.name for one in self.columns]
         for values, count in self._values(partition.partition, names):

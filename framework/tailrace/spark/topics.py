@@ -4,8 +4,8 @@ Without a declaration the columns are those of Spark's own source for Kafka: ``t
 ``timestamp``, ``key``, ``value``, ``headers``. With one they are the fields of the event; the places and times have a ``_``
 before their names then, so that no field is in their way.
 
-What is left out is left unread: partitions without one of the keys that are asked for, offsets before and after. Keys
-and times of the rest are looked at before a value is decoded, and columns that nobody wants are not made.
+What the options leave out is left unread: partitions without one of the keys that are asked for, offsets before and
+after. Keys and times of the rest are looked at before a value is decoded, and columns that nobody wants are not made.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from pyspark.sql import datasource as ds
 from pyspark.sql import types
 
@@ -23,18 +24,23 @@ from tailrace.core.suggestions import did_you_mean
 from tailrace.log.archive import ArchivedLog
 from tailrace.log.archive.files import Wanted
 from tailrace.log.interface import Log, TopicPartition
-from tailrace.spark.bounds import Bounds, MetaColumns, Pushed, Range
-from tailrace.spark.columns import Column, struct_type
+from tailrace.runtime.archived import HistoryLog
+from tailrace.spark.bounds import Bounds, Range
+from tailrace.spark.columns import Column
 from tailrace.spark.events import events_of
 from tailrace.spark.options import Options
 from tailrace.spark.records import ERROR, VALUE, Batches
+from tailrace.spark.reporting import reported
 
 AT_ONCE = 10_000
 """Records in a batch."""
 PER_TASK = 500_000
 """Offsets that one task of Spark reads, unless it is said."""
 
-OpenLog = Callable[[], Log]
+_ANSWER_S = 30.0
+_LOAD_AGAIN = "Load the table again to read what is there now; leave startingOffsets and endingOffsets out for all of it."
+
+OpenLog = Callable[[], HistoryLog]
 _HEADERS = types.ArrayType(
     types.StructType(
         [types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())]
@@ -68,7 +74,6 @@ class TopicTable:
             self.events is not None and options.one_of("undecodable", "fail", "keep") == "keep"
         )
         prefix = "" if self.events is None else "_"
-        self.names = MetaColumns(*(f"{prefix}{one}" for one in ("partition", "offset", "timestamp", "key")))
         self.all_columns = self._all_columns(prefix)
         taken: set[str] = set()
         for one in self.all_columns:
@@ -79,14 +84,15 @@ class TopicTable:
                 )
             taken.add(one.name)
         self.columns = chosen(self.all_columns, options.names("columns"), "columns")
+        if self.keeps_undecodable and all(one.name != ERROR for one in self.columns):
+            raise UsageError(
+                f"undecodable is keep, and columns leaves out {ERROR!r}: nothing would tell which rows are incomplete",
+                mend=f"Add {ERROR} to columns.",
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # An app's decoders stay where they are: a worker makes its own.
         return TopicTable, (self.options, self.open_log)
-
-    def schema(self) -> types.StructType:
-        """Of the columns that are asked for."""
-        return struct_type(self.columns)
 
     def _all_columns(self, prefix: str) -> list[Column]:
         key = Column("key", types.BinaryType()) if self.events is None else self.events.key
@@ -112,7 +118,7 @@ class TopicTable:
             times_ms &= Range(start=start_ms)
         if stop_ms is not None:
             times_ms &= Range(stop=stop_ms)
-        bounds = Bounds(times_ms=times_ms)
+        bounds = Bounds(options.partitions(), times_ms)
         texts = options.keys()
         if texts is None:
             return bounds
@@ -120,9 +126,54 @@ class TopicTable:
             [text.encode() if self.events is None else self.events.key_of_text(text) for text in texts]
         )
 
-    def encode_key(self, shown: Any) -> bytes:
-        """The bytes of a key as a row shows it."""
-        return bytes(shown) if self.events is None else self.events.encode_key(shown)
+    def cut(self) -> dict[str, str]:
+        """The offsets to read, of all partitions as of one commit: see ``cut``."""
+        log = self.open_log()
+        try:
+            spans = self.spans(log)
+        finally:
+            log.close()
+        starts = {str(number): span.start for number, span in enumerate(spans)}
+        stops = {str(number): span.stop for number, span in enumerate(spans)}
+        return {
+            "topic": self.topic,
+            "startingOffsets": msgspec.json.encode(starts).decode(),
+            "endingOffsets": msgspec.json.encode(stops).decode(),
+        }
+
+    def spans(self, log: HistoryLog) -> list[Range]:
+        """The offsets of each partition that the options ask for; those of a partition that is not read are unchecked."""
+        topic, count = self.topic, log.partitions(self.topic)
+        first, last = (self.options.offsets(name, topic) for name in ("startingOffsets", "endingOffsets"))
+        named = self.options.partitions() or ()
+        for name, given in (("startingOffsets", first), ("endingOffsets", last), ("partitions", named)):
+            unknown = (
+                [] if given is None or isinstance(given, int) else sorted(set(given) - set(range(count)))
+            )
+            if unknown:
+                raise UsageError(
+                    f"{name} names partition {unknown[0]} of {topic!r}", mend=f"It has 0 to {count - 1}."
+                )
+        read, found = self.bounds().partitions_of(count), list[Range]()
+        for number, end in enumerate(log.ends([topic]).offsets[topic]):
+            kept = Range(log.start_offset(topic, number), end)
+            asked = Range(_of(first, number, kept.start), _of(last, number, kept.stop))
+            if number in read:
+                self._check(number, asked, kept)
+            found.append(asked)
+        return found
+
+    def _check(self, number: int, asked: Range, kept: Range) -> None:
+        """Offsets that were asked for by number have to be there: less would be read in silence otherwise."""
+        for offset, said in ((asked.start, "first"), (asked.stop, "last")):
+            if not kept.start <= offset <= kept.stop:
+                raise OffsetGoneError(
+                    f"the {said} offset that is asked for is not in the log, which holds {kept.start} to {kept.stop}",
+                    topic=self.topic,
+                    partition=number,
+                    offset=offset,
+                    mend=_LOAD_AGAIN,
+                )
 
 
 def chosen(columns: Sequence[Column], names: Sequence[str], said: str) -> list[Column]:
@@ -135,62 +186,51 @@ def chosen(columns: Sequence[Column], names: Sequence[str], said: str) -> list[C
     return [known[name] for name in names] or list(columns)
 
 
-class TopicReader(ds.DataSourceReader):
-    """Reads a topic; see the head of this file. ``wanted`` is what a user's own schema asks for, or the table's."""
+def wanted_columns(columns: Sequence[Column], schema: types.StructType) -> list[Column]:
+    """The columns of a schema, each of the type that it has there."""
+    found = chosen(columns, schema.names, "the schema")
+    for one, field in zip(found, schema, strict=True):
+        if one.type != field.dataType:
+            raise UsageError(
+                f"the schema has {field.name!r} as {field.dataType.simpleString()}",
+                mend=f"It is {one.type.simpleString()}; leave the schema out, or cast what is read.",
+            )
+    return found
 
-    def __init__(self, table: TopicTable, wanted: types.StructType, bounds: Bounds | None = None) -> None:
+
+class TopicReader(ds.DataSourceReader):
+    """Reads a topic; see the head of this file. ``wanted`` has the columns that are made, and the cut."""
+
+    def __init__(self, table: TopicTable, wanted: types.StructType) -> None:
         self.table = table
         self.wanted = wanted
-        self.columns = chosen(table.all_columns, wanted.names, "the schema")
-        for one, field in zip(self.columns, wanted, strict=True):
-            if one.type != field.dataType:
-                raise UsageError(
-                    f"the schema has {field.name!r} as {field.dataType.simpleString()}",
-                    mend=f"It is {one.type.simpleString()}; leave the schema out, or cast what is read.",
-                )
-        self.bounds = table.bounds() if bounds is None else bounds
+        self.columns = wanted_columns(table.all_columns, wanted)
+        self.bounds = table.bounds()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TopicReader, (self.table, self.wanted, self.bounds)
-
-    def pushFilters(self, filters: list[ds.Filter]) -> list[ds.Filter]:  # noqa: N802 (PySpark's name)
-        """Narrow what is read. All filters are given back: Spark applies them to what is left."""
-        pushed = Pushed(self.table.names, self.bounds, self.table.encode_key)
-        pushed.take(filters)
-        self.bounds = pushed.bounds
-        return filters
+        return TopicReader, (self.table, self.wanted)
 
     # --- planning
 
     def partitions(self) -> list[ds.InputPartition]:
         """A slice for each task of Spark."""
-        log = self.table.open_log()
-        try:
-            return [*self._slices(log)]
-        finally:
-            log.close()
+        with reported():
+            log = self.table.open_log()
+            try:
+                return [*self._slices(log)]
+            finally:
+                log.close()
 
-    def _slices(self, log: Log) -> Iterator[Slice]:
+    def _slices(self, log: HistoryLog) -> Iterator[Slice]:
         table, bounds = self.table, self.bounds
-        topic, count = table.topic, log.partitions(table.topic)
-        numbers = set(range(count)) if bounds.partitions is None else bounds.partitions & set(range(count))
+        topic, spans = table.topic, table.spans(log)
+        numbers = bounds.partitions_of(len(spans))
         if bounds.keys is not None and table.events is not None:
-            found = table.events.partitions_of(bounds.keys, count)
+            found = table.events.partitions_of(bounds.keys, len(spans))
             numbers = numbers if found is None else numbers & found
         per_task = table.options.count("recordsPerTask", PER_TASK)
-        first = table.options.offsets("startingOffsets", topic)
-        last = table.options.offsets("endingOffsets", topic)
-        for name, given in (("startingOffsets", first), ("endingOffsets", last)):
-            unknown = sorted(set(given) - set(range(count))) if isinstance(given, dict) else []
-            if unknown:
-                raise UsageError(
-                    f"{name} names partition {unknown[0]} of {topic!r}", mend=f"It has 0 to {count - 1}."
-                )
         for number in sorted(numbers):
-            kept = Range(log.start_offset(topic, number), log.end_offset(topic, number))
-            asked = Range(_of(first, number, kept.start), _of(last, number, kept.stop))
-            self._check(number, asked, kept)
-            span = asked & bounds.offsets
+            span = spans[number]
             if bounds.times_ms.start > Range().start and span.start < span.stop:
                 span &= Range(start=log.offset_at(topic, number, bounds.times_ms.start))
             for begin, end in self._stretches(log, number, span):
@@ -225,24 +265,16 @@ class TopicReader(ds.DataSourceReader):
             names |= {"key", "value"}  # the key to name a record by, should its value not be decoded
         return Wanted(times_ms.start, times_ms.stop, frozenset(names))
 
-    def _check(self, number: int, asked: Range, kept: Range) -> None:
-        """Offsets that were asked for by number have to be there: less would be read in silence otherwise."""
-        for offset, said in ((asked.start, "first"), (asked.stop, "last")):
-            if not kept.start <= offset <= kept.stop:
-                raise OffsetGoneError(
-                    f"the {said} offset that is asked for is not in the log, which holds {kept.start} to {kept.stop}",
-                    topic=self.table.topic,
-                    partition=number,
-                    offset=offset,
-                    mend="Ask for what is there; leave startingOffsets or endingOffsets out for all of it.",
-                )
-
     # --- reading
 
     def read(self, partition: ds.InputPartition) -> Iterator[Any]:
         """The record batches of a slice."""
         if not isinstance(partition, Slice):
             return  # nothing is left to read: Spark makes one partition of its own
+        with reported():
+            yield from self._batches(partition)
+
+    def _batches(self, partition: Slice) -> Iterator[Any]:
         log = self.table.open_log()
         try:
             if isinstance(log, ArchivedLog):
@@ -257,6 +289,9 @@ class TopicReader(ds.DataSourceReader):
             for records in self._fetched(log, partition):
                 if found := self._kept(records):
                     yield make.batch(found)
+        except OffsetGoneError as error:
+            error.mend = _LOAD_AGAIN
+            raise
         finally:
             log.close()
 
@@ -270,8 +305,14 @@ class TopicReader(ds.DataSourceReader):
                 while records and records[-1].offset >= one.stop:
                     records.pop()
                 yield records
-                if fetch.next_offset == position:
-                    return  # the rest is hidden by a transaction that is open
+                if fetch.next_offset == position and (fetch.idle or not reader.wait(_ANSWER_S)):
+                    raise OffsetGoneError(
+                        f"nothing can be read here, and when the table was loaded the log held records up to {one.stop}",
+                        topic=place.topic,
+                        partition=place.partition,
+                        offset=position,
+                        mend=_LOAD_AGAIN,
+                    )
                 position = fetch.next_offset
         finally:
             reader.close()

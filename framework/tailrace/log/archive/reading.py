@@ -167,9 +167,9 @@ class ArchivedLog:
         Raises:
             UnknownTopicError: One of them is not there.
         """
-        if self.log is not None:
-            return self.log.ends(topics)
         names = [*topics]
+        if self.log is not None and all(map(self._in_log, names)):
+            return self.log.ends(names)
         found = self.archive.ends(names)
         if found is None:
             raise UnknownTopicError(
