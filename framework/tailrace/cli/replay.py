@@ -308,6 +308,7 @@ def _say_json(plan: Plan, report: ReplayReport) -> None:
         "commits": report.commits,
         "records": report.records,
         "timers": report.timers,
+        "for_others": report.for_others,
         "outputs": report.outputs,
         "rows": report.rows,
         "seconds": round(report.seconds, 3),

@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from tailrace.core import rows
+from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Limit, Replay
@@ -76,6 +77,8 @@ class ReplayReport:
     outputs: int = 0
     rows: int = 0
     """Rows of state compared."""
+    for_others: int = 0
+    """Records that were redriven for other apps, and passed over, as in the first run."""
     seconds: float = 0.0
     differences: Differences = field(default_factory=Differences)
     compared: list[str] = field(default_factory=list[str])
@@ -146,6 +149,8 @@ def replay(
                 store.close()
     if options.compare:
         _say_what_was_compared(options, report)
+    if report.for_others:
+        report.note(f"{counted(report.for_others, 'record')} redriven for other apps, passed over")
     report.seconds = time.perf_counter() - begun_s
     return report
 
@@ -212,7 +217,7 @@ class _PartitionReplay:
             replaying=True,
             watch=watch,
         )
-        first, counted = task.tape_number, msgspec.structs.replace(task.totals)
+        first, start = task.tape_number, msgspec.structs.replace(task.totals)
         if begun is not None:
             report.note(
                 f"partition {number} begins with the snapshot {begun.cut.base} that it was started from"
@@ -226,7 +231,7 @@ class _PartitionReplay:
             lenient=options.compare,
             any_environment=options.any_environment,
         )
-        before, done = report.records - counted.records, 0
+        before, done = report.records - start.records, 0
         try:
             for record in history.tapes(number, cut.tape):
                 if record.number < first:
@@ -253,8 +258,9 @@ class _PartitionReplay:
             report.note(f"the state of partition {number} is not compared: its replay ended before its end")
             self._live.clear()
         report.records = before + task.totals.records
+        report.for_others += task.totals.for_others - start.for_others
         report.commits += done
-        report.timers += task.totals.fired - counted.fired
+        report.timers += task.totals.fired - start.fired
         for one in () if options.limit is not None else self._live:
             report.note(f"{one.name} of partition {number} is not compared: it stands at another commit")
         self._tell(replay, outputs)
