@@ -32,6 +32,7 @@ from tailrace.core.errors import DefinitionError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import Log, TopicPartition, TopicSettings
 from tailrace.runtime.apps import find_app
+from tailrace.runtime.first_positions import note_first_positions
 from tailrace.runtime.scanning import scan
 from tailrace.runtime.topics import prepare_topics
 
@@ -96,6 +97,7 @@ def create(
     plan = find_app(str(app)).plan()
     with opened(folder, create=True) as log:
         prepare_topics(log, plan, create_declared=True)
+        note_first_positions(plan, log)
 
 
 @log.command(name="list", short_help="List the topics, and what is kept of them.")

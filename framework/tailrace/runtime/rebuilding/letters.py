@@ -38,9 +38,9 @@ def letters_before(request: Request, past: Past, settled: Settled) -> tuple[Lett
     for name, number in {(one.topic, one.partition) for one in known.values()}:
         unread |= _unread(log, plan.app, name, number, _end(request, settled, name, number))
     before = {
-        one.id: places
+        one.id: earlier
         for one in dead_letters(log, plan.app)
-        if (places := _before(one.record.headers, one.origin_partition, plan))
+        if (earlier := _before(one.record.headers, one.origin_partition, plan))
     }
     for id_, note in known.items():
         if note.origin is None:
