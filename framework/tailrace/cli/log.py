@@ -185,11 +185,19 @@ def dump(
         with written(output) as file:
             if format_ == "csv":
                 file.write(showing.csv_line(*showing.CSV_HEADER))
+            none = True
             for number, record in _between(log, topic, numbers, start or Place(), stop or Place()):
+                none = False
                 if format_ == "csv":
                     file.write(showing.as_cells(number, record, declared))
                 else:
                     file.write(showing.as_json(number, record, declared) + b"\n")
+        if none and (start is not None or stop is not None):
+            held = ", ".join(
+                f"partition {number} from {log.start_offset(topic, number):,} up to {log.end_offset(topic, number):,}"
+                for number in numbers
+            )
+            click.echo(f"no record of {topic!r} lies there; it has offsets in {held}", err=True)
 
 
 def _numbers(log: Log, topic: str, partition: int | None) -> Iterable[int]:

@@ -25,7 +25,6 @@ from typing import Any, TypeAlias
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Limit, Replay
@@ -79,6 +78,10 @@ class ReplayReport:
     """Rows of state compared."""
     for_others: int = 0
     """Records that were redriven for other apps, and passed over, as in the first run."""
+    met: set[Any] = field(default_factory=set[Any])
+    """Where only some keys were replayed: those that a record or a timer was for."""
+    limit_reached: bool = False
+    """A partition has stopped at the limit."""
     seconds: float = 0.0
     differences: Differences = field(default_factory=Differences)
     compared: list[str] = field(default_factory=list[str])
@@ -149,8 +152,6 @@ def replay(
                 store.close()
     if options.compare:
         _say_what_was_compared(options, report)
-    if report.for_others:
-        report.note(f"{counted(report.for_others, 'record')} redriven for other apps, passed over")
     report.seconds = time.perf_counter() - begun_s
     return report
 
@@ -238,6 +239,7 @@ class _PartitionReplay:
                     continue
                 self._note_version(record)
                 if not self._take(replay, record, outputs, last=record.number + 1 == cut.tape):
+                    report.limit_reached = True
                     break
                 done += 1
                 report.records = before + task.totals.records
@@ -258,6 +260,7 @@ class _PartitionReplay:
             report.note(f"the state of partition {number} is not compared: its replay ended before its end")
             self._live.clear()
         report.records = before + task.totals.records
+        report.met |= set[Any]() if watch is None else watch.met
         report.for_others += task.totals.for_others - start.for_others
         report.commits += done
         report.timers += task.totals.fired - start.fired

@@ -260,6 +260,8 @@ class UnitResult(msgspec.Struct, kw_only=True):
     """Of the task, since its history began."""
     commits: int = 0
     keys: int = 0
+    found: list[bytes] = []
+    """Where only some keys are rebuilt: those that have a row, as actors encode them."""
     rows: int = 0
     cut: bytes | None = None
     changelog_position: int | None = None

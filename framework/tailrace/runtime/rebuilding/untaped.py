@@ -194,9 +194,9 @@ class _Run:
         result.totals = task.totals
         self._retrying[at].fill(result)
         result.schema = store.get(rows.SCHEMA_ROW) or b""
-        counted = Counted(store.rows())
+        counted = Counted(store.rows(), named=bool(job.request.keys))
         result.files = write_task(job.folder, number, self._attempt, iter(counted))
-        result.rows, result.keys = counted.rows, counted.keys
+        result.rows, result.keys, result.found = counted.rows, counted.keys, counted.found
         if self._frames:
             self._frames[at].close()
             made = Marked(frames(self._folder / f"outputs-{number}"))
