@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.engine import tape
 from tailrace.core.engine.canonical import Canonical, Past
+from tailrace.core.engine.redriven import REDRIVEN_HEADER
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import UsageError
 from tailrace.core.records import InputRecord, Output
@@ -179,6 +181,33 @@ def test_a_published_watermark_is_applied_when_what_lies_before_it_has_been_read
         pass
     assert seen == [(10, 5), (20, 5), (30, 15), (40, 25)]
     assert task.watermark == 35
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_what_was_redriven_for_other_apps_changes_nothing(seeds: range, together: bool) -> None:
+    """Neither the order, the clock, the watermarks nor when an input falls idle."""
+    header = ((REDRIVEN_HEADER, b"other.dead-letters/0-1@0-0"),)
+    for seed in seeds:
+        random, stamp = Random(seed), 0
+        knocks: dict[str, list[tuple[Knock, int]]] = {"front": [], "rear": []}
+        for at in range(6_000_000, 15_000_000, 300_000):
+            stamp += random.choice((10, 30_000, 70_000))
+            name, late = random.choice(("front", "rear")), random.choice((0, 0, 500, 5_000_000))
+            knocks[name].append((Knock(random.choice("ab"), at - late, random.choice(("", "a"))), stamp))
+        without, with_them = House(1, **knocks), House(1, **knocks)
+        added = 0
+        for name in ("front", "rear"):
+            records: list[InputRecord] = []
+            for one in with_them.log.get((name, 0), []):
+                for record in (one, *(one._replace(timestamp_ms=10**9, headers=header) for _ in range(2))):
+                    if record is one or random.random() < 0.5:
+                        records.append(record._replace(offset=len(records)))
+            added += len(records) - len(with_them.log.get((name, 0), []))
+            with_them.log[name, 0] = records
+        assert with_them.heard(together=together) == without.heard(together=together), seed
+        (task,), (plain,) = with_them.tasks, without.tasks
+        assert (task.totals.for_others, task.totals.late) == (added, plain.totals.late)
+        assert (task.now, task.watermark) == (plain.now, plain.watermark)
 
 
 def test_some_of_an_apps_tasks_are_refused() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.engine import tape
-from tailrace.core.engine.failure import REDRIVEN_HEADER, redriven_ids
+from tailrace.core.engine.redriven import REDRIVEN_HEADER, Addressees, redriven_ids
 from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import ReplayDivergedError
@@ -95,22 +95,117 @@ def test_a_redriven_event_is_handled_however_late_it_comes(late: Any, broken: se
         harness.replay()
 
 
-def test_a_redriven_event_of_another_app_is_judged_like_any(broken: set[int]) -> None:
-    """Who reads the same topic has had the original."""
-    app = shop()
+def test_a_record_redriven_for_another_app_is_passed_over_and_counted(broken: set[int]) -> None:
+    """Whoever reads the same topic has had the original."""
+    app = shop("handle")
     with Harness(app) as harness:
         harness.send(app.topics["orders"], Order("a", 200))
-        value = msgspec.json.encode(Order("a", 100))
-        for headers in (
-            [(REDRIVEN_HEADER, b"other.dead-letters/0-1")],
-            [(REDRIVEN_HEADER, b"shop.dead-letters/0-1"), (REDRIVEN_HEADER, b"other.dead-letters/0-1")],
-            [(REDRIVEN_HEADER, b"shop.dead-letters-new/0-1")],
+        for cents, headers in (
+            (10, [(REDRIVEN_HEADER, b"other.dead-letters/0-1")]),
+            (
+                100,
+                [
+                    (REDRIVEN_HEADER, b"shop.dead-letters/0-1"),
+                    (REDRIVEN_HEADER, b"other.dead-letters/0-1@0-9"),
+                ],
+            ),
+            (1_000, [(REDRIVEN_HEADER, b"shop.dead-letters-new/0-1")]),
+            (10_000, [(REDRIVEN_HEADER, b"no id")]),
         ):
-            harness.log.append("orders", b"a", value, 100, tuple(headers))
+            value = msgspec.json.encode(Order("a", 300, cents))
+            harness.log.append("orders", b"a", value, 300, tuple(headers))
+        harness.log.append(
+            "orders", b"a", b"nobody decodes it", 0, ((REDRIVEN_HEADER, b"other.dead-letters/0-2"),)
+        )
         harness.advance_clock(1)
-        assert harness.late == 3
-        assert state_of(harness, "a").cents == 1
+        assert state_of(harness, "a").cents == 11_001, "what names no dead letter is a record like any"
+        assert [one.task.totals.for_others for one in harness._service.partitions] == [3]
+        assert harness.replay().for_others == 3
+
+
+def test_what_was_redriven_for_other_apps_changes_nothing(seeds: range, broken: set[int]) -> None:
+    """Neither watermarks, idleness, the order of inputs nor the clock: the same run without those records is the same."""
+    for seed in seeds[:20]:
+        with_them, without = (_run_beside_redriven(Random(seed), redriven=one) for one in (True, False))
+        assert with_them == without, seed
+
+
+def _run_beside_redriven(random: Random, *, redriven: bool) -> Any:
+    app = tr.App("shop", partitions=1)
+    topics = [
+        app.topic(name, Order, key="customer", event_time="at", idle_after="10s", late="drop")
+        for name in ("left", "right")
+    ]
+    said = app.topic("said", Order, key="customer")
+
+    @app.actor
+    class Customer(tr.Actor):
+        seen: list[tuple[int, int, int]] = tr.field(default_factory=list)
+
+        @tr.process(*topics)
+        def ordered(self, order: Order, ctx: tr.Context[str]) -> None:
+            self.seen.append((order.at, ctx.watermark, ctx.now))
+            ctx.set_timer(order.at + 30, "soon")
+
+        @tr.on_timer("soon")
+        def soon(self, ctx: tr.Context[str]) -> None:
+            ctx.emit(said, Order(ctx.key, ctx.event_time, ctx.watermark))
+
+    with Harness(app, slice_size=random.choice((1, 3, 1_000))) as harness:
+        at = 1_000
+        for _ in range(60):
+            at += random.randint(0, 30)
+            topic, customer, what = random.choice(topics), random.choice("abc"), random.randrange(10)
+            if what < 6:
+                harness.send(topic, Order(customer, at - random.choice((0, 0, 40))))
+            elif what < 8:
+                harness.advance_clock(harness.now + random.choice((1, 4_000, 11_000)))
+            elif redriven:
+                value = msgspec.json.encode(Order(customer, at + 500, 7))
+                header = (REDRIVEN_HEADER, b"other.dead-letters/0-1@0-1")
+                harness.log.append(topic.name, customer.encode(), value, at + 5_000, (header,))
+        harness.advance_clock(harness.now + 1)
         harness.replay()
+        emitted = [(one.customer, one.at, one.cents) for one in harness.emitted(said)]
+        states = {key: harness.state(Customer, key) for key in "abc"}
+        seen = {key: None if one is None else one.seen for key, one in states.items()}
+        return emitted, seen, harness.late, harness.watermark()
+
+
+def test_a_tape_of_format_2_is_replayed_as_it_was_written_with_what_was_redriven_for_others() -> None:
+    plan = shop("handle").plan()
+    header = (REDRIVEN_HEADER, b"other.dead-letters/0-1")
+    record = InputRecord(0, 0, b"a", msgspec.json.encode(Order("a", 200)), (header,))
+    then = tape.TapeRecord(2, 0, [tape.RUN, 0, 1], [], tape.Totals(1), 189, ["orders"], [1], 0, plan.version)
+
+    def replayed(wanted: tape.TapeRecord) -> Task:
+        task = Task(plan, 0, MemoryStore(), replaying=True)
+        Replay(task, lambda _, start, stop: [record][start:stop], any_environment=True).take(wanted)
+        return task
+
+    assert replayed(then).totals == tape.Totals(1)
+    with pytest.raises(ReplayDivergedError, match="records: 1 then, 0 now"):
+        replayed(msgspec.structs.replace(then, format=3))
+
+
+def test_an_app_that_goes_on_from_another_takes_what_that_one_had_failed_at() -> None:
+    """What had failed before they part is in neither state; what came after, it has read itself."""
+    plan = shop("drop").plan()
+    before = tape.Predecessor({"orders": [10, 20]}, {"orders": [3]})
+    asked = Addressees(plan, {"old": before})
+    for value, is_ours in (
+        (b"old.dead-letters/0-1@0-9", True),
+        (b"old.dead-letters/0-1@0-10", False),
+        (b"old.dead-letters/0-1@0-3", False),  # the snapshot has handled it
+        (b"old.dead-letters/0-1@1-19", True),
+        (b"old.dead-letters/0-1@7-0", False),
+        (b"old.dead-letters/0-1", True),  # of an earlier version, which does not say
+        (b"shop.dead-letters/0-1@0-50", True),
+        (b"other.dead-letters/0-1@0-1", False),
+    ):
+        headers = ((REDRIVEN_HEADER, value),)
+        assert asked.is_ours(0, headers) is is_ours, value
+        assert asked.passes_over(0, headers) is not is_ours, value
 
 
 def test_the_letters_that_a_record_was_redriven_for_are_told_from_the_first_on() -> None:

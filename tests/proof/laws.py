@@ -477,6 +477,8 @@ def right_and_not_only_repeatable() -> None:
     for late in ("drop", "route"):
         test_redriven.BROKEN.add(13)
         test_redriven.test_a_redriven_event_is_handled_however_late_it_comes(late, test_redriven.BROKEN)
+    test_redriven.test_a_record_redriven_for_another_app_is_passed_over_and_counted(set())
+    test_redriven.test_what_was_redriven_for_other_apps_changes_nothing(range(20), set())
     random_ = Random(9)
     for _ in range(100):
         times = [sorted(random_.choices(range(60), k=random_.randrange(12))) for _ in range(3)]

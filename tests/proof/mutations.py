@@ -229,7 +229,16 @@ MUTATIONS: dict[str, Mutation] = {
         9, "core.declare.planner", "key=lambda a: (levels[a], a)", "key=lambda a: (-levels[a], a)"
     ),
     "a-redriven-event-dropped-as-late": Mutation(
-        9, "core.engine.task", "        redriven = self.is_redriven(record)\n", "        redriven = False\n"
+        9, "core.engine.task", "        redriven = self.is_redriven(plan.index, record)\n", "        redriven = False\n"
+    ),
+    "an-event-redriven-for-another-app-handled-again": Mutation(
+        9, "core.engine.redriven", "        return bool(said) and not self._is_ours(number, said[-1])\n", "        return False\n"
+    ),
+    "an-input-woken-by-what-is-for-another-app": Mutation(
+        9, "core.engine.task", "            if taken - start == for_others:\n", "            if taken == start:\n"
+    ),
+    "an-idle-time-that-begins-again-with-what-is-for-another-app": Mutation(
+        9, "runtime.slices", "if any(head[3] is not FOR_OTHERS for head in heads):", "if heads:"
     ),
     "an-order-of-two-inputs-that-a-third-changes": Mutation(
         9, "core.engine.merge", "limit_of(first, step * self._tolerance_ms, other, self._tolerance_ms)", "(step + 2) * self._tolerance_ms"

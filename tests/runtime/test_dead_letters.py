@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tailrace.core.engine.failure import REDRIVEN_HEADER
+from tailrace.core.engine.redriven import REDRIVEN_HEADER
 from tailrace.core.errors import CommitUnknownError, FencedError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import TopicSettings

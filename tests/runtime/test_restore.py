@@ -263,12 +263,15 @@ class TestOffsets:
     def test_an_input_that_lost_what_was_not_read_is_an_error_that_names_it(self) -> None:
         world = made()
         world.sell(*sales(20, 30))
-        world.log.delete_before("sales", 0, 25)
         partition = world.running()
+        world.log.delete_before("sales", 0, 25)
         with pytest.raises(OffsetGoneError) as raised:
             partition.poll()
         assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("sales", 0, 20)
         assert partition.state is State.FAILED
+        with pytest.raises(OffsetGoneError, match="offsets 20 to 24 of 'sales' partition 0") as raised:
+            world.running()
+        assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("sales", 0, 20)
 
 
 class TestRefusals:

@@ -13,6 +13,7 @@ from tailrace.cli.arguments import json_option, log_option, opened, piped
 from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.replay import OffsetType, TimeType
 from tailrace.cli.showing import printable
+from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
 from tailrace.runtime.apps import find_app
@@ -108,7 +109,7 @@ def explore(
             tell=lambda done, total: line.tell(partial(_progress, done, total)),
         )
     with piped():
-        _say_json(report) if as_json else _say(report, feed, records)
+        _say_json(report, feed) if as_json else _say(report, feed, records)
     return DEPENDENT if report.errors or (strict and not report.equal) else 0
 
 
@@ -132,14 +133,19 @@ def _say(report: ExploreReport, feed: Feed, records: int) -> None:
         click.echo(one)
     if feed.count == records:
         click.echo(f"note: only the first {records:,} records were taken; --records takes more")
+    if feed.redriven:
+        click.echo(
+            f"note: {counted(feed.redriven, 'redriven record')} left out: they are for other apps, or their originals are run"
+        )
 
 
-def _say_json(report: ExploreReport) -> None:
+def _say_json(report: ExploreReport, feed: Feed) -> None:
     said = {
         "app": report.app,
         "seed": report.seed,
         "schedules": report.schedules,
         "records": report.records,
+        "redriven": feed.redriven,
         "keys": report.keys,
         "seconds": round(report.seconds, 3),
         "equal": report.equal,

@@ -32,6 +32,7 @@ from tailrace.core.errors import DefinitionError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import Log, TopicPartition, TopicSettings
 from tailrace.runtime.apps import find_app
+from tailrace.runtime.first_positions import note_first_positions
 from tailrace.runtime.scanning import scan
 from tailrace.runtime.topics import prepare_topics
 
@@ -96,6 +97,7 @@ def create(
     plan = find_app(str(app)).plan()
     with opened(folder, create=True) as log:
         prepare_topics(log, plan, create_declared=True)
+        note_first_positions(plan, log)
 
 
 @log.command(name="list", short_help="List the topics, and what is kept of them.")
@@ -183,11 +185,19 @@ def dump(
         with written(output) as file:
             if format_ == "csv":
                 file.write(showing.csv_line(*showing.CSV_HEADER))
+            none = True
             for number, record in _between(log, topic, numbers, start or Place(), stop or Place()):
+                none = False
                 if format_ == "csv":
                     file.write(showing.as_cells(number, record, declared))
                 else:
                     file.write(showing.as_json(number, record, declared) + b"\n")
+        if none and (start is not None or stop is not None):
+            held = ", ".join(
+                f"partition {number} from {log.start_offset(topic, number):,} up to {log.end_offset(topic, number):,}"
+                for number in numbers
+            )
+            click.echo(f"no record of {topic!r} lies there; it has offsets in {held}", err=True)
 
 
 def _numbers(log: Log, topic: str, partition: int | None) -> Iterable[int]:

@@ -183,6 +183,11 @@ def replay(
             for text in dict.fromkeys((*traced, *broken)):
                 if tracer is not None and tracer.met.isdisjoint(named_keys(plan, (text,)).keys):
                     report.note(f"nothing that was replayed has called a handler for the key {text!r}")
+            if limited and not report.limit_reached:
+                report.note("nothing has come to where it was to stop: it was replayed to the last commit")
+            for text in dict.fromkeys(keys):
+                if report.met.isdisjoint(named_keys(plan, (text,)).keys):
+                    report.note(f"nothing that was replayed is for the key {text!r}")
             _say_json(plan, report) if as_json else _say(plan, report, compared=compare)
     except DebuggerLeft:
         return 0
@@ -277,6 +282,8 @@ def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:
         f"{counted(report.records, 'record')}, {counted(report.timers, 'timer')}, {counted(report.outputs, 'output')} "
         f"in {report.seconds:.1f} s ({rate:,.0f} records/s)"
     )
+    if report.for_others:
+        click.echo(f"{counted(report.for_others, 'record')} redriven for other apps, passed over")
     for note in report.notes:
         click.echo(f"note: {note}")
     if not compared:
@@ -308,6 +315,7 @@ def _say_json(plan: Plan, report: ReplayReport) -> None:
         "commits": report.commits,
         "records": report.records,
         "timers": report.timers,
+        "for_others": report.for_others,
         "outputs": report.outputs,
         "rows": report.rows,
         "seconds": round(report.seconds, 3),

@@ -88,6 +88,11 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
     "--change-inputs", is_flag=True, help="Let the app read other topics than its history was made from."
 )
 @click.option(
+    "--after-deleted",
+    is_flag=True,
+    help="Go on without what the log has deleted of the inputs before it was read.",
+)
+@click.option(
     "--drop-state",
     multiple=True,
     metavar="NAME",
@@ -154,6 +159,7 @@ def run(
     allow_dead_letters: bool,
     create_topics: bool,
     change_inputs: bool,
+    after_deleted: bool,
     drop_state: tuple[str, ...],
     from_snapshot: str,
     replace_state: bool,
@@ -207,6 +213,7 @@ def run(
         until_end=until_end,
         drop_state=frozenset(drop_state),
         change_inputs=change_inputs,
+        after_deleted=after_deleted,
         from_snapshot=from_snapshot,
         replace_state=replace_state,
         snapshots=None

@@ -86,6 +86,8 @@ def _lines(report: AppReport) -> Iterator[str]:
     yield f"{report.app}, version {report.version}: {counted(len(tasks), 'task')}, {runs}, {counted(lag, 'record')} to read"
     yield ""
     yield from _tasks(report)
+    if passed_over := sum(one.for_others for one in tasks):
+        yield f"{counted(passed_over, 'record')} redriven for other apps, passed over"
     for one in tasks:
         if one.state_problem is not None:
             yield from _wrapped(f"state of task {one.partition}: {one.state_problem}")

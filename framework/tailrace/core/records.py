@@ -5,8 +5,8 @@ out; it is a plain tuple because one is made for every event::
 
     (offset, event_time_ms, key, event, record)
 
-``event_time_ms`` is None where the record has none of its own: it takes the clock (arrival time), or it cannot be
-handled, and then ``event`` is a ``Refused`` that says why.
+``event_time_ms`` is None where the record has none of its own: it takes the clock (arrival time), or it is not to be handled;
+then ``event`` is a ``Refused`` that says why it cannot be, or ``FOR_OTHERS`` if it was redriven for another app.
 """
 
 from __future__ import annotations
@@ -57,6 +57,15 @@ class Refused(NamedTuple):
     reason: BadReason
     detail: str
     mend: str = ""
+
+
+class ForOthers:
+    """Stands for the event of a record that was redriven for another app."""
+
+    __slots__ = ()
+
+
+FOR_OTHERS: Final = ForOthers()
 
 
 class Delivery(NamedTuple):

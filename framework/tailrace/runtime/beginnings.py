@@ -20,8 +20,9 @@ from tailrace.core.engine import tape
 from tailrace.core.errors import CorruptStateError, SnapshotError, SnapshotMismatchError
 from tailrace.core.records import CHANNEL
 from tailrace.core.storage import Store
+from tailrace.runtime.handled_letters import handled_in
 from tailrace.runtime.restore import FORMAT, UNFINISHED, StoreCut
-from tailrace.state.snapshots import Place, Snapshot, Snapshots
+from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
 
 T = TypeVar("T")
 
@@ -59,8 +60,7 @@ def beginning_of(
         )
     try:
         snapshot = open_base(last.base)
-        entry = snapshot.manifest.task(partition)
-        begun = begun_cut(plan.app, tape.decode_cut(entry.cut), last, cut.base)
+        begun = begun_cut(plan.app, snapshot.manifest, partition, last, cut.base)
     except SnapshotError as error:
         raise SnapshotMismatchError(
             f"the history of the app {plan.app!r} partition {partition} begins with the snapshot {cut.base}, which "
@@ -130,8 +130,9 @@ def base_parts(name: str) -> tuple[str, str, str]:
     return uri, app, found
 
 
-def begun_cut(app: str, of_snapshot: tape.Cut, record: tape.TapeRecord, base: str) -> tape.Cut:
+def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRecord, base: str) -> tape.Cut:
     """The cut that a task was started with: that of the snapshot, at the positions and counts that the record notes."""
+    of_snapshot = tape.decode_cut(manifest.task(partition).cut)
     before = of_snapshot.app
     return msgspec.structs.replace(
         of_snapshot,
@@ -145,7 +146,27 @@ def begun_cut(app: str, of_snapshot: tape.Cut, record: tape.TapeRecord, base: st
         totals=msgspec.structs.replace(record.totals),
         tape=record.number + 1,
         base=base,
+        predecessors=_predecessors(app, manifest, partition, of_snapshot),
     )
+
+
+def _predecessors(app: str, manifest: Manifest, partition: int, cut: tape.Cut) -> dict[str, tape.Predecessor]:
+    """The apps whose histories an app goes on from that is started from a snapshot: that of the snapshot, and its own."""
+    if app == cut.app:
+        return cut.predecessors
+    cuts = {one.partition: tape.decode_cut(one.cut) for one in manifest.tasks if one.cut}
+    positions = {
+        name: [
+            cuts[number].positions.get(name, 0) if number in cuts else 0
+            for number in range(manifest.partitions)
+        ]
+        for name in cut.positions
+        if not is_own(name, cut.app)
+    }
+    handled: dict[str, list[int]] = {}
+    for name, offset in sorted(handled_in(manifest.task(partition))):
+        handled.setdefault(name, []).append(offset)
+    return {**cut.predecessors, cut.app: tape.Predecessor(positions, handled)}
 
 
 def here(name: str, before: str, app: str) -> str:

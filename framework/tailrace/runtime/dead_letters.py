@@ -15,7 +15,7 @@ from typing import NamedTuple, get_args
 
 import msgspec
 
-from tailrace.core.engine.failure import REDRIVEN_HEADER
+from tailrace.core.engine.redriven import redriven_header
 from tailrace.core.errors import HANDLER_FAILED, BadReason, UnknownTopicError
 from tailrace.core.records import Headers, InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
@@ -238,10 +238,10 @@ def redrive(
 def _append(log: Log, writer: Writer, app: str, letter: DeadLetter, now_ms: int) -> None:
     assert letter.topic is not None
     _, timestamp_ms, key, value, headers = letter.record
-    source = f"{topic_of(app)}/{letter.id}"
-    again: Headers = (*headers, (REDRIVEN_HEADER, source.encode()))
+    origin = _origin(letter)
+    again: Headers = (*headers, redriven_header(topic_of(app), letter.id, origin))
     partition = _goes_to(letter, log.partitions(letter.topic))
-    note = Note(letter.topic, partition, log.end_offset(letter.topic, partition), _origin(letter))
+    note = Note(letter.topic, partition, log.end_offset(letter.topic, partition), origin)
     writer.append([Output(letter.topic, key, value, timestamp_ms, again)], partition)
     writer.append([Output(redriven_topic(app), letter.id.encode(), msgspec.json.encode(note), now_ms)])
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.core.engine import tape
-from tailrace.core.engine.failure import redriven_ids
+from tailrace.core.engine.redriven import redriven_ids
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.records import Output
 from tailrace.log.interface import Log, TopicSettings, Writer

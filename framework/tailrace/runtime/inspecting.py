@@ -96,6 +96,8 @@ class TaskReport(msgspec.Struct, frozen=True):
     lag: int
     dead_letters: int
     """Those in this partition of the app's dead letters."""
+    for_others: int
+    """Records that were redriven for other apps, and passed over."""
     state_bytes: int | None
     """None: there is no folder."""
     state_problem: str | None
@@ -164,6 +166,7 @@ class _Task:
             commits=0 if self._cut is None else self._cut.tape,
             lag=sum(self._lags.values()),
             dead_letters=log.end_offset(*letters) - log.start_offset(*letters),
+            for_others=0 if self._cut is None else self._cut.totals.for_others,
             state_bytes=_size(self._folder),
             state_problem=problem,
             sources=tuple(self._sources()),

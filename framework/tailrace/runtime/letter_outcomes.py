@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from tailrace.core.engine.failure import redriven_ids
+from tailrace.core.engine.redriven import redriven_ids
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.runtime.dead_letters import DeadLetter, Note, dead_letters, notes, redriven, topic_of
 from tailrace.runtime.scanning import scan

@@ -122,6 +122,7 @@ class Partition:
                 self.settings.restore_patience_s,
                 self.settings.restore_batch,
                 self._may_go_on,
+                self.settings.after_deleted,
                 self._check_owned,
             ).run()
             if found is None:
@@ -139,6 +140,8 @@ class Partition:
                 drop=self.settings.drop,
                 watch=self._watch,
             )
+            for name, offset in found.stepped_over.items():
+                task.begin_at(name, offset)
             mine = transactional_id(self.plan.app, self.partition)
             published = {name: mark for (name, by), mark in self._log.publications().items() if by == mine}
             self._promises.publish(published)  # they hold for those who come after a restart, too

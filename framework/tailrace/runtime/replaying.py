@@ -76,6 +76,12 @@ class ReplayReport:
     outputs: int = 0
     rows: int = 0
     """Rows of state compared."""
+    for_others: int = 0
+    """Records that were redriven for other apps, and passed over, as in the first run."""
+    met: set[Any] = field(default_factory=set[Any])
+    """Where only some keys were replayed: those that a record or a timer was for."""
+    limit_reached: bool = False
+    """A partition has stopped at the limit."""
     seconds: float = 0.0
     differences: Differences = field(default_factory=Differences)
     compared: list[str] = field(default_factory=list[str])
@@ -212,7 +218,7 @@ class _PartitionReplay:
             replaying=True,
             watch=watch,
         )
-        first, counted = task.tape_number, msgspec.structs.replace(task.totals)
+        first, start = task.tape_number, msgspec.structs.replace(task.totals)
         if begun is not None:
             report.note(
                 f"partition {number} begins with the snapshot {begun.cut.base} that it was started from"
@@ -226,13 +232,14 @@ class _PartitionReplay:
             lenient=options.compare,
             any_environment=options.any_environment,
         )
-        before, done = report.records - counted.records, 0
+        before, done = report.records - start.records, 0
         try:
             for record in history.tapes(number, cut.tape):
                 if record.number < first:
                     continue
                 self._note_version(record)
                 if not self._take(replay, record, outputs, last=record.number + 1 == cut.tape):
+                    report.limit_reached = True
                     break
                 done += 1
                 report.records = before + task.totals.records
@@ -253,8 +260,10 @@ class _PartitionReplay:
             report.note(f"the state of partition {number} is not compared: its replay ended before its end")
             self._live.clear()
         report.records = before + task.totals.records
+        report.met |= set[Any]() if watch is None else watch.met
+        report.for_others += task.totals.for_others - start.for_others
         report.commits += done
-        report.timers += task.totals.fired - counted.fired
+        report.timers += task.totals.fired - start.fired
         for one in () if options.limit is not None else self._live:
             report.note(f"{one.name} of partition {number} is not compared: it stands at another commit")
         self._tell(replay, outputs)

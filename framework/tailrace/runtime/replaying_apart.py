@@ -118,8 +118,10 @@ def merged(reports: list[ReplayReport]) -> ReplayReport:
     """What several processes have done and found, as one."""
     whole = ReplayReport()
     for one in reports:
-        for name in ("partitions", "commits", "records", "timers", "outputs", "rows"):
+        for name in ("partitions", "commits", "records", "timers", "outputs", "rows", "for_others"):
             setattr(whole, name, getattr(whole, name) + getattr(one, name))
+        whole.met |= one.met
+        whole.limit_reached |= one.limit_reached
         whole.seconds = max(whole.seconds, one.seconds)
         _add(one.differences, whole.differences)
         whole.compared += [said for said in one.compared if said not in whole.compared]

@@ -10,6 +10,7 @@ matters, and each step rests on the one before:
        until position >= that end             the position and not the last record
     4  take the last cut read                 the store's own if the changelog had nothing more: authority for offsets
     5  compare the group's offsets with it    they were committed together, so they are equal or expired
+    6  see that the inputs go on from there   what retention has deleted unread is an error, or stepped over if that is meant
 
 The store's cut is wrapped: the changelog position it stands at, the core's cut, and when it last stood at the
 changelog's end. The last matters because compaction drops deletions after a while: a store that was away for longer
@@ -21,6 +22,7 @@ is killed here, or told to stop, goes on from the position written with the last
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -37,12 +39,16 @@ from tailrace.core.errors import (
     ForeignStateError,
     LogUnavailableError,
     NewerFormatError,
+    OffsetGoneError,
     OffsetsDisagreeError,
     StateAheadOfLogError,
 )
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
+from tailrace.runtime.first_positions import first_positions
+
+_log = logging.getLogger("tailrace.restore")
 
 FORMAT = 2
 """The newest format of a store's cut that this code reads; it writes this one.
@@ -113,6 +119,8 @@ class Restored:
     changelog_position: int
     positions: Mapping[str, int]
     """Where to begin in the inputs that the cut does not know."""
+    stepped_over: Mapping[str, int]
+    """Where to go on in the inputs that the cut knows, and of which the log has deleted what comes next."""
     records_applied: int
 
 
@@ -135,6 +143,8 @@ class Restore:
     patience_s: float = 60.0
     batch: int = 20_000
     may_go_on: Callable[[], bool] = lambda: True
+    after_deleted: bool = False
+    """Go on without what the log has deleted unread."""
     check_owned: Callable[[], None] = lambda: None
     """Asked as the last thing before the take-over, which fences whoever has the task, and may raise."""
 
@@ -156,7 +166,8 @@ class Restore:
             StateAheadOfLogError: The store has seen more than the changelog holds.
             ForeignStateError: The store is of another app or task.
             OffsetsDisagreeError: The group's offsets are not those of the last cut.
-            OffsetGoneError: The changelog has lost records that the store has not seen.
+            OffsetGoneError: The changelog has lost records that the store has not seen; or an input has lost some that the task
+                has not read.
             LogUnavailableError: The log did not answer; nothing is lost, try again.
         """
         self.check_owned()
@@ -179,7 +190,8 @@ class Restore:
                 f"{self.transactional_id!r} was taken over by another while it was being restored here",
                 mend="Stop this task; its new owner goes on from the last commit.",
             ) from None
-        return Restored(writer, after.core, after.changelog_position, positions, applied)
+        over = self._step_over(after.core, positions)
+        return Restored(writer, after.core, after.changelog_position, positions | over, over, applied)
 
     # --- step 3 and 4: the changelog
 
@@ -294,6 +306,7 @@ class Restore:
         known = {} if core is None else tape.decode_cut(core).positions
         places = {one.name: TopicPartition(one.name, self.partition) for one in self.plan.inputs}
         committed = self.log.committed_offsets(self.plan.app, places.values())
+        first = first_positions(self.plan.app, self.log, places.values())
         begin: dict[str, int] = {}
         for name, place in places.items():
             offset = committed.get(place)
@@ -301,13 +314,43 @@ class Restore:
                 if offset is not None and offset != known[name]:
                     self._disagree(name, f"offset {offset}", f"offset {known[name]}")
             elif offset is None:
-                begin[name] = self.log.start_offset(*place)
+                begin[name] = first[place] if place in first else self.log.start_offset(*place)
             elif core is None:
                 self._disagree(name, f"offset {offset}", "no commit at all")
             else:
                 # An input that was left out for a while, or one that another program of this group has read before.
                 begin[name] = offset
         return begin
+
+    def _step_over(self, core: bytes | None, begin: Mapping[str, int]) -> dict[str, int]:
+        """By input, the oldest offset that is left, where that is behind what the task is to read next."""
+        positions = {**begin, **({} if core is None else tape.decode_cut(core).positions)}
+        found: dict[str, int] = {}
+        said: list[str] = []
+        for one in self.plan.inputs:
+            start = self.log.start_offset(one.name, self.partition)
+            if (position := positions[one.name]) < start:
+                found[one.name] = start
+                said.append(f"{position} to {start - 1} of {one.name!r}")
+        if not found:
+            return found
+        gone, name = " and ".join(said), next(iter(found))
+        if not self.after_deleted:
+            raise OffsetGoneError(
+                f"the log has deleted offsets {gone} partition {self.partition}, which the app {self.plan.app!r} has not read",
+                topic=name,
+                partition=self.partition,
+                offset=positions[name],
+                mend="To go on without them, run it once with --after-deleted. If there is an archive of the log: rebuild with "
+                "--archive and --order canonical, and start that under another name (--as, --from-snapshot).",
+            )
+        _log.warning(
+            "it goes on without offsets %s partition %d, which the log has deleted unread",
+            gone,
+            self.partition,
+            extra={"app": self.plan.app, "partition": self.partition, "positions": found},
+        )
+        return found
 
     def _disagree(self, name: str, of_group: str, of_cut: str) -> None:
         raise OffsetsDisagreeError(

@@ -37,6 +37,7 @@ from tailrace.runtime.apps import find_app
 from tailrace.runtime.automatic_snapshots import AutomaticSnapshots, SnapshotSchedule
 from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor, Kind
 from tailrace.runtime.environment import timezones_version
+from tailrace.runtime.first_positions import note_first_positions
 from tailrace.runtime.housekeeping import LOOK_S, Housekeeping
 from tailrace.runtime.logs import LogFormat
 from tailrace.runtime.ownership import LEASE_S, Ownership, is_owned
@@ -75,6 +76,8 @@ class ServiceOptions:
     drop_state: frozenset[str] = frozenset()
     """Actors and collections that are declared no longer, and whose state goes."""
     change_inputs: bool = False
+    after_deleted: bool = False
+    """Go on without what the log has deleted of the inputs before it was read."""
     from_snapshot: str = ""
     """``URI`` or ``URI#snapshot``: where an app that has no state yet begins; see ``starting``."""
     replace_state: bool = False
@@ -179,6 +182,7 @@ def open_worker(options: ServiceOptions, plan: Plan, numbers: Collection[int], c
         partition=PartitionSettings(
             commit_interval_ms=options.commit_interval_ms,
             ahead_patience_ms=_BOUNDED_PATIENCE_MS if options.until_end else None,
+            after_deleted=options.after_deleted,
             drop=options.drop_state,
             task=TaskSettings(
                 cache_bytes=_CACHE_BYTES // max(1, len(numbers)), timezones=timezones_version()
@@ -326,6 +330,7 @@ def prepare_log(log: Log, plan: Plan, *, create_declared: bool) -> None:
             ),
         )
     prepare_topics(log, plan, create_declared=create_declared)
+    note_first_positions(plan, log)
 
 
 class Opened(NamedTuple):

@@ -39,7 +39,7 @@ from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import LogUnavailableError
-from tailrace.core.records import Head, Output, output_of
+from tailrace.core.records import FOR_OTHERS, Head, Output, output_of
 from tailrace.log.interface import Log, Reader, Writer
 from tailrace.runtime.upstream import Upstream, publications
 
@@ -66,6 +66,8 @@ class PartitionSettings:
     """For how long the changelog may give nothing while it is being restored from."""
     restore_batch: int = 20_000
     """How many records of the changelog are applied to the store at once."""
+    after_deleted: bool = False
+    """Go on without what the log has deleted of the inputs before it was read; otherwise that is an error."""
     drop: frozenset[str] = frozenset()
     """Orphans (``Task.orphans``) whose state goes with the first commit."""
     task: TaskSettings = field(default_factory=TaskSettings)
@@ -313,10 +315,13 @@ class Slices:
                 merge.unread(number, True)
                 continue
             if records:
-                merge.offer(number, task.decode(number, records))
+                heads = task.decode(number, records)
+                merge.offer(number, heads)
                 merge.unread(number, unread)
-                self._empty_since[number] = self._idle_since[number] = None
-                self._told_idle[number] = False
+                self._empty_since[number] = None
+                if any(head[3] is not FOR_OTHERS for head in heads):
+                    self._idle_since[number] = None
+                    self._told_idle[number] = False
                 continue
             self._asked[number] = True
             since = self._empty_since[number]

@@ -206,7 +206,8 @@ class _Task:
     def _check_all_fit(self) -> None:
         """See that all tasks that are to begin can: else none does, or a part of the app would have begun for good."""
         plan, log = self._plan, self._log
-        check_not_redriven_since(log, self._snapshot.manifest)
+        if plan.app == self._snapshot.manifest.app:  # under another name it passes over what it has handled
+            check_not_redriven_since(log, self._snapshot.manifest)
         for number in range(plan.partitions):
             task = _Task(plan, number, log, self._store, self._start, self._now_ms, self._check_owned)
             if task._committed().cut is not None:
@@ -310,7 +311,7 @@ class _Task:
             positions = self._positions(writer, is_new=seen.cut is None)
             counted = msgspec.structs.replace(totals, outputs=max(totals.outputs, self._cut.totals.outputs))
             record = self._tape_record(number, positions, counted)
-            cut = begun_cut(plan.app, self._cut, record, self._id)
+            cut = begun_cut(plan.app, self._snapshot.manifest, partition, record, self._id)
             gone = dict(stale)
             for batch in _batches(self._snapshot_rows()):
                 self._append(writer, ((row, value) for row, value in batch))

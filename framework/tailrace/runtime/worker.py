@@ -434,7 +434,7 @@ class _Slot:
 
 def _taken(partition: Partition) -> int:
     totals = partition.task.totals
-    return totals.records + totals.refused
+    return totals.records + totals.refused + totals.for_others
 
 
 def _known(watermark_ms: int) -> int | None:

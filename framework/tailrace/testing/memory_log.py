@@ -446,7 +446,7 @@ class MemoryReader:
                 topic=topic,
                 partition=partition,
                 offset=position,
-                mend="Restore from a snapshot that is not older than the log, or keep the log for longer.",
+                mend="What lies between was deleted before it was read, or the log has lost its end.",
             )
         first = bisect_left(found.records, position, key=_offset)
         records = found.records[first : first + max_records]

@@ -310,7 +310,7 @@ class Service:
 
 
 def _records_of(task: Task) -> int:
-    return task.totals.records + task.totals.refused
+    return task.totals.records + task.totals.refused + task.totals.for_others
 
 
 def _drain(task: Task) -> None:

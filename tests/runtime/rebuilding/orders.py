@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 import tailrace as tr
-from tailrace.core.engine.failure import REDRIVEN_HEADER
+from tailrace.core.engine.redriven import REDRIVEN_HEADER
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 

@@ -5,7 +5,7 @@ depends on nothing but the records, so that every rebuild comes to the same byte
 everything at hand:
 
     order        the head with the least event time first, in steps of the tolerance, within one by input, then by
-                 partition; a refused head goes at once. Inputs that are not waited for live (reference data, inbox) are
+                 partition; a refused head goes at once, and before it what was redriven for another app. Inputs that are not waited for live (reference data, inbox) are
                  merged like the others: here nothing has to be waited for
     arrival      a record whose event time is its arrival stands where its timestamp says
     clock        the greatest record timestamp so far (of inputs; a message has none of its own), read before the record
@@ -43,7 +43,7 @@ from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import UsageError
-from tailrace.core.records import Head, Output, Refused
+from tailrace.core.records import FOR_OTHERS, Head, Output, Refused
 
 _WINDOW = 10_000
 """Offsets read at once."""
@@ -139,7 +139,10 @@ class _Lane:
             self.times = [head[1] for head in self.heads]
             if None in self.times:
                 self.times = [_stands_at(head) for head in self.heads]
-            self.stamps = [NOTHING if self._inbox else record.timestamp_ms for record in records]
+            self.stamps = [
+                NOTHING if self._inbox or head[3] is FOR_OTHERS else record.timestamp_ms
+                for head, record in zip(self.heads, records, strict=True)
+            ]
             self.at, self._read = 0, stop
         return True
 
@@ -153,7 +156,7 @@ def _published(past: Past, task: Task, source: int) -> Sequence[tuple[int, int |
 
 
 def _stands_at(head: Head) -> int | None:
-    if head[1] is not None or type(head[3]) is Refused:
+    if head[1] is not None or type(head[3]) is Refused or head[3] is FOR_OTHERS:
         return head[1]
     assert head[4] is not None
     return head[4].timestamp_ms
@@ -291,14 +294,18 @@ class Canonical:
     def _choose(self) -> tuple[_Lane | None, int]:
         """The lane whose turn it is, and how far its run goes."""
         ready: list[tuple[int, int]] = []
+        at_once: _Lane | None = None
         for rank, lane in enumerate(self._lanes):
             if lane.fill():
                 time_ms = lane.times[lane.at]
                 if time_ms is None:
-                    return lane, NOTHING
+                    if lane.heads[lane.at][3] is FOR_OTHERS:
+                        return lane, NOTHING  # before anything else, or the lane might not be at its end yet
+                    at_once = at_once or lane
+                    continue
                 ready.append((time_ms // TOLERANCE_MS, rank))
-        if not ready:
-            return None, NOTHING
+        if at_once is not None or not ready:
+            return at_once, NOTHING
         ready.sort()
         first = ready[0][1]
         if len(ready) == 1:

@@ -130,6 +130,8 @@ class Course(msgspec.Struct, array_like=True):
     totals: tape.Totals | None
     steps: int
     timer_skips: list[TimerSkip]
+    for_others: int = 0
+    """Records that were redriven for other apps: they come to no shard."""
 
     def cut_with(self, gained: tape.Totals, *, left_last: bool = False) -> bytes:
         """The cut, for a task whose shards have counted this much in sum.

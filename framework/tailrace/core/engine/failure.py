@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Iterable
 from inspect import unwrap
 from types import CodeType, FrameType, FunctionType
-from typing import Any, Final
+from typing import Any
 
 from tailrace.core.declare.plan import ActorPlan, OnError, Plan, Route
 from tailrace.core.errors import (
@@ -43,9 +43,6 @@ from tailrace.core.records import Headers
 _TAILRACE = __name__.partition(".")[0]
 _CALLERS = (__name__.rpartition(".")[0], f"{_TAILRACE}.runtime")
 """By which a handler may be called: a rebuild that retries comes in between."""
-
-REDRIVEN_HEADER: Final = "tailrace-redriven"
-"""On a record that was redriven: the topic and id of its dead letter, ``<topic>/<id>``."""
 
 _NOT_ITS_FAULT = (
     IncompatibleStateError,
@@ -170,18 +167,6 @@ def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | 
         for name, value in said.items()
         if value is not None
     )
-
-
-def redriven_ids(headers: Headers, topic: str) -> list[str]:
-    """The ids of the dead letters in ``topic`` that a record was redriven for, that of the first failure first.
-
-    There are none if it was not redriven, or for another app: then the app of ``topic`` has had the original.
-    """
-    said = [value for name, value in headers if name == REDRIVEN_HEADER]
-    own = f"{topic}/".encode()
-    if not said or not said[-1].startswith(own):
-        return []
-    return [one.removeprefix(own).decode(errors="replace") for one in said if one.startswith(own)]
 
 
 TimerName = tuple[bytes | None, bytes | None, bytes | None]

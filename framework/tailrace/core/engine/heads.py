@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from itertools import chain, repeat
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -13,11 +14,13 @@ from tailrace.core import rows
 from tailrace.core.declare.event_time import seconds_taken_for_ms
 from tailrace.core.declare.plan import InputPlan, Plan, Route
 from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, to_datetime
+from tailrace.core.engine.redriven import REDRIVEN_HEADER, Addressees
 from tailrace.core.engine.tables import Table
 from tailrace.core.errors import BadRecordError, TailraceError
-from tailrace.core.records import Delivery, Head, InputRecord, Refused
+from tailrace.core.records import FOR_OTHERS, Delivery, Head, InputRecord, Refused
 
 _RUN_WORTH_READING_AHEAD = 32
+_name_of = itemgetter(0)
 
 BoundRoute = tuple[Route, Table | None]
 """A route, and the table of its actor in this task; None for a stateless function."""
@@ -26,10 +29,11 @@ BoundRoute = tuple[Route, Table | None]
 class InputHeads:
     """One input of one task: makes heads of its records, and knows who takes them."""
 
-    __slots__ = ("_actors", "_plan", "_routes", "salt")
+    __slots__ = ("_actors", "_addressees", "_plan", "_routes", "salt")
 
-    def __init__(self, plan: Plan, input_plan: InputPlan, partition: int) -> None:
+    def __init__(self, plan: Plan, input_plan: InputPlan, partition: int, addressees: Addressees) -> None:
         self._plan = input_plan
+        self._addressees = addressees
         self._actors = {actor.name: actor for actor in plan.actors}
         self._routes: list[BoundRoute] | None = None
         place = f"{input_plan.declared_name}/{partition}".encode()
@@ -66,7 +70,10 @@ class InputHeads:
         heads: list[Head] = []
         decode, head = self._plan.decode, self._head
         for record in records:
-            offset, timestamp_ms, _, value, _ = record
+            offset, timestamp_ms, _, value, headers = record
+            if headers and self._addressees.passes_over(self._plan.index, headers):
+                heads.append((offset, None, None, FOR_OTHERS, record))
+                continue
             if value is None:
                 heads.append((offset, None, None, Refused("undecodable", "the record has no value"), record))
                 continue
@@ -81,12 +88,16 @@ class InputHeads:
         return heads
 
     def _sound(self, records: Sequence[InputRecord]) -> list[Head] | None:
-        """Heads of records of which none is to be refused, made in bulk; None if one may be, or has no time of its own."""
+        """Heads of records of which none is to be refused or passed over, made in bulk; None if one may be, or has no time of
+        its own.
+        """
         plan = self._plan
         if plan.key_of is None or plan.time_kind == "arrival" or not records:
             return None
         try:
-            offsets, stamps, _, values, _ = zip(*records, strict=True)
+            offsets, stamps, _, values, headers = zip(*records, strict=True)
+            if any(headers) and REDRIVEN_HEADER in map(_name_of, chain.from_iterable(headers)):
+                return None
             events = list(map(plan.decode, values))
             keys = list(map(plan.key_of, events))
             times: list[Any] = list(stamps if plan.time_of is None else map(plan.time_of, events))

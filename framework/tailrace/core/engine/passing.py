@@ -47,13 +47,13 @@ from tailrace.core.engine.course import (
     pack,
     shard_of,
 )
-from tailrace.core.engine.failure import redriven_ids
+from tailrace.core.engine.redriven import redriven_ids
 from tailrace.core.engine.replay import Limit, Replay, Source
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import NEVER, Task
 from tailrace.core.engine.watermarks import NOTHING, copy
 from tailrace.core.errors import ReplayDivergedError, UnsplittableError
-from tailrace.core.records import Head, InputRecord, Refused
+from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
 
 CHUNK_STEPS: Final = 20_000
 """About how many steps a chunk holds."""
@@ -129,14 +129,17 @@ class Passing(Task):
         inbox, moves = plan.is_inbox, plan.moves
         judged = (moving and not plan.repartitioned) or (inbox and marks.judges_messages())
         lag = plan.out_of_order_ms + 1 if plan.watermark != "upstream" else NEVER
-        marks.idle[number] = False
+        slept, marks.idle[number] = marks.idle[number], False
         own = marks.of_source[number]
         together = None if inbox and judged else marks.together(number)
         watermark, ceiling = (marks.highest(number), 0) if together is None else together
         add: list[Callable[[_Row], None]] = [rows.append for rows in self._rows]
         step, at = self.step, len(self._series[0]) - 1
-        late = refused = 0
+        late = refused = for_others = 0
         for offset, time_ms, key, event, record in islice(heads, start, None):
+            if event is FOR_OTHERS:
+                for_others += 1
+                continue
             step += 1
             assert record is not None
             if time_ms is None:
@@ -164,7 +167,7 @@ class Passing(Task):
                     together is not None
                     or marks.late_for(plan, time_ms, event.route.operator if inbox else -1)
                 )
-                and not self.is_redriven(record)
+                and not self.is_redriven(number, record)
             ):
                 late += 1
             if moving and said > own:
@@ -188,7 +191,10 @@ class Passing(Task):
         if together is not None:
             marks.stand(number, own, watermark)
         self.step = step
-        self.totals.records += len(heads) - start - refused
+        if for_others == len(heads) - start:
+            marks.idle[number] = slept
+        self.totals.records += len(heads) - start - refused - for_others
+        self.totals.for_others += for_others
         self.totals.late += late
         self.totals.refused += refused
         before_ms = self.positions[plan.name]
@@ -221,7 +227,9 @@ class Passing(Task):
     def course(self, base: bytes | None) -> Course:
         """What is known of the task as a whole where it stands, having started from ``base``; closes the last chunk."""
         self.close_chunk()
-        return Course(self.shards, self.lineage, base, self.commit_batch().cut, None, self.step, [])
+        before = 0 if base is None else tape.decode_cut(base).totals.for_others
+        cut, for_others = self.commit_batch().cut, self.totals.for_others - before
+        return Course(self.shards, self.lineage, base, cut, None, self.step, [], for_others)
 
     def take_chunks(self) -> list[Chunk]:
         """The chunks that are done since the last call."""
@@ -258,10 +266,10 @@ class Passing(Task):
         if self.step - self._first >= self._chunk_steps:
             self.close_chunk()
 
-    def is_redriven(self, record: InputRecord | None) -> bool:
+    def is_redriven(self, number: int, record: InputRecord | None) -> bool:
         """See ``TaskState.is_redriven``. UnsplittableError where such a record was taken for late: shards do not."""
-        if not self.redriven_are_late:
-            return super().is_redriven(record)
+        if self.addressees.format >= 2:
+            return super().is_redriven(number, record)
         if record is not None and redriven_ids(record.headers, self.plan.dead_letters_topic):
             raise UnsplittableError("a redriven record was taken for late by an earlier version of tailrace")
         return False

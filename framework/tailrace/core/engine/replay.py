@@ -29,7 +29,7 @@ Source = Callable[[str, int, int], Sequence[InputRecord]]
 
 _WINDOW = 10_000
 """Offsets asked for at once: runs may be longer than what should be in memory."""
-_OF_RECORDS = ("records", "late", "refused")
+_OF_RECORDS = ("records", "late", "refused", "for_others")
 """Totals that do not depend on which keys are replayed."""
 
 
@@ -229,7 +229,7 @@ class Replay:
     def _check_start(self) -> None:
         record, task = self._record, self.task
         check_format(task.plan, record.format)
-        task.redriven_are_late = record.format < 2
+        task.addressees.format = record.format
         if record.number != task.tape_number:
             raise ReplayDivergedError(
                 f"the tape goes on with record {record.number}, the replay stands at {task.tape_number}",

@@ -124,6 +124,7 @@ class ShardTask(Task):
             replaying=replaying,
             watch=watch or _Confined(),
         )
+        self.addressees.sorted_out = True  # by the first pass
         self.shard = shard
         self._course = course
         self._leave_last, self._left = leave_last, False
@@ -437,7 +438,7 @@ def check(course: Course, results: Sequence[ShardResult]) -> tape.Totals:
         UnsplittableError: They do not. The last commit fell in the middle of a drain, or it was not the timer that was
             taken for it which failed; or the code is another one. An unsplit replay knows.
     """
-    counted = summed(*(result.totals for result in results))
+    counted = summed(*(result.totals for result in results), tape.Totals(for_others=course.for_others))
     if course.totals is not None and counted != course.totals:
         differing = [
             f"{name}: {getattr(course.totals, name)} on the tape, {getattr(counted, name)} in the shards"

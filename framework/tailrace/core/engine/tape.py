@@ -36,10 +36,11 @@ from tailrace.core.errors import CorruptStateError, NewerFormatError
 
 RUN, CLOCK, IDLE, UPSTREAM, INPUT_ENDED, FINISH, ENDED, OPENED, RISEN = range(9)
 
-FORMAT = 2
+FORMAT = 3
 """The newest format of cuts and tapes that this code reads; it writes this one.
 
-Up to format 1 a task had one watermark for all of its operators.
+Up to format 1 a task had one watermark for all of its operators. Up to format 2 a redriven record went to every app that reads
+its topic.
 """
 
 
@@ -55,6 +56,28 @@ class Totals(msgspec.Struct, array_like=True, gc=False):
     """Records that could not be decoded or judged."""
     failed: int = 0
     """Units whose handler failed."""
+    for_others: int = 0
+    """Records that were redriven for another app, and passed over."""
+
+
+class Predecessor(msgspec.Struct, array_like=True):
+    """An app whose history a task goes on from, and where: what a snapshot of it says that another app was started from."""
+
+    positions: dict[str, list[int]]
+    """By input, the positions of all partitions."""
+    handled: dict[str, list[int]] = {}
+    """By input, offsets in the task's partition that had failed, and were handled by the rebuild that made the snapshot."""
+
+    def is_before(self, name: str, place: tuple[int, int] | None) -> bool:
+        """Whether what failed at a place of an input (a partition and an offset) failed before the snapshot, and is not in it.
+
+        Of a place that is not known it is assumed.
+        """
+        if place is None:
+            return name in self.positions
+        number, offset = place
+        ends = self.positions.get(name, ())
+        return number < len(ends) and offset < ends[number] and offset not in self.handled.get(name, ())
 
 
 class Cut(msgspec.Struct, array_like=True):
@@ -80,6 +103,8 @@ class Cut(msgspec.Struct, array_like=True):
     operators: dict[str, int] | None = None
     """The watermark of each; None up to format 1."""
     ended_operators: list[str] = []
+    predecessors: dict[str, Predecessor] = {}
+    """The apps whose histories this one goes on from, by name."""
 
 
 class Skip(msgspec.Struct, array_like=True):

@@ -40,7 +40,7 @@ from tailrace.core.engine.settings import CommitBatch, TaskSettings
 from tailrace.core.engine.task_state import ORIGIN_HEADER, TaskState, check_format
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import UsageError
-from tailrace.core.records import Head, InputRecord, Refused
+from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
 
 __all__ = ["ORIGIN_HEADER", "CommitBatch", "Task", "TaskSettings", "check_format"]
 
@@ -107,7 +107,7 @@ class Task(TaskState):
         watermark, ceiling = (marks.highest(number), 0) if together is None else together
         if not apart:
             context.watermark = watermark
-        taken, refused = start, 0
+        taken, refused, for_others = start, 0, 0
         late = context.is_late = False
         counted = totals.late
         context._salt = inputs.salt
@@ -128,6 +128,10 @@ class Task(TaskState):
             for offset, time_ms, key, event, record in islice(heads, start, None):
                 to = routes
                 if time_ms is None:
+                    if event is FOR_OTHERS:
+                        for_others += 1
+                        taken += 1
+                        continue
                     if type(event) is Refused:
                         units.refuse(number, event, record)
                         refused += 1
@@ -210,10 +214,11 @@ class Task(TaskState):
             units.late, units.apart = NOBODY, False
             if not apart:
                 marks.stand(number, own, watermark)
-            totals.records += taken - start - refused
-            if taken == start:
+            totals.records += taken - start - refused - for_others
+            totals.for_others += for_others
+            if taken - start == for_others:
                 marks.idle[number] = slept  # nothing was taken that could have woken it
-            else:
+            if taken > start:
                 before = self.positions[plan.name]
                 self.positions[plan.name] = heads[taken - 1][0] + 1
                 self._tape.run(number, self.positions[plan.name] - before)
@@ -327,7 +332,7 @@ class Task(TaskState):
         late = self._watermarks.late_for(plan, time_ms, to[0][0].operator) if units.apart else None
         if late is not None and not late:
             return to
-        redriven = self.is_redriven(record)
+        redriven = self.is_redriven(plan.index, record)
         self.totals.late += not redriven
         self._context.is_late = True
         units.late = late or NOBODY

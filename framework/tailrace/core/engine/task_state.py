@@ -16,9 +16,9 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.cells import Cells
 from tailrace.core.engine.evolution import stored_state
-from tailrace.core.engine.failure import redriven_ids
 from tailrace.core.engine.firing import Due, Firing
 from tailrace.core.engine.heads import InputHeads
+from tailrace.core.engine.redriven import Addressees
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
 from tailrace.core.engine.timers import TimerQueue
 from tailrace.core.engine.units import Units
@@ -90,14 +90,15 @@ class TaskState:
         self._cells.context = self._context
         self._context.metrics._bind(self._cells.undo)
         self._watermarks = Watermarks(plan)
-        self._inputs = [InputHeads(plan, one, partition) for one in plan.inputs]
+        self._predecessors = {} if start is None else start.predecessors
+        self.addressees = Addressees(plan, self._predecessors)
+        """Which redriven records this task takes."""
+        self._inputs = [InputHeads(plan, one, partition, self.addressees) for one in plan.inputs]
         self.positions = {one.name: (positions or {}).get(one.name, 0) for one in plan.inputs}
         self.totals = tape.Totals() if start is None else msgspec.structs.replace(start.totals)
         self._tape = tape.Tape(0 if start is None else start.tape)
-        self._noted_start = False
+        self._noted_start = self._moved = False
         self._fired = self.totals.fired
-        self.redriven_are_late = False
-        """For a replay of format 1: then redriven records were taken for late ones, like any other."""
         make_units = Units if watch is None else watch.units
         self._units = make_units(
             plan, partition, self._cells, self._context, self._watermarks, self.totals, self._tape
@@ -178,11 +179,9 @@ class TaskState:
         """The watermark of one source."""
         return self._watermarks.of_source[source]
 
-    def is_redriven(self, record: InputRecord | None) -> bool:
-        """Whether a record that comes late is one of this app's that was redriven: then it is not taken for late."""
-        if record is None or not record.headers or self.redriven_are_late:
-            return False
-        return bool(redriven_ids(record.headers, self.plan.dead_letters_topic))
+    def is_redriven(self, number: int, record: InputRecord | None) -> bool:
+        """Whether a record that comes late was redriven for this app: then it is not taken for late."""
+        return record is not None and bool(record.headers) and self.addressees.is_ours(number, record.headers)
 
     def skip_to(self, number: int, offset: int) -> None:
         """Move an input's position over offsets that hold no record (markers, aborted or compacted ones)."""
@@ -192,12 +191,18 @@ class TaskState:
             self.positions[name] = offset
             self._tape.run(number, gap)
 
+    def begin_at(self, name: str, offset: int) -> None:
+        """Go on elsewhere in an input than the last commit, before any cause: the next tape record says where."""
+        self.positions[name] = offset
+        self._moved = True
+
     @property
     def dirty(self) -> bool:
         """Whether anything has happened since the last commit."""
         return (
             self._dropping
             or self.stored.is_upgrade
+            or self._moved
             or self.totals.fired != self._fired
             or bool(self._tape.causes)
             or bool(self._context._outputs)
@@ -252,6 +257,7 @@ class TaskState:
             self._base,
             {one.name: of_operator[one.index] for one in plan.operators},
             [one.name for one in plan.operators if self._watermarks.ended_operators[one.index]],
+            self._predecessors,
         )
         first = not self._noted_start
         record = tape.TapeRecord(
@@ -282,7 +288,7 @@ class TaskState:
         self._cells.committed()
         self._tape.committed()
         self.stored.written()
-        self._dropping = False
+        self._dropping = self._moved = False
         self._noted_start = True
         self._fired = self.totals.fired
         self._context.metrics._clear()

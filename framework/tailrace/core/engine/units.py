@@ -15,13 +15,13 @@ from tailrace.core.declare.plan import ActorPlan, Plan, Route
 from tailrace.core.engine import tape
 from tailrace.core.engine.cells import Cells
 from tailrace.core.engine.failure import (
-    REDRIVEN_HEADER,
     dead_letter_headers,
     handler_error,
     is_handlers_fault,
     must_stop,
 )
 from tailrace.core.engine.heads import BoundRoute
+from tailrace.core.engine.redriven import REDRIVEN_HEADER
 from tailrace.core.engine.tables import Table
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, UsageError

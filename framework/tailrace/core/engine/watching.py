@@ -10,7 +10,7 @@ Whoever watches changes no result: what is shown of the state is encoded from wh
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -94,6 +94,8 @@ class Watch:
 
     observer: Observer | None = None
     keys: Collection[Any] | None = None
+    met: set[Any] = field(default_factory=set[Any], kw_only=True)
+    """Those of ``keys`` that a record or a timer was for."""
 
     def units(
         self,
@@ -153,6 +155,8 @@ class _WatchedUnits(Units):
         if keys is not None and key not in keys:
             del self.context._outputs[mark:]
             return
+        if keys is not None:
+            self._watch.met.add(key)
         self._input, self._at, self._event, self._timer = number, offset, event, (None, rows.EVENT_TIME)
         self._record = record
         if not to and self._watch.observer is not None:
@@ -172,6 +176,8 @@ class _WatchedUnits(Units):
     def invoke_timer(self, route: Route, table: Table, instance: Any, timer: tuple[int, bytes]) -> None:
         """See ``Units.invoke_timer``."""
         self._at_timer(timer[0])
+        if self._watch.keys is not None:
+            self._watch.met.add(self.context.key)
         if self._watch.observer is None:
             super().invoke_timer(route, table, instance, timer)
             return

@@ -9,19 +9,21 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import ReplayDivergedError, SnapshotMismatchError, UsageError
+from tailrace.core.errors import ReplayDivergedError, SnapshotMismatchError, TailraceError, UsageError
+from tailrace.core.values.keys import KeyCodec
 from tailrace.runtime.apps import plan_reading
 from tailrace.runtime.environment import environment
 from tailrace.runtime.handled_letters import handled_in
+from tailrace.runtime.named_keys import named_keys
 from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
 from tailrace.runtime.rebuilding.job import Job, Request, Unit, UnitKind, UnitResult
 from tailrace.runtime.rebuilding.letters import letters_before
@@ -264,8 +266,10 @@ class _Rebuild:
         if request.keys:
             named = f"the key{'' if len(request.keys) == 1 else 's'} {', '.join(request.keys)}"
             report.note(f"it holds {named} only")
-            if not report.keys:
-                report.note(f"there is no state of {named}")
+            if missing := _without_state(self._plan, request.keys, results):
+                report.note(
+                    f"there is no state of the key{'' if len(missing) == 1 else 's'} {', '.join(missing)}"
+                )
         if request.limited and self._plan.inbox_topic is not None:
             report.note("messages that were under way where it stops are not in it")
         publish_outputs(job, self._plan, results)
@@ -322,6 +326,27 @@ def _entry(result: UnitResult) -> TaskEntry:
         tuple(result.files),
         result.handled or msgspec.UNSET,
     )
+
+
+def _without_state(plan: Plan, keys: Sequence[str], results: Sequence[UnitResult]) -> list[str]:
+    """Those of the keys that were asked for of which no actor has a row."""
+    found = {key for result in results for key in result.found}
+    codecs = [one.key_codec for one in plan.actors]
+    return [
+        text
+        for text in keys
+        if not any(
+            _encoded(codec, key) in found for key in named_keys(plan, (text,)).keys for codec in codecs
+        )
+    ]
+
+
+def _encoded(codec: KeyCodec, key: Any) -> bytes | None:
+    """The bytes of a key, if it is one of this kind."""
+    try:
+        return codec.encode(key)
+    except (TailraceError, TypeError, ValueError):
+        return None
 
 
 def _check(request: Request) -> None:

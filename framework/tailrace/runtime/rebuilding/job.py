@@ -112,8 +112,9 @@ class Target(msgspec.Struct, frozen=True):
 class Letters(msgspec.Struct, frozen=True):
     """What the app's dead letters tell of one partition. A record is named by its input and offset; see ``retrying``."""
 
-    originals: dict[str, tuple[str, int]] = {}
-    """By the id of its letter: what failed, and was redriven into this partition, before where the rebuild ends."""
+    originals: dict[str, tuple[tuple[str, int], ...]] = {}
+    """By the id of its letter: what failed, and was redriven into this partition, before where the rebuild ends. Behind it, if
+    it had itself been redriven for another app, the original of that, which a rebuild from the beginning handles instead."""
     left: tuple[tuple[str, int], ...] = ()
     """What failed and was redriven elsewhere: into another partition, or to where the rebuild does not come."""
     failed: tuple[tuple[str, int], ...] = ()
@@ -263,6 +264,8 @@ class UnitResult(msgspec.Struct, kw_only=True):
     """Of the task, since its history began."""
     commits: int = 0
     keys: int = 0
+    found: list[bytes] = []
+    """Where only some keys are rebuilt: those that have a row, as actors encode them."""
     rows: int = 0
     cut: bytes | None = None
     changelog_position: int | None = None

@@ -6,7 +6,8 @@ from collections import defaultdict
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.failure import redriven_ids
+from tailrace.core.engine.redriven import redriven_ids, redriven_of
+from tailrace.core.records import Headers
 from tailrace.log.interface import Log
 from tailrace.runtime.dead_letters import dead_letters, notes, topic_of
 from tailrace.runtime.rebuilding.job import Letters, Request
@@ -36,12 +37,18 @@ def letters_before(request: Request, past: Past, settled: Settled) -> tuple[Lett
     unread: set[str] = set()
     for name, number in {(one.topic, one.partition) for one in known.values()}:
         unread |= _unread(log, plan.app, name, number, _end(request, settled, name, number))
+    before = {
+        one.id: earlier
+        for one in dead_letters(log, plan.app)
+        if (earlier := _before(one.record.headers, one.origin_partition, plan))
+    }
     for id_, note in known.items():
         if note.origin is None:
             continue
         partition, offset = note.origin
         if partition == note.partition and id_ not in unread:
-            found.originals[partition][id_] = (note.topic, offset)
+            places = (offset, *before.get(id_, ()))
+            found.originals[partition][id_] = tuple((note.topic, at) for at in places)
         else:
             found.left[partition].append((note.topic, offset))
     for letter in dead_letters(log, plan.app):
@@ -56,12 +63,22 @@ def letters_before(request: Request, past: Past, settled: Settled) -> tuple[Lett
     return found.letters()
 
 
+def _before(headers: Headers, partition: int | None, plan: Plan) -> list[int]:
+    """Where in its partition the original lies of a record that was redriven for another app; for several, the first one."""
+    first: int | None = None
+    for one in reversed(redriven_of(headers)):
+        if one.topic == plan.dead_letters_topic or one.origin is None or one.origin[0] != partition:
+            break
+        first = one.origin[1]
+    return [] if first is None else [first]
+
+
 class _Found:
     """Letters on their way, by partition."""
 
     def __init__(self, plan: Plan) -> None:
         self._partitions = plan.partitions
-        self.originals: defaultdict[int, dict[str, tuple[str, int]]] = defaultdict(dict)
+        self.originals: defaultdict[int, dict[str, tuple[tuple[str, int], ...]]] = defaultdict(dict)
         self.left: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
         self.failed: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
         self.timers: defaultdict[int, list[tuple[str, str, str]]] = defaultdict(list)

@@ -82,8 +82,8 @@ def _seeded(past: Past, number: int, end: Cut) -> Origin | None:
             mend="A part of the tape is missing: rebuild from a snapshot (--from-snapshot).",
         )
     uri, app, name = base_parts(found.base)
-    entry = Snapshots(uri, app).open(name).manifest.task(number)
-    begun = begun_cut(past.plan.app, tape.decode_cut(entry.cut), found, end.base)
+    manifest = Snapshots(uri, app).open(name).manifest
+    begun = begun_cut(past.plan.app, manifest, number, found, end.base)
     return Origin(uri, app, name, tape.encode(begun))
 
 

@@ -60,6 +60,8 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     written: int = 0
     """Outputs written where they were asked for."""
     seconds: float = 0.0
+    for_others: int = 0
+    """Records that were redriven for other apps, and passed over."""
     phases: Phases = msgspec.field(default_factory=Phases)
     """Seconds of all processes together."""
     notes: list[str] = []
@@ -74,6 +76,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         self.outputs += totals.outputs
         self.refused += totals.refused
         self.dead_letters += totals.failed
+        self.for_others += totals.for_others
         self.failed_here += result.failed_here
         self.failed += result.dead_letters
         self.again += result.retries.shown
@@ -101,7 +104,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         )
 
     def note_retries(self) -> None:
-        """Note what became of what had failed when it ran first."""
+        """Note what became of what had failed when it ran first, and of redriven records."""
         if self.retried:
             many = "1 record or timer" if self.retried == 1 else f"{self.retried:,} records and timers"
             again = f"; {self.failed_again:,} failed again" if self.failed_again else ""
@@ -110,6 +113,8 @@ class RebuildReport(msgspec.Struct, kw_only=True):
             self.note(
                 "so state and outputs are not the service's; events, timers and outputs are counted as its tape has them"
             )
+        if self.for_others:
+            self.note(f"{counted(self.for_others, 'record')} redriven for other apps, passed over")
         if self.passed_over:
             self.note(
                 f"{counted(self.passed_over, 'redriven record')} passed over, as the original was handled in its place"

@@ -20,7 +20,8 @@ A letter that was redriven has its record in the log a second time. Each is to t
                        has still to read it: then it counts, and the original is left as it was
 
 A record that was redriven more than once has the headers of all its letters: it is passed over if any of these was
-handled. One that is forwarded by its key has them, too, but in another topic: what is read there is what the log holds.
+handled. If its original had been redriven for another app (whose history this one goes on from), that one's original
+counts, too. One that is forwarded by its key has them, too, but in another topic: what is read there is what the log holds.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ import msgspec
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
 from tailrace.core.engine import tape
 from tailrace.core.engine.cells import Cells
-from tailrace.core.engine.failure import TimerName, redriven_ids, timer_named, timer_of
+from tailrace.core.engine.failure import TimerName, timer_named, timer_of
 from tailrace.core.engine.heads import BoundRoute
+from tailrace.core.engine.redriven import redriven_ids
 from tailrace.core.engine.split import _ShardUnits
 from tailrace.core.engine.tables import Table
 from tailrace.core.engine.units import TIMER, Units
@@ -69,7 +71,7 @@ class Retrying:
     def __init__(self, letters: Letters) -> None:
         self.progress = Progress()
         self.originals = letters.originals
-        self.redriven = frozenset(letters.originals.values())
+        self.redriven = frozenset(place for places in letters.originals.values() for place in places)
         self.left = frozenset(letters.left)
         self.failed = frozenset(letters.failed)
         for actor, key, timer in letters.timers:
@@ -106,7 +108,7 @@ class Retrying:
     def is_done(self, name: str, ids: list[str]) -> bool:
         """Whether a record of an input that was redriven for these letters has been handled here by its original."""
         handled = self.progress.handled
-        found = [place for id_ in ids if (place := self.originals.get(id_)) is not None]
+        found = [place for id_ in ids for place in self.originals.get(id_, ())]
         return any(place[0] == name and place in handled for place in found)
 
 

@@ -371,10 +371,10 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
     def state() -> Iterator[tuple[bytes, bytes]]:
         return merge(*(_flat(part, one.made["files"][0], _Rows) for one in shards), key=itemgetter(0))
 
-    counted = Counted(state())
+    counted = Counted(state(), named=bool(job.request.keys))
     messages = messages_of(job, part.past, number, cut)
     result.files = write_task(job.folder, number, part.attempt, iter(counted), messages=messages)
-    result.rows, result.keys = counted.rows, counted.keys
+    result.rows, result.keys, result.found = counted.rows, counted.keys, counted.found
     check_own(result, part.past, state)
     sends = Sends(part.plan) if _compared(part) else None
     emitted = in_order(_flat(part, one.made["files"][1], list[Ordered]) for one in shards)

@@ -368,7 +368,7 @@ class TaskRun:
         result, job = self._result, self._job
         if result.cut is None:
             return
-        counted = Counted(store.rows())
+        counted = Counted(store.rows(), named=bool(job.request.keys))
         result.schema = store.get(rows.SCHEMA_ROW) or b""
         result.files = write_task(
             job.folder,
@@ -377,7 +377,7 @@ class TaskRun:
             iter(counted),
             messages=messages_of(job, self._past, self._number, result.cut),
         )
-        result.rows, result.keys = counted.rows, counted.keys
+        result.rows, result.keys, result.found = counted.rows, counted.keys, counted.found
         why = OTHER_CODE if self._retrying is None else RETRIED
         check_own(result, self._past, lambda: (one for one in store.rows() if one[0][:1] == rows.STATE), why)
         if self._outputs is not None:
@@ -398,11 +398,12 @@ def messages_of(job: Job, past: Past, number: int, cut: bytes) -> Iterator[Input
 
 
 class Counted:
-    """Rows on their way, counted: how many, and of how many keys of actors."""
+    """Rows on their way, counted: how many, and of how many keys of actors; ``found``: which, if ``named``."""
 
-    def __init__(self, source: Iterator[tuple[bytes, bytes]]) -> None:
-        self._source = source
+    def __init__(self, source: Iterator[tuple[bytes, bytes]], *, named: bool = False) -> None:
+        self._source, self._named = source, named
         self.rows = self.keys = 0
+        self.found: list[bytes] = []
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
         prefix, keys, count, state = b"\0", 0, 0, rows.STATE[0]
@@ -413,6 +414,8 @@ class Counted:
                 if not row.startswith(prefix):
                     prefix = rows.key_prefix(row)
                     keys += 1
+                    if self._named:
+                        self.found.append(rows.read_state_row(row).key)
             yield pair
         self.rows, self.keys = count, keys
 

@@ -22,7 +22,7 @@ from tailrace.core import rows
 from tailrace.core.engine import canonical as order
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
-from tailrace.core.engine.failure import redriven_ids
+from tailrace.core.engine.redriven import redriven_ids
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import Task
@@ -210,9 +210,9 @@ class _Run:
         result.totals = task.totals
         self._retrying[at].fill(result)
         result.schema = store.get(rows.SCHEMA_ROW) or b""
-        counted = Counted(store.rows())
+        counted = Counted(store.rows(), named=bool(job.request.keys))
         result.files = write_task(job.folder, number, self._attempt, iter(counted))
-        result.rows, result.keys = counted.rows, counted.keys
+        result.rows, result.keys, result.found = counted.rows, counted.keys, counted.found
         if self._frames:
             self._frames[at].close()
             made = Marked(frames(self._folder / f"outputs-{number}"))

@@ -1,7 +1,8 @@
 """What the inputs of an app hold: the part of a history that is the same in every schedule.
 
 The log fixes the order within a partition and nothing else, so a feed has no order between partitions. Topics that the app
-writes itself are left out, as each run writes them again.
+writes itself are left out, as each run writes them again. So are redriven records: those of other apps are not for this one, and
+of its own a run handles the original.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from typing import NamedTuple
 
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine.heads import InputHeads
+from tailrace.core.engine.redriven import Addressees, redriven_of
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import TopicMismatchError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.interface import Log, TopicPartition
+from tailrace.runtime.dead_letters import dead_letter
 from tailrace.runtime.history import origin_of
 from tailrace.runtime.scanning import scan
 from tailrace.testing.inputs import written_topics
@@ -40,6 +43,8 @@ class Feed:
     """The records of each input partition, in order. Every partition of every input from outside has an entry."""
 
     places: Mapping[TopicPartition, tuple[Fed, ...]]
+    redriven: int = 0
+    """Redriven records that were left out."""
 
     @cached_property
     def count(self) -> int:
@@ -110,14 +115,19 @@ def feed_of_log(
         OffsetGoneError: Retention has overtaken the reading.
     """
     app = plan.app.encode()
-    read = _places_in(plan, log)
+    read, left_out = _places_in(plan, log), list[InputRecord]()
+    starts = {
+        place: log.start_offset(*place) if from_ms is None else log.offset_at(*place, from_ms)
+        for place in read
+    }
 
     def stream(place: TopicPartition) -> Iterator[tuple[int, TopicPartition, Fed]]:
-        start = None if from_ms is None else log.offset_at(*place, from_ms)
-        found = scan(log, *place, start, (until or {}).get(place.topic))
+        found = scan(log, *place, starts[place], (until or {}).get(place.topic))
         reached_ms, heads = NOTHING, _heads(plan, place)
         for record in found:
-            if origin_of(record, app) is None:
+            if record.headers and _is_left_out(plan, log, place, record, starts):
+                left_out.append(record)
+            elif origin_of(record, app) is None:
                 time_ms = heads.decode([record])[0][1]
                 reached_ms = reached_ms if time_ms is None else max(reached_ms, time_ms)
                 yield reached_ms, place, Fed(record, time_ms)
@@ -126,7 +136,24 @@ def feed_of_log(
     merged = merge(*map(stream, read), key=lambda found: found[0])
     for _, place, fed in islice(merged, most):
         places[place].append(fed)
-    return Feed({place: tuple(found) for place, found in places.items()})
+    return Feed({place: tuple(found) for place, found in places.items()}, len(left_out))
+
+
+def _is_left_out(
+    plan: Plan, log: Log, place: TopicPartition, record: InputRecord, starts: Mapping[TopicPartition, int]
+) -> bool:
+    """Whether a record was redriven, for another app, or for this one that finds its original in the feed."""
+    said = redriven_of(record.headers)
+    if not said or said[-1].topic != plan.dead_letters_topic:
+        return bool(said)
+    origin = said[-1].origin
+    if origin is None:
+        partition, offset = map(int, said[-1].id.split("-"))
+        letter = dead_letter(log, plan.app, partition, offset)
+        if letter is None or letter.origin_partition is None or letter.origin_offset is None:
+            return True
+        origin = letter.origin_partition, letter.origin_offset
+    return origin[1] >= starts.get(TopicPartition(place.topic, origin[0]), 0)
 
 
 def horizons(plan: Plan, feed: Feed) -> dict[int, int]:
@@ -180,4 +207,5 @@ def _places_in(plan: Plan, log: Log) -> list[TopicPartition]:
 
 
 def _heads(plan: Plan, place: TopicPartition) -> InputHeads:
-    return InputHeads(plan, next(one for one in plan.inputs if one.name == place.topic), place.partition)
+    one = next(one for one in plan.inputs if one.name == place.topic)
+    return InputHeads(plan, one, place.partition, Addressees(plan, {}))

@@ -1,0 +1,61 @@
+"""A selection that finds nothing is no failure, and it is said: a misspelt key or a wrong bound never looks like an empty result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli import shop
+from tests.cli.commands import SHOP, done
+from tests.cli.shop import Purchase
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log that the shop has run on."""
+    path = tmp_path_factory.mktemp("selections")
+    done("log", "create", "--app", SHOP, "--log", path / "log")
+    lines = b"\n".join(map(shop.purchases.encode, [Purchase("a", 1, 4), Purchase("b", 2, 5)]))
+    done("log", "append", "purchases", "--app", SHOP, "--log", path / "log", stdin=lines)
+    done("run", SHOP, "--until-end", "--log", path / "log", "--state", path / "state")
+    return path
+
+
+def test_a_key_that_nothing_was_for_is_named_by_a_replay(place: Path) -> None:
+    said = done("replay", SHOP, "--key", "a", "--key", "nobody", "--log", place / "log").out
+    assert "note: nothing that was replayed is for the key 'nobody'" in said
+    assert "'a'" not in said
+    workers = done(
+        "replay", SHOP, "--key", "a", "--key", "nobody", "--workers", 2, "--log", place / "log"
+    ).out
+    assert workers.count("note: nothing that was replayed is for the key") == 1
+
+
+def test_a_key_without_state_is_named_by_a_rebuild(place: Path, tmp_path: Path) -> None:
+    for number, options in enumerate(([], ["--order", "canonical"])):
+        said = done(
+            *("rebuild", SHOP, "--key", "a", "--key", "nobody", "--key", "none", "--processes", 1, *options),
+            *("--to", tmp_path / str(number), "--log", place / "log"),
+        ).out
+        assert "note: there is no state of the keys nobody, none" in said
+
+
+def test_a_limit_that_nothing_comes_to_is_told_by_a_replay(place: Path) -> None:
+    note = "note: nothing has come to where it was to stop"
+    for options in (
+        ["--until", "2100-01-01"],
+        ["--until-offset", "purchases=1000"],
+        ["--until", "2100-01-01", "--workers", 2],
+    ):
+        assert note in done("replay", SHOP, *options, "--log", place / "log").out
+    assert note not in done("replay", SHOP, "--until-offset", "purchases=0", "--log", place / "log").out
+
+
+def test_a_range_without_records_is_told_by_a_dump_and_the_file_is_as_it_would_be(place: Path) -> None:
+    for options in (["--from", "500"], ["--from", "2100-01-01"], ["--from", "3", "--until", "1"]):
+        ended = done("log", "dump", "purchases", *options, "--log", place / "log")
+        assert not ended.out
+        assert "no record of 'purchases' lies there; it has offsets in partition 0 from 0 up to " in ended.err
+    assert not done("log", "dump", "purchases", "--from", "0", "--log", place / "log").err
+    assert not done("log", "dump", "totals", "--partition", "0", "--log", place / "log").err
