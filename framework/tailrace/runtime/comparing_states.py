@@ -33,6 +33,7 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log
+from tailrace.runtime import standing
 from tailrace.runtime.beginnings import beginning_of, load_beginning
 from tailrace.runtime.comparing_state import shown_key
 from tailrace.runtime.differences import SHOWN
@@ -193,15 +194,12 @@ def _difference(
 
 def _compare_cuts(number: int, one: Side, other: Side, found: Comparison) -> None:
     cuts = [None if not data else tape.decode_cut(data) for data in (one.cut(number), other.cut(number))]
-    positions = [{} if cut is None else cut.positions for cut in cuts]
-    if positions[0] == positions[1]:
-        return
-    apart = [
-        f"{name}: {positions[0].get(name, 0):,} and {positions[1].get(name, 0):,}"
-        for name in sorted(positions[0].keys() | positions[1].keys())
-        if positions[0].get(name) != positions[1].get(name)
-    ]
-    found.cuts.append(f"partition {number} stands at {'; '.join(apart)}")
+    if one.canonical or other.canonical:  # clock, watermarks and commits are those of another order
+        found_apart = standing.positions_apart(*({} if cut is None else cut.positions for cut in cuts))
+    else:
+        found_apart = standing.apart(*cuts)
+    if found_apart:
+        found.cuts.append(f"partition {number} stands at {standing.told(found_apart)}")
 
 
 # --- from which event on

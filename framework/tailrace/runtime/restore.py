@@ -16,6 +16,9 @@ The store's cut is wrapped: the changelog position it stands at, the core's cut,
 changelog's end. The last matters because compaction drops deletions after a while: a store that was away for longer
 would keep what has been deleted since, so it is emptied and filled anew.
 
+A position alone does not say that a store is a copy of *this* changelog: a log that was restored from a backup, or was made again,
+has other records under the same offsets. So the store's cut is held against the tape, and a foreign store is emptied.
+
 While rows are being applied, the store is between two commits. That is no harm: it is not run on before step 5, and who
 is killed here, or told to stop, goes on from the position written with the last batch.
 """
@@ -47,6 +50,8 @@ from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
 from tailrace.runtime.first_positions import first_positions
+from tailrace.runtime.history import History
+from tailrace.runtime.standing import is_on_tape
 
 _log = logging.getLogger("tailrace.restore")
 
@@ -218,7 +223,22 @@ class Restore:
             )
         if held.changelog_position == UNFINISHED or held.format < FORMAT:
             return self._emptied(now_ms)
+        if held.core is not None and self._is_foreign(tape.decode_cut(held.core)):
+            _log.warning(
+                "the state folder stands after a commit that this log does not have: it is of another log, or the log has lost its "
+                "end since. It is emptied, and the state is restored from the log",
+                extra={"app": self.plan.app, "partition": self.partition},
+            )
+            return self._emptied(now_ms)
         return held
+
+    def _is_foreign(self, cut: tape.Cut) -> bool:
+        """Whether the store stands where the task never stood in this log, though its position is there."""
+        if is_on_tape(self.plan, self.log, self.partition, cut) is False:
+            return True
+        last = History(self.plan, self.log).committed(self.partition).cut
+        now = None if last is None else tape.decode_cut(last)
+        return now is None or (now.base == cut.base and now.lineage != cut.lineage)
 
     def _catch_up(self, held: StoreCut, end: int, begun_ms: int) -> tuple[StoreCut, int]:
         """Apply the changelog up to ``end``; the store's new cut, and how many records it took."""

@@ -33,6 +33,7 @@ from tailrace.core.records import InputRecord
 from tailrace.log.interface import Ends, Log, TopicPartition
 from tailrace.runtime.environment import environment
 from tailrace.runtime.history import History, stretch
+from tailrace.runtime.standing import is_on_tape
 from tailrace.runtime.topics import topics_of
 from tailrace.state.snapshots import FileInfo, Manifest, Snapshot, Snapshots, TaskEntry, write_task
 
@@ -168,6 +169,12 @@ class _Taking:
             # Of the same life: another log of the same names would fit the offsets and nothing else.
             now = self._history.committed(task.partition).cut
             if task.cut and (now is None or _life(now) != _life(task.cut)):
+                return None
+            # A log that has lost its end since has gone on otherwise under the same offsets.
+            if (
+                task.cut
+                and is_on_tape(self._plan, self._log, task.partition, tape.decode_cut(task.cut)) is False
+            ):
                 return None
         return parent
 

@@ -8,7 +8,7 @@ the changelog from its beginning; or it is not, and then starting from it is an 
     a cut that began so      this one, or another and no replacing   nothing: it was done before
     a cut                    of this history, at the cut or before   an empty store is filled; the changelog does the rest
     a cut                    of another history, or edited, or       refused, unless it is to replace the state, and stands
-                             rebuilt and to replace the state        at the same position of every input: then it is seeded
+                             rebuilt and to replace the state        at the same moment (see ``standing``): then it is seeded
 
 To *seed* is one transaction of the task's own id, which fences whoever had it: the rows of the snapshot and deletions of
 all others, the messages that were under way, the cut, the input offsets, and a tape record that names the snapshot as the
@@ -37,6 +37,7 @@ from typing import TypeVar
 import msgspec
 
 from tailrace.core import rows
+from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import (
@@ -54,6 +55,7 @@ from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.handled_letters import check_not_redriven_since, settle_letters
 from tailrace.runtime.history import Committed, History
 from tailrace.runtime.restore import FORMAT, UNFINISHED, StoreCut, decode_store_cut
+from tailrace.runtime.standing import apart, is_on_tape, positions_apart, timers_apart, told
 from tailrace.state.snapshots import MESSAGES, Snapshot, Snapshots, TaskEntry, which_where
 
 _log = logging.getLogger("tailrace.starting")
@@ -237,7 +239,10 @@ class _Task:
         manifest, cut = self._snapshot.manifest, self._cut
         whole = manifest.source in ("live", "tape") and self._entry.changelog_position is not None
         same = (cut.app, cut.lineage, cut.base) == (live.app, live.lineage, live.base)
-        return whole and same and cut.tape <= live.tape
+        if not whole or not same or cut.tape > live.tape:
+            return False
+        # The log may have lost its end since, and gone on otherwise.
+        return is_on_tape(self._plan, self._log, self._number, cut) is not False
 
     def _check_replaceable(self) -> None:
         """Whether the state of all tasks can be replaced: else none is, or half of the app would have another past."""
@@ -259,9 +264,9 @@ class _Task:
             ]
         for number, live in enumerate(cuts):
             if live is not None:
-                self._check_position(number, live)
+                self._check_same_moment(number, live)
 
-    def _check_position(self, number: int, live: tape.Cut) -> None:
+    def _check_same_moment(self, number: int, live: tape.Cut) -> None:
         app, data = self._plan.app, self._snapshot.manifest.task(number).cut
         cut = tape.decode_cut(data) if data else None
         if cut is not None and cut.app != live.app:
@@ -269,15 +274,33 @@ class _Task:
                 f"the snapshot {self._id} is of the app {cut.app!r}, and cannot replace the state of {app!r}",
                 mend="Start an app that has not run yet from it, with --as NAME.",
             )
-        positions = {} if cut is None else cut.positions
-        for name, position in live.positions.items():
-            if positions.get(name) != position:
+        if cut is not None and any(one.source == "canonical" for one in self._snapshot.chain):
+            found = positions_apart(cut.positions, live.positions)
+            if not found:
+                self._check_timers(number, cut, live)
+        else:
+            found = apart(cut, live)
+        if found:
+            raise SnapshotMismatchError(
+                f"in partition {number} the snapshot {self._id} does not stand where the app {app!r} does. In the snapshot, and "
+                f"now: {told(found)}",
+                mend="With the app stopped, rebuild from the snapshot up to the present (tailrace rebuild --from-snapshot), and "
+                "start from what that gives; or run the app beside under another name (--as NAME).",
+            )
+
+    def _check_timers(self, number: int, cut: tape.Cut, live: tape.Cut) -> None:
+        """Of a snapshot in canonical order, which has its own clock and watermarks: no timer may fire twice, or never."""
+        folded = History(self._plan, self._log).committed(number, with_rows=True).rows
+        assert folded is not None
+        again, never = timers_apart(self._plan, cut, rows_of(self._snapshot, number), live, folded.rows())
+        for some, said in ((again, "fire a second time"), (never, "never fire")):
+            if some:
                 raise SnapshotMismatchError(
-                    f"in {name!r} partition {number} the snapshot {self._id} "
-                    f"{f'stands at {positions[name]}' if name in positions else 'has not begun'}, and the app {app!r} has "
-                    f"gone on to {position}",
-                    mend="Rebuild from the snapshot up to the present (tailrace rebuild --from-snapshot), and start from "
-                    "what that gives; or run the app beside under another name (--as NAME).",
+                    f"in partition {number} clock or watermarks of the snapshot {self._id}, which was made in canonical order, are "
+                    f"not those of the app {self._plan.app!r}: {counted(len(some), 'timer')} would {said}, the first of them "
+                    f"{some[0]}",
+                    mend="Rebuild along the tape (--order tape), with the app stopped; or run the app beside under another name "
+                    "(--as NAME).",
                 )
 
     # --- a part of its own history
@@ -309,8 +332,8 @@ class _Task:
                     mend="Nothing is lost: start again, and it goes on from the last commit.",
                 )
             positions = self._positions(writer, is_new=seen.cut is None)
-            counted = msgspec.structs.replace(totals, outputs=max(totals.outputs, self._cut.totals.outputs))
-            record = self._tape_record(number, positions, counted)
+            totals = msgspec.structs.replace(totals, outputs=max(totals.outputs, self._cut.totals.outputs))
+            record = self._tape_record(number, positions, totals)
             cut = begun_cut(plan.app, self._snapshot.manifest, partition, record, self._id)
             gone = dict(stale)
             for batch in _batches(self._snapshot_rows()):

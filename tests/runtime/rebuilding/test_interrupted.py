@@ -20,6 +20,7 @@ from tailrace.runtime.rebuilding.driver import identity, rebuild
 from tailrace.runtime.rebuilding.engines import LocalEngine, Tell
 from tailrace.runtime.rebuilding.job import Job, Unit, UnitResult
 from tailrace.runtime.rebuilding.report import RebuildReport
+from tailrace.runtime.rebuilding.units import run_unit
 from tailrace.runtime.rebuilding.work import Progress, WorkFolder
 from tailrace.runtime.restore import decode_store_cut
 from tailrace.runtime.signals import held_back
@@ -44,7 +45,7 @@ def tally(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def progress(work: Path) -> int:
     """Records that all tasks have gone through, as far as is told."""
     found = 0
-    for place in work.glob("*/progress/*"):
+    for place in work.glob("*/*/progress/*"):
         try:
             found += msgspec.msgpack.decode(place.read_bytes(), type=Progress).records
         except (FileNotFoundError, msgspec.DecodeError):
@@ -54,7 +55,7 @@ def progress(work: Path) -> int:
 
 def kept(work: Path) -> int:
     """Records that no task that goes on has to go through again: of tasks that are done, and of those under way."""
-    (folder,) = work.iterdir()
+    (folder,) = (one for one in work.glob("*/*") if one.is_dir())
     found = 0
     for number in range(find_app(TALLY).plan().partitions):
         done = WorkFolder(folder).result(f"task-{number}")
@@ -142,14 +143,45 @@ def test_in_shards_only_those_that_were_at_work_are_done_again(tally: Path, tmp_
 def test_an_attempt_that_finds_its_folder_held_takes_one_of_its_own(tally: Path, tmp_path: Path) -> None:
     asked = msgspec.structs.replace(request(tally), to=str(tmp_path))
     plan = find_app(TALLY).plan()
-    name, _ = identity(asked, plan)
-    folder = tmp_path / "tally" / "_work" / name / "tasks"
-    held = RocksStore(folder / "0" / "state", StateIdentity("tally", 0))
-    try:
-        report = rebuild(asked, LocalEngine(1))
-    finally:
-        held.close()
+
+    class Holding(LocalEngine):
+        def run(self, units: Sequence[Unit], tell: Tell) -> Iterator[UnitResult]:
+            folder = WorkFolder(Path(units[0].job.work)).tasks
+            with closing(RocksStore(folder / "0" / "state", StateIdentity("tally", 0))):
+                yield from super().run(units, tell)
+
+    report = rebuild(asked, Holding(1))
     assert rebuilt(Snapshots(str(tmp_path), "tally").open(report.snapshot)) == live(tally, plan)
+
+
+def test_a_process_left_over_from_an_earlier_job_adds_nothing_to_the_next(
+    tally: Path, tmp_path: Path
+) -> None:
+    """A cluster may still run a unit of a job that was given up: it may have other code."""
+    asked = msgspec.structs.replace(request(tally), to=str(tmp_path))
+    left: list[Unit] = []
+
+    class Given(LocalEngine):
+        def run(self, units: Sequence[Unit], tell: Tell) -> Iterator[UnitResult]:
+            left.extend(units)
+            raise InterruptedError
+            yield
+
+    class Late(LocalEngine):
+        def run(self, units: Sequence[Unit], tell: Tell) -> Iterator[UnitResult]:
+            WorkFolder(Path(left[0].job.work)).make()
+            for one in left:
+                run_unit(one)
+            assert [WorkFolder(Path(one.job.work)).result(one.name) for one in units] == [None] * len(units)
+            yield from super().run(units, tell)
+
+    with pytest.raises(InterruptedError):
+        rebuild(asked, Given(1))
+    report = rebuild(asked, Late(1), restart=True)
+    assert report.taken == EVENTS
+    snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
+    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
+    assert not (tmp_path / "tally" / "_work").exists()
 
 
 def test_it_ends_where_it_was_to_end_though_the_log_has_gone_on(tally: Path, tmp_path: Path) -> None:

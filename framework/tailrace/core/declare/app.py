@@ -42,6 +42,8 @@ class App:
     dead letters (``"dead-letter"``); a topic may say otherwise for itself. A mistake in the code (NameError,
     AttributeError, ``tr.UsageError``, a TypeError of the handler's own) stops the task even then, unless it is
     ``"dead-letter-all"``. ``version`` is recorded on the tape: change it when a change of the code changes results.
+    ``code_files`` names data files that handlers or their modules read, relative to the folder of the app's module
+    (``["rates.csv"]``): an interrupted rebuild is resumed only if they are the same, as is the code.
     """
 
     def __init__(
@@ -51,10 +53,11 @@ class App:
         partitions: int = 4,
         on_error: Literal["stop", "dead-letter", "dead-letter-all"] = "stop",
         version: str = "1",
+        code_files: Sequence[str] = (),
         **unknown: Unpack[NoOptions],
     ) -> None:
         legal_name(name, "an app", limit=120)
-        refuse_unknown(f"the app {name!r}", unknown, ("partitions", "on_error", "version"))
+        refuse_unknown(f"the app {name!r}", unknown, ("partitions", "on_error", "version", "code_files"))
         if type(partitions) is not int or not 1 <= partitions <= 10_000:
             raise DefinitionError(
                 f"the app {name!r} has partitions={partitions!r}", mend="Give a number from 1 to 10000."
@@ -71,7 +74,13 @@ class App:
                 f"the app {name!r} has version={version!r}",
                 mend='Give a string that is not empty, such as "1".',
             )
+        if isinstance(code_files, str) or not all(type(one) is str and one for one in code_files):
+            raise DefinitionError(
+                f"the app {name!r} has code_files={code_files!r}",
+                mend='Give a list of paths, relative to the folder of its module: code_files=["rates.csv"].',
+            )
         self.name = name
+        self.code_files = tuple(code_files)
         self.partitions = partitions
         self.on_error: OnError = on_error
         self.version = version

@@ -7,9 +7,8 @@ makes can be seen before it is whole.
 from __future__ import annotations
 
 import hashlib
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,6 +23,7 @@ from tailrace.runtime.apps import plan_reading
 from tailrace.runtime.environment import environment
 from tailrace.runtime.handled_letters import handled_in
 from tailrace.runtime.named_keys import named_keys
+from tailrace.runtime.rebuilding.code import Code, changed, code_of
 from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
 from tailrace.runtime.rebuilding.job import Job, Request, Unit, UnitKind, UnitResult
 from tailrace.runtime.rebuilding.letters import letters_before
@@ -39,6 +39,7 @@ from tailrace.runtime.rebuilding.work import Progress, WorkFolder
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots, TaskEntry
 from tailrace.state.snapshots.manifest import MANIFEST
 
+_SHOWN = 5
 Tell: TypeAlias = Callable[[str, Progress], None]
 """Is told now and then which stage a rebuild is at, and how far that has come."""
 
@@ -72,6 +73,8 @@ class _Rebuild:
         _check(self._request)
         self._id, self._code = identity(self._request, self._plan)
         self._work = WorkFolder(work_folder(self._request, self._plan, self._id))
+        """Of the rebuild; ``_units_work`` is that of the job, where the units are."""
+        self._units_work = self._work
 
     def run(self, *, restart: bool) -> RebuildReport:
         """See ``rebuild``."""
@@ -82,7 +85,7 @@ class _Rebuild:
                 pass  # what is not there is told before a folder is made
         with work.held():
             job = work.job()
-            resumed = job is not None and job.code == self._code and not restart
+            earlier, resumed = job, job is not None and job.code == self._code.digest and not restart
             if job is None or not resumed:
                 job = self._begin(job)
             results, report = self._run(job, resumed=resumed)
@@ -90,11 +93,18 @@ class _Rebuild:
                 job = self._begin_untaped(job, difference)
                 results, report = self._run(job, resumed=False)
             self._publish(job, results, report)
+            # Of this run, and not of the snapshot, which is the same however often the driver was killed.
+            if resumed:
+                report.note(self._code.counted())
+            elif earlier is not None and not restart:
+                report.note(_begun_again(earlier, self._code))
             work.clear()
         report.seconds = time.perf_counter() - begun_s
         return report
 
     def _run(self, job: Job, *, resumed: bool) -> tuple[list[UnitResult], RebuildReport]:
+        self._units_work = WorkFolder(Path(job.work))
+        self._units_work.make()
         report = report_of(job, self._engine.name)
         report.resumed = resumed
         report.environment = environment()
@@ -139,12 +149,13 @@ class _Rebuild:
         draft = Snapshots(request.to, plan.app).begin()
         return Job(
             id=self._id,
-            code=self._code,
+            code=self._code.digest,
+            parts=self._code.parts,
             request=request,
             app=plan.app,
             version=plan.version,
             partitions=plan.partitions,
-            work=str(self._work.path),
+            work=str(self._work.path / draft.id),
             snapshot=draft.id,
             folder=draft.folder_uri,
             created_ms=draft.created_ms,
@@ -222,7 +233,7 @@ class _Rebuild:
         found: dict[str, UnitResult] = {}
         there: set[str] | None = None
         for name in names:
-            done = self._work.result(name)
+            done = self._units_work.result(name)
             if done is None:
                 continue
             if there is None:
@@ -230,12 +241,12 @@ class _Rebuild:
             if all(file.name in there for one in (done, *done.others) for file in one.files):
                 found[name] = done
             else:  # who sweeps the snapshots has taken what lay about for days
-                self._work.forget(name)
+                self._units_work.forget(name)
         earlier = frozenset(found)
 
         def tell() -> None:
             if self._tell is not None:
-                self._tell(kind, self._work.progress(names))
+                self._tell(kind, self._units_work.progress(names))
 
         waiting = [unit for unit in units if unit.name not in found]
         for result in self._engine.run(waiting, tell) if waiting else ():
@@ -413,19 +424,14 @@ def work_folder(request: Request, plan: Plan, id: str) -> Path:
     return Path(place.path) / plan.app / "_work" / id
 
 
-def identity(request: Request, plan: Plan) -> tuple[str, str]:
-    """What an interrupted rebuild is found by, and what its code must be to go on with it: two digests."""
+def identity(request: Request, plan: Plan) -> tuple[str, Code]:
+    """What an interrupted rebuild is found by, and what its code must be to go on with it."""
     asked = hashlib.sha256(msgspec.msgpack.encode((request, plan.app))).hexdigest()[:16]
-    code = hashlib.sha256(msgspec.msgpack.encode((plan.version, plan.partitions, environment())))
-    for source in _sources(plan, request.app.partition(":")[0]):
-        code.update(source)
-    return asked, code.hexdigest()[:16]
+    return asked, code_of(request.app, plan)
 
 
-def _sources(plan: Plan, module: str) -> Iterator[bytes]:
-    """The source of the modules that an app and its actors are declared in."""
-    names = {module, *(actor.cls.__module__ for actor in plan.actors)}
-    for name in sorted(names):
-        path = getattr(sys.modules.get(name), "__file__", None)
-        if path is not None:
-            yield Path(path).read_bytes()
+def _begun_again(earlier: Job, code: Code) -> str:
+    """What is said where the code has changed since an interrupted rebuild was begun."""
+    other = changed(earlier.parts, code.parts) if earlier.parts else []
+    named = f": {', '.join(other[:_SHOWN])}{', ...' if len(other) > _SHOWN else ''}" if other else ""
+    return f"nothing of an interrupted rebuild was used, as the code has changed since it was begun{named}"

@@ -151,6 +151,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     code: str
     """A digest of the code and environment that it was begun with."""
+    parts: dict[str, str] = {}
+    """The same part by part; see ``code``."""
     request: Request
     app: str
     version: str

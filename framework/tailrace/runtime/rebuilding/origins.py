@@ -14,6 +14,7 @@ from tailrace.runtime.beginnings import base_parts, base_record, begun_cut, fill
 from tailrace.runtime.rebuilding.job import Job
 from tailrace.runtime.rebuilding.past import Past
 from tailrace.runtime.restore import FORMAT, StoreCut
+from tailrace.runtime.standing import is_on_tape
 from tailrace.state.snapshots import Snapshot, Snapshots
 
 
@@ -62,13 +63,13 @@ def origin_of_task(job: Job, past: Past, number: int) -> Origin | None:
 
 def _check_commit(past: Past, number: int, cut: Cut, snapshot: str) -> None:
     """A snapshot that stopped at a limit may stand in the midst of what one commit was caused by: nothing goes on there."""
-    for record in past.tapes(number, cut.tape):
-        if record.number == cut.tape - 1 and (record.totals, record.watermark) != (cut.totals, cut.watermark):
-            raise SnapshotMismatchError(
-                f"the snapshot {snapshot} stands within commit {record.number} of app {past.plan.app!r} partition {number}",
-                mend="A rebuild along the tape goes on from a commit. Take a snapshot that was not stopped by a limit, or "
-                "go on in canonical order (--order canonical).",
-            )
+    if is_on_tape(past.plan, past.log, number, cut) is False:
+        raise SnapshotMismatchError(
+            f"the snapshot {snapshot} stands within commit {cut.tape - 1} of app {past.plan.app!r} partition {number}, or after "
+            "another one than this log has under that number",
+            mend="A rebuild along the tape goes on from a commit. Take a snapshot that was not stopped by a limit, or "
+            "go on in canonical order (--order canonical).",
+        )
 
 
 def _seeded(past: Past, number: int, end: Cut) -> Origin | None:

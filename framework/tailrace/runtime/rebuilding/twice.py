@@ -229,6 +229,7 @@ def _explain(found: TwiceReport, request: Request, engine_of: Callable[[int], En
         ]
         work = WorkFolder(Path(job.work))
         with work.held():
+            work.make()
             made: list[tuple[KeyOfActor, list[Step]]] = []
             for result in engine_of(seed).run(units, _nothing):
                 if result.failure is not None:

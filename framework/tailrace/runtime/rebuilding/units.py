@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from uuid import uuid4
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import ReplayDivergedError, TailraceError
 from tailrace.runtime.apps import plan_reading
+from tailrace.runtime.rebuilding.code import differences
 from tailrace.runtime.rebuilding.job import Failure, Job, Unit, UnitKind, UnitResult
 from tailrace.runtime.rebuilding.past import Past, opened_past
 from tailrace.runtime.rebuilding.splitting import run_first, run_merge, run_shard
@@ -17,6 +19,8 @@ from tailrace.runtime.rebuilding.tracing import run_trace
 from tailrace.runtime.rebuilding.untaped import run_canonical
 from tailrace.runtime.rebuilding.work import WorkFolder
 from tailrace.runtime.replaying import seldom_collected
+
+_SHOWN = 5
 
 
 def run_unit(unit: Unit) -> UnitResult:
@@ -51,6 +55,20 @@ def _check(plan: Plan, job: Job) -> None:
             f"{job.request.app!r} is here {here[0]!r} version {here[1]!r} with {here[2]}",
             mend="Every process of a rebuild needs the same code.",
         )
+    other = _other_code(job.request.app, tuple(job.parts.items()))
+    if other:
+        raise ReplayDivergedError(
+            f"the code of the app {job.app!r} is not the same in a process of the rebuild as where it was begun: "
+            f"{', '.join(other[:_SHOWN])}{', ...' if len(other) > _SHOWN else ''}",
+            mend="Install the same code for every process, or ship it anew (Spark: --py-files). If it was changed "
+            "meanwhile, run the same command again: it begins with the code as it is.",
+        )
+
+
+@lru_cache(8)
+def _other_code(reference: str, noted: tuple[tuple[str, str], ...]) -> list[str]:
+    """Looked at once in a process: what it has imported does not change any more."""
+    return differences(reference, dict(noted))
 
 
 def _task(unit: Unit, past: Past, work: WorkFolder, attempt: str) -> UnitResult:

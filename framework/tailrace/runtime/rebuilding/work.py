@@ -2,14 +2,16 @@
 
 ::
 
-    lock                 held by the driver
-    job                  what was settled, once
-    done/<unit>          the result of a unit: written beside and linked into place, so that the first one stays
-    progress/<unit>      how far a unit has come, now and then
-    tasks/<partition>/   a task on its way: its state, and its outputs up to that state
-    blocks/              records dealt to shards, and what else one unit hands to another
+    lock                     held by the driver
+    job                      what was settled, once
+    <snapshot>/              of that job alone; the units get this folder
+      done/<unit>            the result of a unit: written beside and linked into place, so that the first one stays
+      progress/<unit>        how far a unit has come, now and then
+      tasks/<partition>/     a task on its way: its state, and its outputs up to that state
+      blocks/                records dealt to shards, and what else one unit hands to another
 
-It is a folder of this machine, or one that all machines share.
+It is a folder of this machine, or one that all machines share. A job that is begun again, as its code has changed, has a folder of
+its own: a process that is still at work for the job before, or starts late, cannot leave anything in the new one.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class WorkFolder:
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Make the folder, and hold it for one driver.
+        """Make the folder, and hold it for one driver, which is the only one that changes what is in it.
 
         Raises:
             StateInUseError: Another driver is at work in it.
@@ -60,28 +62,55 @@ class WorkFolder:
             UsageError: A file is in its way.
         """
         try:
-            for folder in self._folders:
-                folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            lock = self._locked()
         except (NotADirectoryError, FileExistsError) as error:
             raise UsageError(
                 f"{str(self.path)!r} cannot be made: a part of that path is a file",
                 mend="Name a folder with --to, and with --work.",
             ) from error
+        except BlockingIOError:
+            raise StateInUseError(
+                "the same rebuild is under way in another process",
+                path=str(self.path),
+                mend="Wait for it, or end it and start again: this goes on where it was.",
+            ) from None
         except OSError as error:
             raise as_state_error(error, self.path, "making the work folder") from error
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StateInUseError(
-                    "the same rebuild is under way in another process",
-                    path=str(self.path),
-                    mend="Wait for it, or end it and start again: this goes on where it was.",
-                ) from None
             yield
         finally:
             os.close(lock)
+
+    def _locked(self) -> int:
+        """The lock, held. A driver that ends removes the file and the folder: then that lock is nobody's, and it is made again."""
+        while True:
+            self.path.mkdir(parents=True, exist_ok=True)
+            try:
+                lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(lock), (self.path / "lock").stat()):
+                    return lock
+            except FileNotFoundError:
+                pass
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
+
+    def make(self) -> None:
+        """Make the folders that units work in.
+
+        Raises:
+            StateUnavailableError: No space, no permission.
+        """
+        try:
+            for folder in self._folders:
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise as_state_error(error, self.path, "making the work folder") from error
 
     # --- the job
 
@@ -104,24 +133,29 @@ class WorkFolder:
                 mend="Remove the folder; the rebuild then begins anew.",
             ) from error
 
-    def begin(self, job: Job) -> None:
-        """Keep what was settled."""
+    def begin(self, job: Job) -> WorkFolder:
+        """Keep what was settled; the folder of its units."""
+        units = WorkFolder(Path(job.work))
+        units.make()
         self._put(self.path / "job", msgspec.msgpack.encode(job))
+        return units
 
     def empty(self) -> None:
         """Remove all that was done, the job first, so that nobody goes on with a part of it."""
         with suppress(FileNotFoundError):
             (self.path / "job").unlink()
-        for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
+        for entry in [*self.path.iterdir()] if self.path.is_dir() else ():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name != "lock":
+                entry.unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Remove the folder."""
-        with suppress(FileNotFoundError):
-            (self.path / "job").unlink()
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Remove the folder, the lock last of all: whoever waits for it then makes both again."""
+        self.empty()
         with suppress(OSError):
+            (self.path / "lock").unlink()
+            self.path.rmdir()
             self.path.parent.rmdir()
 
     # --- results of units
