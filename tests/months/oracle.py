@@ -115,7 +115,9 @@ class World:
         declared = fields_of(version)
         found: State = {}
         for key in {*self.plain, *self.open}:
-            fields = {name: self.plain[key].get(name, default) for name, default in declared[key[0]].items()}
+            fields: dict[str, Any] = {
+                name: self.plain[key].get(name, default) for name, default in declared[key[0]].items()
+            }
             if "open" in declared[key[0]]:
                 fields["open"] = dict(self.open[key])
             if fields != declared[key[0]]:
@@ -150,6 +152,41 @@ def world_after(history: Sequence[Happened], partitions: int, under: Under | Non
         elif under is None:
             _replace(world, world_after(history[:at], partitions, one.under), one.under)
     return world
+
+
+def canonical_shops(history: Sequence[Happened], partitions: int, version: Version) -> State:
+    """What a rebuild in canonical order makes of the shops: all events at once, what had failed in its place, no ends of runs.
+
+    Raises:
+        Undecided: There is a late event and a second input, so that it is late or not by the order of the two.
+    """
+    runs = [one for one in history if isinstance(one, Run)]
+    events = [one for run in runs for one in run.events]
+    if version.notes and any(one.late for one in events):
+        raise Undecided
+    world = World(partitions)
+    for event, _, redriven in events:
+        if isinstance(event, Note):
+            continue
+        task = world.partition(event.shop)
+        late = event.at <= world.watermarks.get(("Shop", task), 0)
+        _see(world, "sales", event)
+        if not redriven and (event.amount != UNLUCKY or not version.faulty):
+            _sell(world, version, event, late=late)
+        if not version.notes:
+            _rise(
+                world,
+                Run(version, (), ended=False),
+                "Shop",
+                task,
+                world.seen["sales", task] - DISORDER_MS - 1,
+            )
+    for event, *_ in events:
+        if isinstance(event, Note) and version.notes:
+            _add(world, ("Shop", event.shop), weight=event.weight)
+            _see(world, "notes", event)
+    _close(world, Run(version, (), ended=False))
+    return {key: fields for key, fields in world.state(version).items() if key[0] == "Shop"}
 
 
 def _drop(world: World) -> None:

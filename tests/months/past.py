@@ -5,8 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 
 from tests.months import reading
-from tests.months.oracle import Dropped, Replaced, Run, Undecided, Under, world_after
-from tests.months.service import Service
+from tests.months.apps import Sale, Version
+from tests.months.findings import OLD_MESSAGES, OPEN, TIMERS_SINCE, UNREAD_DELETED
+from tests.months.oracle import Dropped, Replaced, Run, Undecided, Under, canonical_shops, world_after
+from tests.months.runs import events_of
+from tests.months.service import Service, assert_no_differences, different_states
 
 
 def at_rest(service: Service) -> bool:
@@ -61,19 +64,24 @@ def has_snapshot(service: Service) -> bool:
 
 
 def rebuild(service: Service, *options: object) -> str:
-    """A rebuild along the tape; where its snapshot is."""
-    place = str(service.folder / f"rebuilt-{len(service.history)}")
+    """A rebuild; where its snapshot is. Empty if it says that it cannot, as what was sent under other code is not known."""
+    place = f"{service.folder}/rebuilt-{len(list(service.folder.glob('rebuilt-*')))}"
     if service.deleted:
         service.done("archive", service.log, "--to", service.folder / "archive", on_log=False)
         options = (*options, "--archive", service.folder / "archive")
-    splits = service.random.choice((1, 1, 2))
-    service.done("rebuild", service.app, "--to", place, "--processes", 1, "--split", splits, *options)
+    made = service.call("rebuild", service.app, "--to", place, "--processes", 1, *options)
+    if made.code == 1 and not all(_sends_alike(one.version, service.version) for one in runs_of(service)):
+        service.counts["rebuilds refused"] += 1
+        return ""
+    assert made.code == 0, made.err
     return place
 
 
 def rebuilt(service: Service) -> None:
     """The state from the log alone, under the code that there is now."""
-    place = rebuild(service)
+    place = rebuild(service, "--split", service.random.choice((1, 2)))
+    if not place:
+        return
     if service.one_version:
         service.done("compare", service.app, service.log, place, on_log=False)
     service.check_snapshot(place, Under(service.version))
@@ -82,15 +90,17 @@ def rebuilt(service: Service) -> None:
 def retried(service: Service) -> None:
     """What had failed is run again where it had failed, and the service goes on from that."""
     under = Under(service.version, retry=True)
-    place = rebuild(service, "--retry-failed", "--on-error", "dead-letter")
-    service.check_snapshot(place, under)
-    _replace(service, place, under)
+    if place := rebuild(service, "--retry-failed", "--on-error", "dead-letter"):
+        service.check_snapshot(place, under)
+        _replace(service, place, under)
 
 
 def replaced(service: Service) -> None:
     """The service goes on from what it would be had it always run the code that it runs now."""
-    place = rebuild(service)
-    _replace(service, place, Under(service.version))
+    if place := rebuild(service):
+        if TIMERS_SINCE not in OPEN and service.random.random() < 0.5:
+            service.run_to_end()
+        _replace(service, place, Under(service.version))
 
 
 def _replace(service: Service, place: str, under: Under) -> None:
@@ -112,18 +122,44 @@ def may_retry(service: Service) -> bool:
 
 
 def _is_known(service: Service, under: Under) -> bool:
-    runs = [one for one in service.history if isinstance(one, Run)]
-    if len(runs) < len([one for one in service.history if not isinstance(one, Dropped)]):
-        return False  # it was replaced already
-    if any(
-        (one.version.factor, one.version.sends) != (under.version.factor, under.version.sends) for one in runs
-    ):
-        return False  # what was sent under the old code is not what the new code sends
+    if any(isinstance(one, Replaced) for one in service.history):
+        return False
+    if OLD_MESSAGES in OPEN and not all(_sends_alike(one.version, under.version) for one in runs_of(service)):
+        return False
     try:
         world_after(service.history, under.version.partitions, under)
     except Undecided:
         return False
     return True
+
+
+def _sends_alike(one: Version, other: Version) -> bool:
+    return (one.factor, one.sends) == (other.factor, other.sends)
+
+
+def runs_of(service: Service) -> list[Run]:
+    """What it has read."""
+    return [one for one in service.history if isinstance(one, Run)]
+
+
+def rebuilt_canonically(service: Service) -> None:
+    """The shops from the log alone, in canonical order: what is late, and which windows are open, is up to the events."""
+    place = rebuild(service, "--order", "canonical", "--on-error", "dead-letter")
+    if not place:
+        return
+    found = reading.rebuilt(place, service.plan, service.version)
+    shops = {key: fields for key, fields in found.items() if key[0] == "Shop"}
+    wanted = canonical_shops(service.history, service.version.partitions, service.version)
+    assert_no_differences(different_states(wanted, shops), place)
+
+
+def may_rebuild_canonically(service: Service) -> bool:
+    """Whether the oracle knows what comes of it."""
+    try:
+        canonical_shops(service.history, service.version.partitions, service.version)
+    except Undecided:
+        return False
+    return at_rest(service)
 
 
 # --- dead letters
@@ -165,3 +201,21 @@ def deleted(service: Service) -> None:
     service.done("log", "clean")
     service.done("log", "retain", "sales", "--for-ever")
     service.deleted = True
+
+
+def unread_deleted(service: Service) -> None:
+    """Events go before they were read: the next run says so, and does not go on."""
+    service.append(events_of(service))
+    if not service.pending:
+        return
+    service.done("log", "retain", "sales", "--retention", "1h")
+    service.done("log", "clean")
+    ended = service.run("--until-end")
+    lost = any(isinstance(one.event, Sale) for one in service.pending)
+    assert (ended.code == 1 and "'sales'" in ended.err) == lost, f"exit code {ended.code}: {ended.err}"
+    service.over = True
+
+
+def may_lose(_: Service) -> bool:
+    """Whether that is so already."""
+    return UNREAD_DELETED not in OPEN

@@ -27,8 +27,8 @@ from tests.months.crashes import killed_after
 from tests.months.oracle import Given, Happened, Run, State, Under, World, world_after
 
 SET_ASIDE = 3
-PATIENCE_S = 60.0
-"""How long a service that runs may take to come to rest. It only passes where something is wrong."""
+PATIENCE_S = 8.0
+"""For how long a service that runs may stand still and not be as it must be. It only passes where something is wrong."""
 FIRST_MS = 1_700_000_000_000
 
 
@@ -49,6 +49,8 @@ class Service:
         self.started = False
         self.snapshots = ""
         """Where there is a snapshot of it, as of some time."""
+        self.over = False
+        """Whether nothing can be asked of it any more."""
         self.deleted = False
         """Whether the log has lost its beginning, which is in the archive."""
         done = self.call("log", "create", "--app", self.app)
@@ -118,7 +120,7 @@ class Service:
     def run_live(self, *options: object) -> None:
         """``tailrace run`` until it has come to rest, then SIGTERM."""
         self._read(ended=False)
-        with _stopped_when(self.at_rest):
+        with _stopped_when_empty(self.differences_now):
             ended = self.run(*options)
         assert ended.code == 0, ended.err
 
@@ -158,12 +160,12 @@ class Service:
 
     # --- checks
 
-    def at_rest(self) -> bool:
-        """Whether it has come to what it must come to."""
+    def differences_now(self) -> list[str]:
+        """The same of a service that runs, and may not have made its topics yet."""
         try:
-            return not self.differences()
-        except TailraceError:
-            return False  # it has not made its topics yet
+            return self.differences()
+        except TailraceError as error:
+            return [str(error)]
 
     def differences(self) -> list[str]:
         """Where the service is not as the oracle says."""
@@ -184,13 +186,12 @@ class Service:
     def check_snapshot(self, uri: str, under: Under) -> None:
         """A snapshot holds what the oracle says of history under a version."""
         world = world_after(self.history, self.version.partitions, under)
-        found = different_states(world.state(self.version), reading.rebuilt(uri, self.plan, self.version))
-        assert not found, "\n".join([f"the snapshot in {uri}:", *found[:20]])
+        found = reading.rebuilt(uri, self.plan, self.version)
+        assert_no_differences(different_states(world.state(self.version), found), uri)
 
     def check(self) -> None:
         """Everything is as the oracle says."""
-        found = self.differences()
-        assert not found, "\n".join(found[:20])
+        assert_no_differences(self.differences(), "the service")
 
 
 def different_states(wanted: State, found: State) -> list[str]:
@@ -200,6 +201,11 @@ def different_states(wanted: State, found: State) -> list[str]:
         for actor, key in sorted(wanted.keys() | found.keys())
         if wanted.get((actor, key)) != found.get((actor, key))
     ]
+
+
+def assert_no_differences(found: list[str], where: str) -> None:
+    """Say the first of them, if there are any."""
+    assert not found, "\n".join([f"{where}:", *found[:20]])
 
 
 @contextmanager
@@ -215,16 +221,20 @@ def _quiet_logs() -> Generator[None]:
 
 
 @contextmanager
-def _stopped_when(condition: Callable[[], object]) -> Generator[None]:
-    """SIGTERM to this process once the condition holds, as often as it takes to be heard."""
+def _stopped_when_empty(differences: Callable[[], list[str]]) -> Generator[None]:
+    """SIGTERM to this process once there are no differences, or they stay the same: as often as it takes to be heard."""
     over = threading.Event()
     failures: list[BaseException] = []
 
     def watch() -> None:
-        deadline_s = time.monotonic() + PATIENCE_S
+        left: list[str] = []
+        since_s = time.monotonic()
         try:
-            while not over.wait(0.02) and not condition() and time.monotonic() < deadline_s:
-                pass
+            while not over.wait(0.02) and (found := differences()):
+                if found != left:
+                    left, since_s = found, time.monotonic()
+                elif time.monotonic() - since_s > PATIENCE_S:
+                    break
         except BaseException as error:  # noqa: BLE001  # it is raised where it is seen
             failures.append(error)
         while not over.is_set():
