@@ -71,6 +71,8 @@ class Under(NamedTuple):
 
     version: Version
     retry: bool = False
+    canonical: bool = False
+    """In canonical order: then all is retried."""
 
 
 Happened: TypeAlias = Run | Dropped | Replaced
@@ -142,6 +144,8 @@ def world_after(history: Sequence[Happened], partitions: int, under: Under | Non
     Raises:
         Undecided: The oracle cannot say.
     """
+    if under is not None and under.canonical:
+        return _canonical(history, partitions, under.version)
     world = World(partitions)
     for at, one in enumerate(history):
         if isinstance(one, Run):
@@ -154,11 +158,10 @@ def world_after(history: Sequence[Happened], partitions: int, under: Under | Non
     return world
 
 
-def canonical_shops(history: Sequence[Happened], partitions: int, version: Version) -> State:
-    """What a rebuild in canonical order makes of the shops: all events at once, what had failed in its place, no ends of runs.
+def _canonical(history: Sequence[Happened], partitions: int, version: Version) -> World:
+    """What a rebuild in canonical order comes to: all events at once, what had failed in its place.
 
-    Raises:
-        Undecided: There is a late event and a second input, so that it is late or not by the order of the two.
+    Only the last run ends, if it did.
     """
     runs = [one for one in history if isinstance(one, Run)]
     events = [one for run in runs for one in run.events]
@@ -185,8 +188,8 @@ def canonical_shops(history: Sequence[Happened], partitions: int, version: Versi
         if isinstance(event, Note) and version.notes:
             _add(world, ("Shop", event.shop), weight=event.weight)
             _see(world, "notes", event)
-    _close(world, Run(version, (), ended=False))
-    return {key: fields for key, fields in world.state(version).items() if key[0] == "Shop"}
+    _close(world, Run(version, (), bool(runs) and runs[-1].ended))
+    return world
 
 
 def _drop(world: World) -> None:
@@ -197,8 +200,8 @@ def _drop(world: World) -> None:
 def _replace(world: World, other: World, under: Under) -> None:
     """What was emitted stays, and so does what the inputs held."""
     world.plain, world.open, world.watermarks = other.plain, other.open, other.watermarks
-    if under.retry:
-        world.failed = other.failed
+    if (under.retry or under.canonical) and not under.version.faulty:
+        world.failed = []
 
 
 def _take(world: World, run: Run, under: Under) -> None:

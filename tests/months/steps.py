@@ -30,7 +30,7 @@ STEPS = (
     Step("snapshot", past.snapshot_taken, past.at_rest),
     Step("start from snapshot", past.started_from_snapshot, past.has_snapshot, weight=2),
     Step("rebuild", past.rebuilt, past.may_rebuild, weight=2),
-    Step("rebuild canonically", past.rebuilt_canonically, past.may_rebuild_canonically, weight=2),
+    Step("rebuild canonically", past.rebuilt_canonically, past.may_rebuild, weight=2),
     Step("replace state", past.replaced, past.may_rebuild),
     Step("retry failed", past.retried, past.may_retry, weight=2),
     Step("redrive", past.redriven, past.may_redrive, weight=2),
