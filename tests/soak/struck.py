@@ -114,7 +114,7 @@ class Run:
             self._settle()
         finally:
             for worker in (self._worker, *self._sleeping):
-                _drop(worker)
+                drop(worker)
         checks.check_numbers(self.log, self.plan)
         self.log.verify()
         try:
@@ -177,7 +177,7 @@ class Run:
         except (Kill, HandlerError, BadRecordError, LogUnavailableError) as error:
             self._note(f"ended by {type(error).__name__}")
             self._armed = None
-            _drop(worker)
+            drop(worker)
             self._worker = None
 
     def _wake(self, worker: Worker) -> None:
@@ -188,7 +188,7 @@ class Run:
             worker.leave()
         except (FencedError, HandlerError, BadRecordError) as error:
             self._note(f"and ends: {type(error).__name__}")
-        _drop(worker)
+        drop(worker)
         if self._worker is not None:
             return
         self._states += 1
@@ -197,7 +197,7 @@ class Run:
         self._armed = None
         self._feed(len(self._inputs))
         for worker in (self._worker, *self._sleeping):
-            _drop(worker)
+            drop(worker)
         self._sleeping = []
         self._note("runs to its end")
         worker = self._worker = self._new(bounded=True)
@@ -271,7 +271,7 @@ class Run:
         self.trace.append(what)
 
 
-def _drop(worker: Worker | None) -> None:
+def drop(worker: Worker | None) -> None:
     """Let go of the folders, as death does; nothing is committed."""
     if worker is None:
         return

@@ -1,0 +1,304 @@
+"""What the service must have come to, from the events and the versions of the code alone; the framework is not asked.
+
+The rules that it knows, beside those of the apps (``apps``):
+
+- The watermark of ``Shop`` in a partition is the least over its inputs of the highest time seen, less the disorder, less one.
+- ``Region`` goes by the least of those watermarks over all partitions.
+- A timer fires when the watermark has come to its time. At the end of a run ``--until-end`` each actor rises to its last timer;
+  that it has ended leaves nothing else behind.
+- A value with a time to live is gone when the watermark has come to the time of its last write plus that time.
+- A failed event leaves nothing behind but its letter and its mark on the watermark.
+
+Within a run the order of events in time may not matter, so each run is worked out as a whole, in whatever order is simplest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from tailrace.core.values.partitioner import partition_of
+from tests.months.apps import (
+    DISORDER_MS,
+    UNLUCKY,
+    Closed,
+    Note,
+    Part,
+    Sale,
+    Total,
+    Version,
+    end_of,
+    region_of,
+)
+
+Key: TypeAlias = tuple[str, str]
+"""An actor and a key."""
+State: TypeAlias = dict[Key, dict[str, Any]]
+"""The declared fields by their stored names, and ``open``. Without instances that have nothing but defaults."""
+
+
+class Given(NamedTuple):
+    """An event of an input. One that is late was chosen such that every order finds it late, and its window closed."""
+
+    event: Sale | Note
+    late: bool = False
+    redriven: bool = False
+
+
+class Run(NamedTuple):
+    """What one version of the code has read, from one moment of rest to the next."""
+
+    version: Version
+    events: tuple[Given, ...]
+    ended: bool
+    """Whether its inputs have ended: ``--until-end``."""
+
+
+class Dropped(NamedTuple):
+    """``--drop-state Shop.extra``."""
+
+
+class Replaced(NamedTuple):
+    """The state is that of a rebuild: all runs before it, under one version."""
+
+    under: Under
+
+
+class Under(NamedTuple):
+    """How a rebuild runs history again: under this version; what had failed is left out, or retried in its place."""
+
+    version: Version
+    retry: bool = False
+    canonical: bool = False
+    """In canonical order: then all is retried."""
+
+
+Happened: TypeAlias = Run | Dropped | Replaced
+
+
+class Undecided(Exception):
+    """The results depend on the order, under a version that the events were not made for."""
+
+
+@dataclass(slots=True)
+class World:
+    """All that there is after some runs."""
+
+    partitions: int
+    plain: dict[Key, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    open: dict[Key, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    outputs: Counter[Part | Total | Closed] = field(default_factory=Counter[Part | Total | Closed])
+    letters: int = 0
+    """Dead letters, ever."""
+    failed: list[Sale] = field(default_factory=list[Sale])
+    """Those that were not redriven."""
+    seen: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
+    """The highest time by input and partition."""
+    watermarks: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
+    """By actor and partition."""
+
+    def partition(self, key: str) -> int:
+        """The task of a key."""
+        return partition_of(key.encode(), self.partitions)
+
+    def is_past(self, shop: str, at: int) -> bool:
+        """Whether a sale at this time is late whatever the order, and its window closed."""
+        return end_of(at) - 1 <= self.watermarks.get(("Shop", self.partition(shop)), 0)
+
+    @property
+    def latest(self) -> int:
+        """Any event after this is in time, in every partition."""
+        return max((*self.seen.values(), *self.watermarks.values()), default=0)
+
+    def state(self, version: Version) -> State:
+        """What a version of the code sees."""
+        declared = fields_of(version)
+        found: State = {}
+        for key in {*self.plain, *self.open}:
+            fields: dict[str, Any] = {
+                name: self.plain[key].get(name, default) for name, default in declared[key[0]].items()
+            }
+            if "open" in declared[key[0]]:
+                fields["open"] = dict(self.open[key])
+            if fields != declared[key[0]]:
+                found[key] = fields
+        return found
+
+
+def fields_of(version: Version) -> dict[str, dict[str, Any]]:
+    """The stored names of the fields that a version declares, by actor, with their defaults."""
+    shop: dict[str, Any] = {"count": 0, "total": 0, "last": 0, "open": {}}
+    if version.extra:
+        shop["extra"] = version.extra_default
+    if version.notes:
+        shop["weight"] = 0
+    found = {"Shop": shop, "Region": {"count": 0, "total": 0, "open": {}}}
+    return {**found, "Board": {"windows": 0, "amount": 0}} if version.sends else found
+
+
+def world_after(history: Sequence[Happened], partitions: int, under: Under | None = None) -> World:
+    """Work it out: each run under its own version, or all of them under one.
+
+    Raises:
+        Undecided: The oracle cannot say.
+    """
+    if under is not None and under.canonical:
+        return _canonical(history, partitions, under.version)
+    world = World(partitions)
+    for at, one in enumerate(history):
+        if isinstance(one, Run):
+            _take(world, one, under or Under(one.version))
+        elif isinstance(one, Dropped):
+            if under is None:
+                _drop(world)
+        elif under is None:
+            _replace(world, world_after(history[:at], partitions, one.under), one.under)
+    return world
+
+
+def _canonical(history: Sequence[Happened], partitions: int, version: Version) -> World:
+    """What a rebuild in canonical order comes to: all events at once, what had failed in its place.
+
+    Only the last run ends, if it did.
+    """
+    runs = [one for one in history if isinstance(one, Run)]
+    events = [one for run in runs for one in run.events]
+    if version.notes and any(one.late for one in events):
+        raise Undecided
+    world = World(partitions)
+    for event, _, redriven in events:
+        if isinstance(event, Note):
+            continue
+        task = world.partition(event.shop)
+        late = event.at <= world.watermarks.get(("Shop", task), 0)
+        _see(world, "sales", event)
+        if not redriven and (event.amount != UNLUCKY or not version.faulty):
+            _sell(world, version, event, late=late)
+        if not version.notes:
+            _rise(
+                world,
+                Run(version, (), ended=False),
+                "Shop",
+                task,
+                world.seen["sales", task] - DISORDER_MS - 1,
+            )
+    for event, *_ in events:
+        if isinstance(event, Note) and version.notes:
+            _add(world, ("Shop", event.shop), weight=event.weight)
+            _see(world, "notes", event)
+    _close(world, Run(version, (), bool(runs) and runs[-1].ended))
+    return world
+
+
+def _drop(world: World) -> None:
+    for fields in world.plain.values():
+        fields.pop("extra", None)
+
+
+def _replace(world: World, other: World, under: Under) -> None:
+    """What was emitted stays, and so does what the inputs held."""
+    world.plain, world.open, world.watermarks = other.plain, other.open, other.watermarks
+    if (under.retry or under.canonical) and not under.version.faulty:
+        world.failed = []
+
+
+def _take(world: World, run: Run, under: Under) -> None:
+    version, was = under.version, run.version
+    late: list[Sale] = []
+    for event, is_late, redriven in run.events:
+        if isinstance(event, Note):
+            if version.notes and was.notes:
+                _add(world, ("Shop", event.shop), weight=event.weight)
+                _see(world, "notes", event)
+            continue
+        _see(world, "sales", event)
+        if redriven and event in world.failed:
+            world.failed.remove(event)
+        if is_late and not world.is_past(event.shop, event.at):
+            raise Undecided
+        had_failed = event.amount == UNLUCKY and was.faulty
+        if event.amount == UNLUCKY and (version if under.retry else was).faulty:
+            world.letters += 1
+            world.failed.append(event)
+        elif redriven and under.retry:
+            pass  # it was run where it had failed
+        elif is_late or redriven:
+            late.append(event)
+        else:
+            _sell(world, version, event, handed_on=not (under.retry and had_failed))
+    for event in late:
+        _sell(world, version, event, late=True)
+    _close(world, run._replace(version=version))
+
+
+def _see(world: World, topic: str, event: Sale | Note) -> None:
+    place = (topic, world.partition(event.shop))
+    world.seen[place] = max(world.seen.get(place, 0), event.at)
+
+
+def _add(world: World, key: Key, **amounts: int) -> None:
+    fields = world.plain[key]
+    for name, amount in amounts.items():
+        fields[name] = fields.get(name, 0) + amount
+
+
+def _sell(world: World, version: Version, sale: Sale, *, late: bool = False, handed_on: bool = True) -> None:
+    amount, key, end = sale.amount * version.factor, ("Shop", sale.shop), end_of(sale.at)
+    _add(world, key, count=1, total=amount)
+    if version.extra:
+        world.plain[key].setdefault("extra", version.extra_default)
+        _add(world, key, extra=amount)
+    if late:
+        if world.is_past(sale.shop, sale.at):  # what it opens again closes with it
+            _window(world, version, key, end, amount)
+        else:
+            world.open[key][end] += amount
+        return
+    world.open[key][end] += amount
+    world.plain[key]["last"] = max(world.plain[key].get("last", 0), sale.at)
+    if handed_on:
+        part = Part(region_of(sale.shop), sale.at, amount)
+        world.outputs[part] += 1
+        region = ("Region", part.region)
+        _add(world, region, count=1, total=amount)
+        world.open[region][end_of(part.at)] += amount
+
+
+def _window(world: World, version: Version, key: Key, end: int, amount: int) -> None:
+    """A window of a shop closes."""
+    world.outputs[Total(key[1], end, amount)] += 1
+    if key[0] == "Shop" and version.sends:
+        world.outputs[Closed(end, amount)] += 1
+        _add(world, ("Board", region_of(key[1])), windows=1, amount=amount)
+
+
+def _close(world: World, run: Run) -> None:
+    inputs = ("sales", "notes") if run.version.notes else ("sales",)
+    tasks = range(world.partitions)
+    for task in tasks:
+        seen = [world.seen.get((one, task)) for one in inputs]
+        known = [one for one in seen if one is not None]
+        _rise(world, run, "Shop", task, min(known) - DISORDER_MS - 1 if len(known) == len(inputs) else None)
+    stated = [world.watermarks.get(("Shop", task)) for task in tasks]
+    known = [one for one in stated if one is not None]
+    for task in tasks:
+        _rise(world, run, "Region", task, min(known) if len(known) == len(stated) else None)
+
+
+def _rise(world: World, run: Run, actor: str, task: int, to: int | None) -> None:
+    """An actor's watermark goes up in a task; what is due closes, or is gone."""
+    keys = [key for key in world.open if key[0] == actor and world.partition(key[1]) == task]
+    ends = [end - 1 for key in keys for end in world.open[key]] if run.ended else []
+    found = max(
+        (*ends, *(one for one in (to, world.watermarks.get((actor, task))) if one is not None)), default=None
+    )
+    if found is None:
+        return
+    world.watermarks[actor, task] = found
+    for key in keys:
+        for end in [one for one in world.open[key] if one - 1 <= found]:
+            _window(world, run.version, key, end, world.open[key].pop(end))
+        if world.plain[key].get("last", 0) + run.version.ttl_ms <= found:
+            world.plain[key].pop("last", None)

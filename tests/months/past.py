@@ -1,0 +1,210 @@
+"""Steps that look back: replays, snapshots, rebuilds, dead letters, archives, retention."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import NamedTuple
+
+from tests.months import reading
+from tests.months.apps import Sale, Version
+from tests.months.findings import OLD_MESSAGES, OPEN, TIMERS_SINCE, UNREAD_DELETED
+from tests.months.oracle import Dropped, Replaced, Run, Undecided, Under
+from tests.months.runs import events_of
+from tests.months.service import Service
+
+
+def at_rest(service: Service) -> bool:
+    """Whether it has run, and there is nothing that it has not read."""
+    return service.started and not service.pending
+
+
+# --- the same again
+
+
+def replayed(service: Service) -> None:
+    """All of it again, compared byte by byte with the state folders, the changelog and the outputs."""
+    service.done("replay", service.app, "--compare", "--state", service.folder / "state")
+
+
+def may_replay(service: Service) -> bool:
+    """Whether a replay comes to the same: nothing but this version has run, and the log has it all."""
+    return service.started and service.one_version and not service.deleted
+
+
+def compared(service: Service) -> None:
+    """State folders and changelog hold the same, and the log has all its checksums."""
+    service.done("compare", service.app, service.folder / "state", service.log, on_log=False)
+    with closing(reading.open_log(service.log)) as log:
+        log.verify()
+
+
+# --- snapshots
+
+
+def snapshot_taken(service: Service) -> None:
+    """A snapshot holds what the service has."""
+    place = str(service.folder / "snapshots")
+    service.done("snapshot", "create", service.app, "--at", place)
+    wanted = service.world.state(service.version)
+    assert reading.rebuilt(place, service.plan, service.version) == wanted
+    service.snapshots = place
+
+
+def started_from_snapshot(service: Service) -> None:
+    """An empty state folder is filled from a snapshot, and the rest from the log."""
+    service.lose_state()
+    service.run_to_end("--from-snapshot", service.snapshots)
+
+
+def has_snapshot(service: Service) -> bool:
+    """Whether there is one of the history that the service has."""
+    return at_rest(service) and bool(service.snapshots)
+
+
+# --- rebuilds
+
+
+class Rebuilt(NamedTuple):
+    """A rebuild: where its snapshot is, and how history was run again."""
+
+    place: str
+    under: Under
+
+
+def rebuild(service: Service, *options: object) -> Rebuilt:
+    """A rebuild under the code that there is now. It says itself in which order it was done.
+
+    Its state must be what the oracle says, which knows nothing of some rebuilds under changed code.
+    """
+    number = service.counts["rebuilds"]
+    service.counts["rebuilds"] += 1
+    place = f"{service.folder}/rebuilt-{number}"
+    if service.deleted:
+        service.done("archive", service.log, "--to", service.folder / "archive", on_log=False)
+        options = (*options, "--archive", service.folder / "archive")
+    made = service.done("rebuild", service.app, "--to", place, "--processes", 1, "--json", *options)
+    (report,) = made.lines
+    canonical = report["order"] == "canonical"
+    service.counts["rebuilds in canonical order"] += canonical
+    under = Under(service.version, retry="--retry-failed" in options, canonical=canonical)
+    try:
+        service.check_snapshot(place, under)
+    except Undecided:
+        service.counts["rebuilds undecided"] += 1
+    return Rebuilt(place, under)
+
+
+def rebuilt(service: Service) -> None:
+    """The state from the log alone."""
+    made = rebuild(service, "--split", service.random.choice((1, 2)))
+    if service.one_version:
+        service.done("compare", service.app, service.log, made.place, on_log=False)
+
+
+def rebuilt_canonically(service: Service) -> None:
+    """The same in canonical order: what is late, and which windows are open, is up to the events."""
+    rebuild(service, "--order", "canonical", "--on-error", "dead-letter")
+
+
+def retried(service: Service) -> None:
+    """What had failed is run again where it had failed, and the service goes on from that."""
+    _replace(service, rebuild(service, "--retry-failed", "--on-error", "dead-letter"))
+
+
+def replaced(service: Service) -> None:
+    """The service goes on from what it would be had it always run the code that it runs now."""
+    made = rebuild(service)
+    if TIMERS_SINCE not in OPEN and service.random.random() < 0.5:
+        service.run_to_end()
+    _replace(service, made)
+
+
+def _replace(service: Service, made: Rebuilt) -> None:
+    service.history.append(Replaced(made.under))
+    try:
+        service.world  # the oracle may not know it
+    except Undecided:
+        service.history.pop()
+        return
+    service.snapshots = ""
+    service.run_to_end("--from-snapshot", made.place, "--replace-state")
+
+
+def may_rebuild(service: Service) -> bool:
+    """Whether the oracle knows what a rebuild comes to."""
+    alike = all(_sends_alike(one.version, service.version) for one in runs_of(service))
+    was_replaced = any(isinstance(one, Replaced) for one in service.history)
+    return at_rest(service) and not was_replaced and (alike or OLD_MESSAGES not in OPEN)
+
+
+def may_retry(service: Service) -> bool:
+    """Whether something had failed that a corrected handler can handle."""
+    return may_rebuild(service) and not service.version.faulty and bool(service.world.failed)
+
+
+def _sends_alike(one: Version, other: Version) -> bool:
+    return (one.factor, one.sends) == (other.factor, other.sends)
+
+
+def runs_of(service: Service) -> list[Run]:
+    """What it has read."""
+    return [one for one in service.history if isinstance(one, Run)]
+
+
+# --- dead letters
+
+
+def redriven(service: Service) -> None:
+    """What has failed comes again, and is handled as late, or fails again."""
+    service.redrive()
+
+
+def may_redrive(service: Service) -> bool:
+    """Whether there is something to redrive."""
+    return at_rest(service) and bool(service.world.failed)
+
+
+# --- what is deleted
+
+
+def dropped(service: Service) -> None:
+    """A field that nothing declares is deleted."""
+    service.history.append(Dropped())
+    service.run_to_end("--drop-state", "Shop.extra")
+
+
+def may_drop(service: Service) -> bool:
+    """Whether there is such a field."""
+    return at_rest(service) and not service.version.extra
+
+
+def cleaned(service: Service) -> None:
+    """The log is cleaned; nothing is past its retention."""
+    service.done("log", "clean")
+
+
+def deleted(service: Service) -> None:
+    """The beginning is archived, and then deleted from the log."""
+    service.done("archive", service.log, "--to", service.folder / "archive", on_log=False)
+    service.done("log", "retain", "sales", "--retention", "1h")
+    service.done("log", "clean")
+    service.done("log", "retain", "sales", "--for-ever")
+    service.deleted = True
+
+
+def unread_deleted(service: Service) -> None:
+    """Events go before they were read: the next run says so, and does not go on."""
+    service.append(events_of(service))
+    if not service.pending:
+        return
+    service.done("log", "retain", "sales", "--retention", "1h")
+    service.done("log", "clean")
+    ended = service.run("--until-end")
+    lost = any(isinstance(one.event, Sale) for one in service.pending)
+    assert (ended.code == 1 and "'sales'" in ended.err) == lost, f"exit code {ended.code}: {ended.err}"
+    service.over = True
+
+
+def may_lose(_: Service) -> bool:
+    """Whether that is so already."""
+    return UNREAD_DELETED not in OPEN
