@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.runtime.comparing_states import Side, compare_states
@@ -165,7 +166,12 @@ def test_a_comparison_says_that_the_sides_are_of_different_moments(billing: Bill
     def now() -> Side:
         cuts = [tape.encode(billing.cut(number)) for number in range(PARTITIONS)]
         kept = [dict(store.rows()) for store in billing.stores]
-        return Side("it", lambda number: iter(sorted(kept[number].items())), cuts.__getitem__)
+        return Side(
+            "it",
+            lambda number: iter(sorted(kept[number].items())),
+            cuts.__getitem__,
+            lambda number: kept[number].get(rows.SCHEMA_ROW),
+        )
 
     before = now()
     assert compare_states(billing.plan, before, now()).cuts == []

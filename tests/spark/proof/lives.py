@@ -27,7 +27,7 @@ from tailrace.state.snapshots.arrow import parquet
 from tests.proof.operations import Chance
 from tests.proof.seeds import START_MS
 from tests.runtime.rebuilding.lived import TaskState, live, rebuilt
-from tests.soak.struck import Run, _drop
+from tests.soak.struck import Run, drop
 from tests.spark.proof.seeded import Given, given
 
 STEPS = 20
@@ -98,7 +98,7 @@ class Life(Run):
             self._armed = None
             self._flaky(False)
             for worker in (self._worker, *self._sleeping):
-                _drop(worker)
+                drop(worker)
             self.log.close()
 
     def _feed(self, count: int) -> None:
@@ -116,7 +116,7 @@ class Life(Run):
         self._armed = None
         self._feed(4)
         for worker in (self._worker, *self._sleeping):
-            _drop(worker)
+            drop(worker)
         self._sleeping = []
         worker = self._worker = self._new()
         for act in (worker.start, worker.turn, worker.leave):
