@@ -418,16 +418,17 @@ def _(how: Restart) -> None:
 
 @line("an actor is renamed, with `name=`")
 def _(how: Restart) -> None:
+    plans: list[Plan] = []
     for cls in ("Plane", "Aircraft"):
         app = tr.App("versions", partitions=1)
         topic = app.topic("told", Set, key="key", event_time="at")
         made = actor(cls, topic)
         app.actor(name="Plane")(made)
-        if cls == "Plane":
-            lives = Lives(app.plan())
-            lives.tell(Set("a", 1))
-            lives.commit()
-    assert lives.start(app.plan(), how).stored.notices == ()
+        plans.append(app.plan())
+    lives = Lives(plans[0])
+    lives.tell(Set("a", 1))
+    lives.commit()
+    assert lives.start(plans[1], how).stored.notices == ()
     assert lives.instance("a").count == 1
 
 
@@ -686,7 +687,8 @@ def test_an_upgrade_of_ttls_and_defaults_is_replayed_byte_for_byte() -> None:
             if number == 2:
                 h.send(topic, Set("other", 1_000, {"kept": 1}))
                 h.advance_clock_by(1_000)
-                found: Any = h.state(app.actors["Plane"], "a")
+                plane: Any = app.actors["Plane"]
+                found: Any = h.state(plane, "a")
                 assert (found.p, found.n) == (5, 1)
             h.replay()
             start = h.snapshot()

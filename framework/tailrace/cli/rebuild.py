@@ -196,9 +196,10 @@ def rebuild(
     One that was interrupted is gone on with by the same command. Several apps, in the order in which events pass through
     them, are rebuilt with --chain.
     """
-    if len(apps) > 1 and not chain:
+    first, *others = apps
+    if others and not chain:
         raise click.UsageError("Several apps are rebuilt together with --chain; without it, name one.")
-    if chain and (len(apps) < 2 or twice):
+    if chain and (twice or not others):
         raise click.UsageError("--chain goes with two or more apps, and without --twice.")
     if master is not None and engine != "spark":
         raise click.UsageError("--master goes with --engine spark.")
@@ -215,7 +216,7 @@ def rebuild(
     for topic, partition, offset in offsets:
         until.setdefault(topic, {})[partition] = offset
     request = Request(
-        app=apps[0],
+        app=first,
         read=dict(read),
         log=log,
         to=to,

@@ -10,7 +10,7 @@ import msgspec
 import tailrace as tr
 from tailrace.core.records import Output
 
-WRONG = ""
+WRONG: str = ""
 """``amount``: it sends twice of everything. ``none``: it sends no messages. ``topic``: it writes the wrong amounts."""
 
 LARGE = 60

@@ -114,7 +114,7 @@ def test_each_event_counts_once_in_every_app_however_it_is_run(world: World, see
             {"order": "canonical", "split": 2},
             {"order": "canonical", "retry_failed": True},
         ):
-            report, snapshot = done(world.folder, ref(app), **options)
+            report, snapshot = done(world.folder, ref(app), 1, **options)
             assert ids(lived.rebuilt(snapshot)) == wanted, (app, options)
             assert report.for_others == passed_over[app]
             assert any("redriven for other apps, passed over" in one for one in report.notes)
