@@ -17,6 +17,15 @@ ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".reports"
 WORKERS = "2"
 MISSING = "no such Python on this machine"
+MAIN_ONLY = (
+    "tests/proof/test_mutations.py",  # whether the checks can fail
+    "tests/spark/proof",  # the engine of Spark has tests of its own
+    "tests/soak",
+    "tests/test_benchmarks.py",
+    "tests/services/test_demo_flights.py",
+    "tests/docs/test_tutorial.py",
+)
+"""Tests that run on the main Python alone: what they check does not depend on its version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +61,8 @@ def make(target: str) -> Outcome:
     return Outcome(target, status == 0, seconds)
 
 
-def tests(version: str, folder: str, seeds: int, *, strict: bool) -> Outcome:
-    """The test suite in the environment `folder`, which is made first if need be."""
+def tests(version: str, folder: str, seeds: int, *without: str, strict: bool) -> Outcome:
+    """The test suite, but for some files, in the environment `folder`, which is made first if need be."""
     name = f"tests on Python {version}"
     status, setup_seconds = run("make", "--no-print-directory", f"{folder}/installed")
     if status != 0:
@@ -62,7 +71,7 @@ def tests(version: str, folder: str, seeds: int, *, strict: bool) -> Outcome:
     report.unlink(missing_ok=True)
     status, seconds = run(
         f"{folder}/bin/python", "-m", "pytest", "-q", "-n", WORKERS, "--dist", "worksteal",
-        f"--junitxml={report.relative_to(ROOT)}",
+        f"--junitxml={report.relative_to(ROOT)}", *(f"--ignore={one}" for one in without),
         TAILRACE_SEEDS=str(seeds),
     )  # fmt: skip
     passed, failed, skipped = counts(report)
@@ -103,7 +112,9 @@ def main() -> int:
         if version == main_version:
             continue
         if found(version):
-            outcomes.append(tests(version, f".venv-{version}", options.seeds_others, strict=strict))
+            outcomes.append(
+                tests(version, f".venv-{version}", options.seeds_others, *MAIN_ONLY, strict=strict)
+            )
         else:
             outcomes.append(Outcome(f"tests on Python {version}", not strict, seconds=0, remark=MISSING))
 
