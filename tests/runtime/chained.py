@@ -63,10 +63,13 @@ def other(key: str) -> str:
 
 
 def night(number: int, count: int = 300) -> list[tuple[str, Reading]]:
-    """The readings of a night, one for each second of half of an hour, with their topics. All keys have some to the end."""
+    """The readings of half of an hour, with their topics: after the first minutes the right one has no more of them."""
     begin = number * NIGHT_MS
     return [
-        (("left", "right")[n % 2], Reading(f"k{n * 7 // 2 % KEYS}", begin + n * 1_800_000 // count))
+        (
+            ("left", "right")[n % 2 if n < count // 5 else 0],
+            Reading(f"k{n * 7 // 2 % KEYS}", begin + n * 1_800_000 // count),
+        )
         for n in range(count)
     ]
 
