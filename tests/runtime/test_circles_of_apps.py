@@ -82,6 +82,8 @@ def test_what_is_said_to_do_takes_the_circle_apart(caplog: pytest.LogCaptureFixt
     caplog.set_level(logging.WARNING, "tailrace.service")
     first, second = circle(watermark=False)
     for service in (first, second):
-        assert min(service.worker._slots[0].running.task.watermarks.of_operator) > NOTHING  # type: ignore[union-attr]  # it runs
+        running = service.worker._slots[0].running
+        assert running is not None
+        assert min(running.task.watermarks.of_operator) > NOTHING
         assert announced(service, first.log, caplog) == []
         service.worker.leave()

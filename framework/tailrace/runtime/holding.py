@@ -187,7 +187,7 @@ def circle_with(plan: Plan, log: Log, publisher: str, mark: int) -> str:
     if app == plan.app or place.topic not in log.topics() or place.partition >= log.partitions(place.topic):
         return ""
     begun = last(log, *place, lambda one: tape.decode_tape(one.value or b"").inputs is not None)
-    read = set() if begun is None else {*(tape.decode_tape(begun.value or b"").inputs or ())}
+    read = () if begun is None else tape.decode_tape(begun.value or b"").inputs or ()
     tasks = {transactional_id(plan.app, one) for one in range(plan.partitions)}
     publications = log.publications().items()
     topics = sorted(name for (name, by), at in publications if by in tasks and name in read and at == NOTHING)
