@@ -2,6 +2,7 @@
 
 circles                     an operator that takes a topic which follows from what it emits itself: feedback, which is neither
                             waited for nor late. That is so by the shape of the app, and easily overlooked
+circles between two apps    each reads a topic of the other, and neither has come to any event
 writers that nobody runs    other apps that have published for a topic which this app writes as well: as this app has taken
                             their place, or runs beside them. Who follows the topic waits for them until they are retired
 the app it is a copy of     the same of an app that runs, where this one is run under another name (``--as``): for the
@@ -17,7 +18,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import is_instant
 from tailrace.core.engine.picture import instant
 from tailrace.log.interface import Log
-from tailrace.runtime.holding import IsOwned
+from tailrace.runtime.holding import IsOwned, circle_with
 from tailrace.runtime.retiring import publishers_of
 from tailrace.runtime.upstream import transactional_id
 
@@ -40,6 +41,7 @@ def announce(plan: Plan, log: Log, is_owned: IsOwned, original: str = "") -> Non
                 topics,
                 extra={"app": plan.app, "operator": one.name, "topics": list(one.feedback)},
             )
+    _announce_circles(plan, log)
     for app, tasks in publishers_of(log).items():
         held = _held(plan, tasks.values())
         if app == plan.app or not held:
@@ -62,6 +64,20 @@ def announce(plan: Plan, log: Log, is_owned: IsOwned, original: str = "") -> Non
                 " and ".join(held),
                 app,
                 extra={"app": plan.app, "topics": list(held), "other_app": app},
+            )
+
+
+def _announce_circles(plan: Plan, log: Log) -> None:
+    """Name the apps that wait for this one where this one waits for them: that is seen once both have committed."""
+    followed = {one.name for one in plan.inputs if one.watermark == "upstream" and not one.own}
+    for (topic, publisher), mark in sorted(log.publications().items()):
+        if topic in followed and mark is not None and (circle := circle_with(plan, log, publisher, mark)):
+            followed.discard(topic)
+            _log.warning(
+                "%r waits for what its writers publish%s",
+                topic,
+                circle,
+                extra={"app": plan.app, "topic": topic},
             )
 
 

@@ -26,6 +26,7 @@ import msgspec
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.durations import is_instant, spelled
+from tailrace.core.engine import tape
 from tailrace.core.engine.picture import instant
 from tailrace.core.engine.watermarks import NOTHING, Watermarks
 from tailrace.core.errors import OffsetGoneError
@@ -141,7 +142,8 @@ class Holding:
         lowest = holding[publisher]
         if is_instant(lowest) and lowest > mark:
             return None
-        return Held(name, "publisher", self._of_writer(publisher, lowest), publisher)
+        circle = circle_with(self._plan, self._log, publisher, lowest)
+        return Held(name, "publisher", self._of_writer(publisher, lowest) + circle, publisher)
 
     def _publishers(self, name: str, *, own: bool) -> Mapping[str, Said]:
         """What all publishers of a source have said last, by the log; NOTHING for a task that has not published yet."""
@@ -171,6 +173,30 @@ class Holding:
             return f"{who} stands at {instant(mark)}"
         committed = number.isdecimal() and last_commit_ms(self._log, app, int(number)) is not None
         return f"{who} {'has not come to any event yet' if committed else 'has not committed yet'}"
+
+
+def circle_with(plan: Plan, log: Log, publisher: str, mark: int) -> str:
+    """What to say of a task of another app that this one waits for, if it may wait for this app; empty if it does not.
+
+    It may if it reads a topic of this app, and neither has come to any event: in such a circle nobody ever does.
+    """
+    if mark != NOTHING:
+        return ""
+    app, _, number = publisher.rpartition("-")
+    place = TopicPartition(f"{app}.tape", int(number) if number.isdecimal() else 0)
+    if app == plan.app or place.topic not in log.topics() or place.partition >= log.partitions(place.topic):
+        return ""
+    begun = last(log, *place, lambda one: tape.decode_tape(one.value or b"").inputs is not None)
+    read = () if begun is None else tape.decode_tape(begun.value or b"").inputs or ()
+    tasks = {transactional_id(plan.app, one) for one in range(plan.partitions)}
+    publications = log.publications().items()
+    topics = sorted(name for (name, by), at in publications if by in tasks and name in read and at == NOTHING)
+    if not topics:
+        return ""
+    return (
+        f'; the app {app!r} reads {topics[0]!r}, which this app writes. If both declare watermark="upstream", each waits '
+        "for the other and no timer ever fires: declare watermark=False in one of them, on the topic that closes the circle"
+    )
 
 
 def last_commit_ms(log: Log, app: str, number: int) -> int | None:
