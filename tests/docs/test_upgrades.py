@@ -418,16 +418,16 @@ def _(how: Restart) -> None:
 
 @line("an actor is renamed, with `name=`")
 def _(how: Restart) -> None:
+    plans: list[Plan] = []
     for cls in ("Plane", "Aircraft"):
         app = tr.App("versions", partitions=1)
         topic = app.topic("told", Set, key="key", event_time="at")
-        made = actor(cls, topic)
-        app.actor(name="Plane")(made)
-        if cls == "Plane":
-            lives = Lives(app.plan())
-            lives.tell(Set("a", 1))
-            lives.commit()
-    assert lives.start(app.plan(), how).stored.notices == ()
+        app.actor(name="Plane")(actor(cls, topic))
+        plans.append(app.plan())
+    lives = Lives(plans[0])
+    lives.tell(Set("a", 1))
+    lives.commit()
+    assert lives.start(plans[1], how).stored.notices == ()
     assert lives.instance("a").count == 1
 
 
@@ -670,7 +670,10 @@ def _(how: Restart) -> None:
 # --- and it is replayed to the byte
 
 
-def test_an_upgrade_of_ttls_and_defaults_is_replayed_byte_for_byte() -> None:
+@pytest.mark.parametrize("state", ["memory", "rocksdb"])
+def test_an_upgrade_of_ttls_and_defaults_is_replayed_byte_for_byte(
+    state: Literal["memory", "rocksdb"],
+) -> None:
     versions: list[Fields] = [
         fading(100),
         {**fading(), "n": (int, 1)},
@@ -680,13 +683,15 @@ def test_an_upgrade_of_ttls_and_defaults_is_replayed_byte_for_byte() -> None:
     for number, fields in enumerate(versions):
         app = app_of(fields)
         topic, at = app.topics["told"], number * 50
-        with Harness(app, start=start) as h:
+        with Harness(app, start=start, state=state) as h:
             h.send(topic, *(Set(key, at + 1, {"kept": number + 1, **FADED}) for key in ("a", "b")[number:]))
             h.send(topic, Set("other", at + 40, {"kept": 1}))
             if number == 2:
                 h.send(topic, Set("other", 1_000, {"kept": 1}))
                 h.advance_clock_by(1_000)
-                found: Any = h.state(app.actors["Plane"], "a")
+                actor_class: Any = app.actors["Plane"]
+                found = cast(Any, h.state(actor_class, "a"))
                 assert (found.p, found.n) == (5, 1)
+            h.crash()
             h.replay()
             start = h.snapshot()
