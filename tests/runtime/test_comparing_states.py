@@ -11,6 +11,7 @@ from tailrace.core.rows import SCHEMA_ROW
 from tailrace.runtime.comparing_states import Code, Comparison, Side, compare_states, explain
 from tailrace.runtime.history import History
 from tailrace.state.snapshots import Manifest
+from tests.core.versions import Fields, Lives, Set, plan_of
 from tests.runtime.served import make_app
 from tests.runtime.state_world import KEYS, ROUNDS, World, edited
 from tests.runtime.tallies import ticks
@@ -147,3 +148,32 @@ def test_nothing_is_held_but_a_key_at_a_time(world) -> None:
     found = compare_states(world.plan, counted(0, of_log(world)), counted(1, side))
     assert found.count == 0
     assert min(taken) > KEYS
+
+
+def of_versions(name: str, *versions: Fields) -> tuple[Lives, Side]:
+    """The state that versions have left: of a key with an event under the first, and of one that is back to its defaults."""
+    lives = Lives(plan_of(versions[0]))
+    lives.tell(Set("a", 1, {"kept": 1}), Set("back", 1, {"kept": 0}))
+    lives.commit()
+    for version in versions[1:]:
+        lives.start(plan_of(version))
+        lives.commit()
+    store = lives.store
+    return lives, Side(name, lambda _: store.rows(), lambda _: store.cut, lambda _: store.get(SCHEMA_ROW))
+
+
+def test_versions_are_compared_by_what_each_of_them_reads() -> None:
+    kept: Fields = {"kept": (int, 0)}
+    zero, seven = ({**kept, "n": (int, default)} for default in (0, 7))
+    lives, one = of_versions("one", kept, zero)
+    _, other = of_versions("other", kept, seven)
+    found = compare_states(lives.plan, one, other)
+    (difference,) = found.shown
+    assert (difference.key, difference.changes) == ("'a'", (("n", "0", "7"),))
+    assert found.defaults == ["Plane.n of a key of which nothing is stored: 0 in one, 7 in other"]
+    _, again = of_versions("again", kept, zero, seven)
+    found = compare_states(lives.plan, one, again)
+    assert (found.count, found.as_read, found.differs) == (0, True, True), "a key that is not stored differs"
+    _, spelt = of_versions("spelt", zero)
+    found = compare_states(lives.plan, one, spelt)
+    assert (found.count, found.as_read, found.differs) == (0, True, False)

@@ -10,11 +10,14 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that PySpark's us
 
 import tailrace as tr
 from tailrace.core import rows
-from tailrace.core.declare.schema import encode_schemas
+from tailrace.core.declare.schema import decode_schemas, encode_schemas
 from tailrace.core.errors import UnknownSnapshotError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.core.values.partitioner import partition_of
+from tailrace.spark import writer
+from tailrace.spark.stored import Entry, StoredActor
 from tailrace.state.snapshots import Manifest, Snapshot, Snapshots, TaskEntry, write_task
+from tests.core.versions import Fields, Lives, Set, plan_of
 from tests.spark import travel
 from tests.spark.reading import answer
 
@@ -290,3 +293,24 @@ def test_messages_that_are_under_way_are_a_table(by_hand):
             "value": b"encoded",
         }
     ]
+
+
+def test_a_row_without_a_field_shows_what_the_code_reads_from_it() -> None:
+    """Told by the schema of its task: another may not have seen the field yet."""
+    kept: Fields = {"kept": (int, 0)}
+    lives = Lives(plan_of(kept))
+    lives.tell(Set("a", 1, {"kept": 1}))
+    lives.commit()
+    before = decode_schemas(lives.store.get(rows.SCHEMA_ROW) or b"")["Plane"]
+    for default in (0, 7):
+        lives.start(plan_of({**kept, "n": (int, default)}))
+        lives.commit()
+    row = lives.store.get(rows.SCHEMA_ROW) or b""
+    schema = decode_schemas(row)["Plane"]
+    ((name, value),) = lives.state().items()
+    actor = StoredActor("Plane", schema, {0: schema, 1: before})
+    entry = Entry(b"a", "value", None, value)
+    assert actor.decoder(["kept", "n"], 0)([entry]) == [{"kept": 1, "n": 0}]
+    assert actor.decoder(["kept", "n"], 1)([entry]) == [{"kept": 1}]
+    as_read = writer._as_read(lives.plan.actors[0], row, {name: value})
+    assert msgspec.msgpack.decode(as_read[name][1:]) == {"kept": 1, "n": 0}

@@ -7,8 +7,7 @@ reads from such a row: the default that the field was added with. It is null whe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -45,7 +44,7 @@ class StoredActor:
 
     name: str
     schema: ActorSchema
-    of_tasks: Mapping[int, ActorSchema] = MappingProxyType({})
+    of_tasks: Mapping[int, ActorSchema] = field(default_factory=dict[int, ActorSchema])
 
     @property
     def key_codec(self) -> KeyCodec:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import MapPlan
+from tailrace.core.declare.plan import ActorPlan, ListPlan, MapPlan, TtlPlan
 from tailrace.core.handling.collections import ListState, MapState
 from tailrace.core.handling.entries import Entries, ListEntries
 from tailrace.core.values.keys import map_key_codec_for
@@ -33,7 +34,26 @@ class Past(NamedTuple):
     readers: Mapping[tuple[bytes, str], Reader] = MappingProxyType({})
     """What the entries of maps (``m``) and lists (``l``) are read with, by their stored names."""
 
-    def decoder(self, kind: bytes, name: str, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def maps(self, plan: ActorPlan) -> tuple[MapPlan, ...]:
+        """The maps of an actor, with what follows from what is stored."""
+        return tuple(
+            replace(
+                one,
+                ttl_version=self.ttl_versions.get(one.name, 0),
+                decode=self._decoder(b"m", one.name, one.decode),
+            )
+            for one in plan.maps
+        )
+
+    def lists(self, plan: ActorPlan) -> tuple[ListPlan, ...]:
+        """The same for its lists."""
+        return tuple(replace(one, decode=self._decoder(b"l", one.name, one.decode)) for one in plan.lists)
+
+    def ttls(self, plan: ActorPlan) -> tuple[TtlPlan, ...]:
+        """The same for its plain fields with a TTL."""
+        return tuple(replace(one, version=self.ttl_versions.get(one.name, 0)) for one in plan.ttls)
+
+    def _decoder(self, kind: bytes, name: str, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         """A decoder of entries that reads those of the past as well."""
         reader = self.readers.get((kind, name))
         return decode if reader is None else lambda data: decode(reader(data))

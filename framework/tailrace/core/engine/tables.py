@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -87,13 +86,7 @@ class Table:
         self.prefix = rows.actor_prefix(plan.name)
         self.fields: tuple[str, ...] = getattr(plan.cls, "__struct_fields__")  # noqa: B009  # no type checker knows it
         self.past = cells.past.get(plan.name, NO_PAST)
-        versions, decoder = self.past.ttl_versions, self.past.decoder
-        self.maps = tuple(
-            replace(one, ttl_version=versions.get(one.name, 0), decode=decoder(b"m", one.name, one.decode))
-            for one in plan.maps
-        )
-        self.lists = tuple(replace(one, decode=decoder(b"l", one.name, one.decode)) for one in plan.lists)
-        self.ttls = tuple(replace(one, version=versions.get(one.name, 0)) for one in plan.ttls)
+        self.maps, self.lists, self.ttls = self.past.maps(plan), self.past.lists(plan), self.past.ttls(plan)
         self.encode, self.decode = plan.encode, plan.decode
         if self.past.fields:
             self.encode, self.decode = carrying(plan, self.past.fields)

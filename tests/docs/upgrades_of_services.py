@@ -1,0 +1,273 @@
+"""Lines of docs/upgrades.md on actors, keys, inputs, handlers and timers."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import IncompatibleStateError, InputsChangedError
+from tailrace.core.records import Output
+from tailrace.runtime.service import prepare_log
+from tailrace.runtime.slices import PartitionSettings
+from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.state import MemoryStore
+from tailrace.testing import MemoryLog
+from tests.core.versions import Lives, Restart, Set
+from tests.docs.upgrade_lines import line
+
+# --- actors, keys and inputs
+
+
+@line("an actor is renamed, with `name=`")
+def _(how: Restart) -> None:
+    plans: list[Plan] = []
+    for cls in ("Plane", "Aircraft"):
+        app = tr.App("versions", partitions=1)
+        topic = app.topic("told", Set, key="key", event_time="at")
+        app.actor(name="Plane")(actor(cls, topic))
+        plans.append(app.plan())
+    lives = Lives(plans[0])
+    lives.tell(Set("a", 1))
+    lives.commit()
+    assert lives.start(plans[1], how).stored.notices == ()
+    assert lives.instance("a").count == 1
+
+
+def actor(cls: str, *topics: Any, step: int = 1, timer: bool = False, sets: bool = False) -> Any:
+    """An actor that counts by ``step``; ``sets`` a timer, and has a handler for it if ``timer``."""
+
+    def take(self: Any, event: Set, ctx: tr.Context[str]) -> None:
+        self.count += step
+        if sets:
+            ctx.set_timer(event.at + 100, "late")
+
+    def late(self: Any, ctx: tr.Context[str]) -> None:
+        self.count += 1_000
+
+    body: dict[str, Any] = {
+        "__module__": __name__,
+        "__annotations__": {"count": int},
+        "count": 0,
+        "take": tr.process(*topics)(take),
+    }
+    if timer:
+        body["late"] = tr.on_timer("late")(late)
+    return cast(Any, type(tr.Actor))(cls, (tr.Actor,), body)
+
+
+def counting(cls: str | None = "Plane", *, on_error: Any = "stop", **options: Any) -> Plan:
+    app = tr.App("versions", partitions=1, on_error=on_error)
+    topic = app.topic("told", Set, key="key", event_time="at")
+    if cls is not None:
+        app.actor(actor(cls, topic, **options))
+    else:
+
+        @app.process(topic)
+        def forget(event: Set, ctx: tr.Context[str]) -> None: ...
+
+    return app.plan()
+
+
+def counted(**options: Any) -> Lives:
+    lives = Lives(counting(**options))
+    lives.tell(Set("a", 1))
+    lives.commit()
+    return lives
+
+
+@line("an actor is renamed, without `name=`")
+def _(how: Restart) -> None:
+    lives = counted()
+    assert lives.start(counting("Aircraft"), how).stored.orphans == ("Plane",)
+    lives.tell(Set("a", 1))
+    lives.commit()
+    assert lives.instance("a").count == 1
+    lives.start(counting(), how)
+    assert lives.instance("a").count == 1
+
+
+@line("an actor is removed")
+def _(how: Restart) -> None:
+    lives = counted()
+    before = lives.state()
+    assert lives.start(counting(None), how).stored.orphans == ("Plane",)
+    lives.tell(Set("a", 1))
+    lives.commit()
+    assert lives.state() == before
+    lives.start(counting(None), how, drop=["Plane"])
+    lives.commit()
+    assert lives.state() == {}
+
+
+class Seen(msgspec.Struct):
+    tail: str
+    carrier: str
+    number: int
+    at: int
+
+
+def keyed(key: Any) -> Plan:
+    app = tr.App("versions", partitions=1)
+    topic = app.topic("seen", Seen, key=key, event_time="at")
+
+    def see(self: Any, event: Seen, ctx: Any) -> None:
+        self.count += 1
+
+    of = int if key == "number" else str
+    see.__annotations__["ctx"] = tr.Context[of]  # type: ignore[valid-type]  # another in each app
+    body = {
+        "__module__": __name__,
+        "__annotations__": {"count": int},
+        "count": 0,
+        "see": tr.process(topic)(see),
+    }
+    app.actor(cast(Any, type(tr.Actor))("Plane", (tr.Actor,), body))
+    return app.plan()
+
+
+def by_function(event: Seen) -> str:
+    return event.tail
+
+
+@line("the type of the key changes")
+def _(how: Restart) -> None:
+    lives = Lives(keyed("tail"))
+    lives.commit()
+    with pytest.raises(IncompatibleStateError, match="Keep the type of the key"):
+        lives.start(keyed("number"), how)
+
+
+@line("the key of a topic becomes another field")
+def _(how: Restart) -> None:
+    lives = Lives(keyed("tail"))
+    lives.commit()
+    with pytest.raises(IncompatibleStateError, match="Keep the key"):
+        lives.start(keyed("carrier"), how)
+
+
+@line("the key of a topic becomes a function, or is one no longer")
+def _(how: Restart) -> None:
+    lives = Lives(keyed("tail"))
+    lives.commit()
+    for key, said in (
+        (by_function, "is a function now, it was tail"),
+        ("tail", "is tail now, it was a function"),
+    ):
+        (notice,) = lives.start(keyed(key), how).stored.notices
+        assert said in notice
+        lives.commit()
+
+
+def two_inputs(*, both: bool, partitions: int = 1) -> Plan:
+    app = tr.App("versions", partitions=partitions)
+    topics = [app.topic(name, Set, key="key", event_time="at") for name in ("told", "more")]
+    app.actor(actor("Plane", *topics[: 1 + both]))
+    return app.plan()
+
+
+class Service:
+    """A log and a store, on which a real worker runs one version after another."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.log, self.store = MemoryLog(), MemoryStore()
+        prepare_log(self.log, plan, create_declared=True)
+        self.log.append_all(
+            [Output(name, b"a", msgspec.json.encode(Set("a", 1)), 1) for name in ("told", "more")]
+        )
+
+    def run(self, plan: Plan, *, change_inputs: bool = False) -> int:
+        """Run until all is read; how much the key has counted."""
+        prepare_log(self.log, plan, create_declared=True)
+        settings = WorkerSettings(partition=PartitionSettings(commit_interval_ms=0))
+        worker = Worker(
+            plan,
+            self.log,
+            [0],
+            lambda _: self.store,
+            settings=settings,
+            clock=lambda: 0,
+            change_inputs=change_inputs,
+        )
+        try:
+            worker.start()
+            while worker.turn():
+                pass
+        finally:
+            worker.leave()
+        row = self.store.get(b"sPlane\0a\0\0")
+        assert row is not None
+        return int(msgspec.msgpack.decode(row[1:])["count"])
+
+
+@line("an input is added")
+def _(how: Restart) -> None:
+    service = Service(two_inputs(both=False))
+    assert service.run(two_inputs(both=False)) == 1
+    with pytest.raises(InputsChangedError, match="now reads 'more'"):
+        service.run(two_inputs(both=True))
+    assert service.run(two_inputs(both=True), change_inputs=True) == 2
+
+
+@line("an input is removed")
+def _(how: Restart) -> None:
+    service = Service(two_inputs(both=True))
+    assert service.run(two_inputs(both=True)) == 2
+    with pytest.raises(InputsChangedError, match="no longer reads 'more'"):
+        service.run(two_inputs(both=False))
+    assert service.run(two_inputs(both=False), change_inputs=True) == 2
+
+
+@line("the number of partitions changes")
+def _(how: Restart) -> None:
+    service = Service(two_inputs(both=False))
+    with pytest.raises(InputsChangedError, match="has 2 partitions, and was run with 1"):
+        service.run(two_inputs(both=False, partitions=2))
+
+
+# --- handlers and timers
+
+
+@line("a handler changes")
+def _(how: Restart) -> None:
+    lives = counted()
+    assert lives.start(counting(step=10), how).stored.notices == ()
+    lives.tell(Set("a", 2))
+    lives.commit()
+    assert lives.instance("a").count == 11
+
+
+@line("a timer's handler is removed")
+def _(how: Restart) -> None:
+    lives = counted(timer=True, sets=True)
+    with pytest.raises(IncompatibleStateError, match="1 pending timer of the family 'late' and no handler"):
+        lives.start(counting(), how)
+    lives.start(counting(timer=True), how)
+    lives.tell(Set("b", 1_000))
+    lives.commit()
+    assert lives.instance("a").count == 1_001
+    assert lives.start(counting(), how).stored.notices == ()
+
+
+@line('a timer\'s handler is removed, with `on_error="dead-letter-all"`')
+def _(how: Restart) -> None:
+    lives = counted(timer=True, sets=True)
+    (said,) = lives.start(counting(on_error="dead-letter-all"), how).stored.notices
+    assert "Such timers go to the dead letters when they are due" in said
+    lives.tell(Set("b", 1_000))
+    (letter,) = lives.task.take_outputs()
+    assert letter.topic == "versions.dead-letters"
+    lives.commit()
+    assert lives.instance("a").count == 1
+
+
+@line("a timer's handler is added")
+def _(how: Restart) -> None:
+    lives = counted()
+    assert lives.start(counting(timer=True, sets=True), how).stored.notices == ()
+    lives.tell(Set("a", 2), Set("b", 1_000))
+    lives.commit()
+    assert lives.instance("a").count == 1_002
