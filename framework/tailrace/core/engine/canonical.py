@@ -236,16 +236,16 @@ class Canonical:
         for lane in self._lanes:
             if not lane.delivered:
                 lane.task.skip_to(lane.number, lane.next_offset())
-        if self._delivery is not None:
-            for task, ends in zip(self.tasks, self._ends, strict=True):
-                # All that was sent has been delivered: nothing of what is recorded is still to be read.
-                task.positions |= {name: ends[name] for name in self._delivery.inputs if name in ends}
         # Only here was there nothing more: whoever goes on live may find some.
         for task, source in self._rested:
             task.upstream(source, task.watermark_of(source))
             yield from self._after(task)
         if self._finish:
             yield from self._end()
+        if self._delivery is not None:
+            for task, ends in zip(self.tasks, self._ends, strict=True):
+                # All that was sent has been delivered: nothing of what is recorded is still to be read.
+                task.positions |= {name: ends[name] for name in self._delivery.inputs if name in ends}
 
     def _records(self) -> Iterator[Task]:
         limit_ms = self._limit.clock_ms
