@@ -97,8 +97,8 @@ def events_in(folder: Path) -> list[Row]:
     for number in range(4):
         place = TopicPartition("trips", number)
         for record in log.reader({place: 0}).fetch(*place, 1_000_000).records:
-            one = travel.trips.decode(record.value)
-            key = record.key.decode()
+            one = travel.trips.decode(record.value or b"")
+            key = (record.key or b"").decode()
             found.append(
                 {
                     "_partition": number,
@@ -189,7 +189,9 @@ def test_a_table_is_what_the_log_held_when_it_was_loaded(spark, lived):
     cached.unpersist()
 
 
-def test_a_table_of_state_is_the_snapshot_that_was_the_latest_when_it_was_loaded(spark, lived):
+def test_a_table_of_state_is_the_snapshot_that_was_the_latest_when_it_was_loaded_and_is_written_upon_it(
+    spark, lived
+):
     options = {"snapshot": lived.uri, "app": "travel", "actor": "Plane"}
     frame = reading(spark, **options).load()
     older = lived.snapshot().manifest.id
@@ -199,7 +201,14 @@ def test_a_table_of_state_is_the_snapshot_that_was_the_latest_when_it_was_loaded
     newest = reading(spark, **options).load()
     total = sum(range(COUNT))
     assert [one.agg(F.sum("miles")).first()[0] for one in (frame, newest)] == [total, total + COUNT]
-    assert [cut(one) for one in (frame, newest)] == [{"id": older}, {"id": lived.snapshot().manifest.id}]
+    ids = [older, lived.snapshot().manifest.id]
+    assert [cut(one) for one in (frame, newest)] == [{"app": "travel", "id": one} for one in ids]
+    changed = frame.where("key = 'N103'").selectExpr("key", "miles + 1 as miles")
+    written = {"snapshot": lived.uri, "app": APP, "actor": "Plane"}
+    changed.write.format("tailrace").mode("append").options(**written, name="changed").save()
+    assert lived.snapshot("changed").manifest.parent == older
+    changed.write.format("tailrace").mode("append").options(**written, id=ids[1], name="upon").save()
+    assert lived.snapshot("upon").manifest.parent == ids[1]
 
 
 def test_the_cut_of_a_table_is_told_and_read_again_by_its_options(spark, lived):
@@ -265,5 +274,6 @@ def test_an_archive_that_grows_is_read_up_to_where_it_was_whole(lived, tmp_path)
     more(lived.log, 30)
     archive_log(lived.log, archive, ArchiveOptions(records_per_chunk=20))
     reader = source.reader(schema)
-    rows = sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+    batches: list[Any] = [batch for part in reader.partitions() for batch in reader.read(part)]
+    rows = sum(batch.num_rows for batch in batches)
     assert (rows, len(answer(**options).rows)) == (COUNT, COUNT + 30)

@@ -22,7 +22,7 @@ from tailrace.core.declare.schema import encode_schemas
 from tailrace.core.errors import BadRecordError
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import TopicSettings
+from tailrace.log.interface import TopicPartition, TopicSettings
 from tailrace.state.snapshots import Manifest, Snapshots, TaskEntry, write_task
 from tests.spark.reading import answer
 
@@ -138,10 +138,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["UTC", "America/New_York", "Asia/Tokyo"])
 def zoned(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", request.param)
     yield spark
-    spark.conf.set("spark.sql.session.timeZone", before)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")  # as the session of these tests has it
 
 
 def exact(value: Any) -> Any:
@@ -200,7 +199,7 @@ def shown(spark: SparkSession, order: str, **options: str) -> list[dict[str, Any
 def test_the_values_of_events_are_those_that_python_reads(zoned, folder):
     for format_, decoder in (("msgpack", msgspec.msgpack), ("json", msgspec.json)):
         log = EmbeddedLog(folder / "log", create=False)
-        fetched = log.reader({(format_, 0): 0}).fetch(format_, 0, 100).records
+        fetched = log.reader({TopicPartition(format_, 0): 0}).fetch(format_, 0, 100).records
         log.close()
         events = [decoder.decode(record.value, type=Sample) for record in fetched]
         found = shown(

@@ -27,7 +27,8 @@ _KEY = "tailrace.cut"
 def cut(frame: DataFrame) -> dict[str, str]:
     """The options that make another ``load()`` read the same as ``frame``, which a ``load()`` has returned.
 
-    Of a topic: ``startingOffsets`` and ``endingOffsets``, with a number for each partition. Of a snapshot: its ``id``.
+    Of a topic: ``topic``, ``startingOffsets`` and ``endingOffsets`` with a number for each partition. Of a snapshot: ``app``
+    and ``id``.
 
     Raises:
         UsageError: The DataFrame is derived from others, or does not come from Tailrace.

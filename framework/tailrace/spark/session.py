@@ -55,7 +55,7 @@ def session(
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    if is_local(master) and spark.sparkContext.master.endswith(",1]"):
+    if is_local(master) and str(spark.sparkContext.master).endswith(",1]"):
         _log_no_task(spark)
     register(spark)
     return spark

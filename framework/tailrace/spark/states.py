@@ -108,7 +108,7 @@ class StateTable:
 
     def cut(self) -> dict[str, str]:
         """Which snapshot is read: see ``cut``."""
-        return {"id": self.snapshot.manifest.id}
+        return {"app": self.snapshot.manifest.app, "id": self.snapshot.manifest.id}
 
     def _all_columns(self) -> list[Column]:
         if self.kind == "timers":
@@ -133,12 +133,9 @@ class StateTable:
     def bounds(self) -> Bounds:
         """The tasks and keys that the options leave."""
         bounds, texts = Bounds(self.options.partitions()), self.options.keys()
-        unknown = sorted((bounds.partitions or set()) - set(range(self.snapshot.manifest.partitions)))
-        if unknown:
-            raise UsageError(
-                f"partitions names {unknown[0]}",
-                mend=f"The snapshot has 0 to {self.snapshot.manifest.partitions - 1}.",
-            )
+        count, asked = self.snapshot.manifest.partitions, bounds.partitions or frozenset[int]()
+        for number in sorted(asked - set(range(count))):
+            raise UsageError(f"partitions names {number}", mend=f"The snapshot has 0 to {count - 1}.")
         return bounds if texts is None else bounds.with_keys([self._key_of_text(one) for one in texts])
 
     def _codec(self) -> KeyCodec:

@@ -1,7 +1,7 @@
 """A changed actor table becomes a new snapshot: ``df.write.format("tailrace").mode("append").options(...).save()``.
 
-Theory. The new snapshot is an incremental one upon the one that is named (``id``), of source "edited": it has the cut of its
-parent, so a service starts from it where it would have started from that. What is written are the rows that change:
+Theory. The new snapshot is an incremental one upon the one that is named (``id``), or that the table was read from, or the
+latest one if the table comes from elsewhere. It is of source "edited": it has the cut of its parent, so a service starts from it where it would have started from that. What is written are the rows that change:
 
     append     each row of the table is the instance of its key: the plain fields that are columns get these values, others,
                and the key's maps, lists and timers, stay as they are. A key that was not there begins with defaults
@@ -38,6 +38,7 @@ from tailrace.core.values.types import CODEC_ERRORS
 from tailrace.runtime.apps import find_app
 from tailrace.spark.arrow import arrow_schema, compute, pa
 from tailrace.spark.columns import plain
+from tailrace.spark.cut import cut_of
 from tailrace.spark.options import Options
 from tailrace.spark.restoring import Restore, restorer
 from tailrace.spark.stored import StoredActor, stored_actors
@@ -106,7 +107,7 @@ class StateWriter(DataSourceArrowWriter):
     def __post_init__(self) -> None:
         self._check_options()
         snapshots = self._snapshots()
-        self.parent = snapshots.open(self.options.get("id") or "latest")
+        self.parent = snapshots.open(self.options.get("id") or self._read_from(snapshots.app) or "latest")
         self._code()
         self.draft = snapshots.begin()
 
@@ -114,7 +115,7 @@ class StateWriter(DataSourceArrowWriter):
 
     def _check_options(self) -> None:
         self.options.refuse(
-            *("field", "table", "log", "topic", "columns", "key", "keys"),
+            *("field", "table", "log", "topic", "columns", "key", "keys", "partitions"),
             because="an actor's own table is written, as a whole row",
         )
         if ":" not in self.options.required("app"):
@@ -122,6 +123,11 @@ class StateWriter(DataSourceArrowWriter):
                 f"app is {self.options.required('app')!r}: the app's code has to check what is written",
                 mend="Write the module and the app in it: package.module:app.",
             )
+
+    def _read_from(self, app: str) -> str | None:
+        """The snapshot that the table was read from: the service may have taken others since."""
+        read = cut_of(self.schema) or {}
+        return read.get("id") if read.get("app") == app else None
 
     def _snapshots(self) -> Snapshots:
         app = find_app(self.options.required("app")).plan().app
