@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import json
 import random
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,10 @@ def test_the_ends_of_an_archive_are_of_one_commit(tmp_path, log):
     assert alone.ends(["plain"]) == log.ends(["plain"])
     with pytest.raises(UnknownTopicError, match="never archived together"):
         alone.ends(["plain", "nothing"])
+    with closing(EmbeddedLog(tmp_path / "younger")) as younger:
+        joined = ArchivedLog(archive_in(tmp_path), younger)
+        assert joined.ends(["plain"]) == alone.ends(["plain"])
+        assert read(joined, TopicPartition("plain", 0)) == read(alone, TopicPartition("plain", 0))
 
 
 def test_nothing_is_written_through_it(tmp_path, log):
