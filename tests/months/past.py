@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tests.months import reading
 from tests.months.apps import Sale
-from tests.months.findings import OPEN, TIMERS_SINCE, UNREAD_DELETED
+from tests.months.findings import NOT_PUT_IN_PLACE, OPEN
 from tests.months.oracle import Dropped, Replaced, Undecided, Under
 from tests.months.runs import events_of
 from tests.months.service import Service
@@ -112,22 +112,36 @@ def retried(service: Service) -> None:
 
 
 def replaced(service: Service) -> None:
-    """The service goes on from what it would be had it always run the code that it runs now."""
+    """The service goes on from what it would be had it always run the code that it runs now.
+
+    If it has moved on since the rebuild, that may be refused, and then nothing has changed.
+    """
     made = rebuild(service)
-    if TIMERS_SINCE not in OPEN and service.random.random() < 0.5:
+    moved = service.random.random() < 0.5
+    if moved:
         service.run_to_end()
-    _replace(service, made)
+    _replace(service, made, moved=moved)
 
 
-def _replace(service: Service, made: Rebuilt) -> None:
+def _replace(service: Service, made: Rebuilt, *, moved: bool = False) -> None:
+    if made.under.canonical and NOT_PUT_IN_PLACE in OPEN:
+        return
+    before = list(service.history)
     service.history.append(Replaced(made.under))
     try:
         service.world  # the oracle may not know it
     except Undecided:
-        service.history.pop()
+        service.history = before
         return
+    options = ("--from-snapshot", made.place, "--replace-state")
+    if moved:
+        ended = service.run("--until-end", *options)
+        if ended.code == 1:
+            service.counts["replacements refused"] += 1
+            service.history = before
+            return
     service.snapshots = ""
-    service.run_to_end("--from-snapshot", made.place, "--replace-state")
+    service.run_to_end(*options)  # a second time it does nothing more
 
 
 def may_rebuild(service: Service) -> bool:
@@ -193,8 +207,3 @@ def unread_deleted(service: Service) -> None:
     lost = any(isinstance(one.event, Sale) for one in service.pending)
     assert ("sales" in ended.err) == lost, f"exit code {ended.code}: {ended.err}"
     service.over = True
-
-
-def may_lose(_: Service) -> bool:
-    """Whether that is so already."""
-    return UNREAD_DELETED not in OPEN
