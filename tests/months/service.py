@@ -47,6 +47,7 @@ class Service:
         """What was done in the last step, for who reads of a failure."""
         self.counts: Counter[str] = Counter()
         self.started = False
+        """Whether it has read anything: one that has not has no commit."""
         self.snapshots = ""
         """Where there is a snapshot of it, as of some time."""
         self.over = False
@@ -151,9 +152,9 @@ class Service:
             return self.call("run", self.app, *fixed, *options)
 
     def _read(self, *, ended: bool) -> None:
+        self.started = self.started or bool(self.pending)
         self.history.append(Run(self.version, tuple(self.pending), ended))
         self.pending = []
-        self.started = True
 
     def lose_state(self) -> None:
         """The state folders are gone."""
