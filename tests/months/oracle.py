@@ -3,10 +3,13 @@
 The rules that it knows, beside those of the apps (``apps``):
 
 - The watermark of ``Shop`` in a partition is the least over its inputs of the highest time seen, less the disorder, less one.
+  Inputs that have ended do not count; when all have, it is the highest of theirs.
 - ``Region`` goes by the least of those watermarks over all partitions.
 - A timer fires when the watermark has come to its time. At the end of a run ``--until-end`` each actor rises to its last timer;
   that it has ended leaves nothing else behind.
-- A value with a time to live is gone when the watermark has come to the time of its last write plus that time.
+- A value with a time to live is gone when the watermark has come to the time of its last write plus the time to live that it
+  was written under.
+- A row has all fields that were declared when it was written last. One that has not reads the default that the field was added with.
 - A failed event leaves nothing behind but its letter and its mark on the watermark.
 
 Within a run the order of events in time may not matter, so each run is worked out as a whole, in whatever order is simplest.
@@ -94,6 +97,10 @@ class World:
     """Dead letters, ever."""
     failed: list[Sale] = field(default_factory=list[Sale])
     """Those that were not redriven."""
+    expires: dict[Key, int] = field(default_factory=dict[Key, int])
+    """When ``last`` is gone, by the time to live that it was written under."""
+    added_with: int | None = None
+    """The default that ``extra`` was declared with when it was added; None while it is not declared."""
     seen: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
     """The highest time by input and partition."""
     watermarks: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
@@ -117,9 +124,12 @@ class World:
         declared = fields_of(version)
         found: State = {}
         for key in {*self.plain, *self.open}:
+            stored = self.plain.get(key, {})
             fields: dict[str, Any] = {
-                name: self.plain[key].get(name, default) for name, default in declared[key[0]].items()
+                name: stored.get(name, default) for name, default in declared[key[0]].items()
             }
+            if "extra" in fields and "extra" not in stored and self.added_with is not None:
+                fields["extra"] = self.added_with
             if "open" in declared[key[0]]:
                 fields["open"] = dict(self.open[key])
             if fields != declared[key[0]]:
@@ -168,6 +178,7 @@ def _canonical(history: Sequence[Happened], partitions: int, version: Version) -
     if version.notes and any(one.late for one in events):
         raise Undecided
     world = World(partitions)
+    _declare(world, version)
     for event, _, redriven in events:
         if isinstance(event, Note):
             continue
@@ -186,6 +197,7 @@ def _canonical(history: Sequence[Happened], partitions: int, version: Version) -
             )
     for event, *_ in events:
         if isinstance(event, Note) and version.notes:
+            _touch(world, version, ("Shop", event.shop))
             _add(world, ("Shop", event.shop), weight=event.weight)
             _see(world, "notes", event)
     _close(world, Run(version, (), bool(runs) and runs[-1].ended))
@@ -200,16 +212,19 @@ def _drop(world: World) -> None:
 def _replace(world: World, other: World, under: Under) -> None:
     """What was emitted stays, and so does what the inputs held."""
     world.plain, world.open, world.watermarks = other.plain, other.open, other.watermarks
+    world.expires, world.added_with = other.expires, other.added_with
     if (under.retry or under.canonical) and not under.version.faulty:
         world.failed = []
 
 
 def _take(world: World, run: Run, under: Under) -> None:
     version, was = under.version, run.version
+    _declare(world, version)
     late: list[Sale] = []
     for event, is_late, redriven in run.events:
         if isinstance(event, Note):
             if version.notes and was.notes:
+                _touch(world, version, ("Shop", event.shop))
                 _add(world, ("Shop", event.shop), weight=event.weight)
                 _see(world, "notes", event)
             continue
@@ -233,9 +248,24 @@ def _take(world: World, run: Run, under: Under) -> None:
     _close(world, run._replace(version=version))
 
 
+def _declare(world: World, version: Version) -> None:
+    if not version.extra:
+        world.added_with = None
+    elif world.added_with is None:
+        world.added_with = version.extra_default
+
+
 def _see(world: World, topic: str, event: Sale | Note) -> None:
     place = (topic, world.partition(event.shop))
     world.seen[place] = max(world.seen.get(place, 0), event.at)
+
+
+def _touch(world: World, version: Version, key: Key) -> None:
+    """The row of a shop is written: with all fields that are declared. One that was not stored begins with today's default."""
+    if key[0] == "Shop" and version.extra:
+        assert world.added_with is not None
+        default = world.added_with if key in world.plain else version.extra_default
+        world.plain[key].setdefault("extra", default)
 
 
 def _add(world: World, key: Key, **amounts: int) -> None:
@@ -246,10 +276,8 @@ def _add(world: World, key: Key, **amounts: int) -> None:
 
 def _sell(world: World, version: Version, sale: Sale, *, late: bool = False, handed_on: bool = True) -> None:
     amount, key, end = sale.amount * version.factor, ("Shop", sale.shop), end_of(sale.at)
-    _add(world, key, count=1, total=amount)
-    if version.extra:
-        world.plain[key].setdefault("extra", version.extra_default)
-        _add(world, key, extra=amount)
+    _touch(world, version, key)
+    _add(world, key, count=1, total=amount, **({"extra": amount} if version.extra else {}))
     if late:
         if world.is_past(sale.shop, sale.at):  # what it opens again closes with it
             _window(world, version, key, end, amount)
@@ -257,7 +285,8 @@ def _sell(world: World, version: Version, sale: Sale, *, late: bool = False, han
             world.open[key][end] += amount
         return
     world.open[key][end] += amount
-    world.plain[key]["last"] = max(world.plain[key].get("last", 0), sale.at)
+    if sale.at > world.plain[key].get("last", 0):
+        world.plain[key]["last"], world.expires[key] = sale.at, sale.at + version.ttl_ms
     if handed_on:
         part = Part(region_of(sale.shop), sale.at, amount)
         world.outputs[part] += 1
@@ -267,7 +296,8 @@ def _sell(world: World, version: Version, sale: Sale, *, late: bool = False, han
 
 
 def _window(world: World, version: Version, key: Key, end: int, amount: int) -> None:
-    """A window of a shop closes."""
+    """A window closes."""
+    _touch(world, version, key)
     world.outputs[Total(key[1], end, amount)] += 1
     if key[0] == "Shop" and version.sends:
         world.outputs[Closed(end, amount)] += 1
@@ -280,7 +310,9 @@ def _close(world: World, run: Run) -> None:
     for task in tasks:
         seen = [world.seen.get((one, task)) for one in inputs]
         known = [one for one in seen if one is not None]
-        _rise(world, run, "Shop", task, min(known) - DISORDER_MS - 1 if len(known) == len(inputs) else None)
+        # An input that has ended holds nobody back; one that has begun does, and so does one that has not.
+        goes_by = max(known, default=None) if run.ended else min(known) if known == seen else None
+        _rise(world, run, "Shop", task, None if goes_by is None else goes_by - DISORDER_MS - 1)
     stated = [world.watermarks.get(("Shop", task)) for task in tasks]
     known = [one for one in stated if one is not None]
     for task in tasks:
@@ -300,5 +332,7 @@ def _rise(world: World, run: Run, actor: str, task: int, to: int | None) -> None
     for key in keys:
         for end in [one for one in world.open[key] if one - 1 <= found]:
             _window(world, run.version, key, end, world.open[key].pop(end))
-        if world.plain[key].get("last", 0) + run.version.ttl_ms <= found:
+        if world.expires.get(key, found + 1) <= found:
+            _touch(world, run.version, key)
             world.plain[key].pop("last", None)
+            del world.expires[key]

@@ -22,7 +22,7 @@ from tailrace.core.errors import TailraceError
 from tests.cli.commands import Ended
 from tests.cli.commands import run as command
 from tests.months import reading
-from tests.months.apps import Note, Version, app_of, reference, versions_of
+from tests.months.apps import MODULE, Note, Version, app_of, reference, versions_of
 from tests.months.crashes import killed_after
 from tests.months.oracle import Given, Happened, Run, State, Under, World, world_after
 
@@ -47,6 +47,7 @@ class Service:
         """What was done in the last step, for who reads of a failure."""
         self.counts: Counter[str] = Counter()
         self.started = False
+        """Whether it has read anything: one that has not has no commit."""
         self.snapshots = ""
         """Where there is a snapshot of it, as of some time."""
         self.over = False
@@ -88,7 +89,8 @@ class Service:
 
     def call(self, *arguments: object, stdin: bytes = b"", on_log: bool = True) -> Ended:
         """Any command, on its log if that is an option of it."""
-        self.said.append(" ".join(str(one).replace(str(self.folder), "…") for one in arguments))
+        words = [str(one).replace(str(self.folder), "…") for one in arguments]
+        self.said.append(" ".join(word.replace(f"{MODULE}:seed_{self.seed}_", "") for word in words))
         return command(*arguments, *(("--log", self.log) if on_log else ()), stdin=stdin)
 
     def done(self, *arguments: object, stdin: bytes = b"", on_log: bool = True) -> Ended:
@@ -150,9 +152,9 @@ class Service:
             return self.call("run", self.app, *fixed, *options)
 
     def _read(self, *, ended: bool) -> None:
+        self.started = self.started or bool(self.pending)
         self.history.append(Run(self.version, tuple(self.pending), ended))
         self.pending = []
-        self.started = True
 
     def lose_state(self) -> None:
         """The state folders are gone."""
