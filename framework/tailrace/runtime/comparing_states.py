@@ -30,10 +30,10 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log
+from tailrace.runtime import standing
 from tailrace.runtime.beginnings import beginning_of, load_beginning
 from tailrace.runtime.comparing_state import shown_key
 from tailrace.runtime.differences import SHOWN
-from tailrace.runtime import standing
 from tailrace.runtime.history import History
 from tailrace.state import MemoryStore
 
