@@ -194,7 +194,8 @@ def _difference(
 
 def _compare_cuts(number: int, one: Side, other: Side, found: Comparison) -> None:
     cuts = [None if not data else tape.decode_cut(data) for data in (one.cut(number), other.cut(number))]
-    if one.canonical or other.canonical:  # clock, watermarks and commits are those of another order
+    if one.canonical or other.canonical or len({cut.app for cut in cuts if cut is not None}) > 1:
+        # Clock, watermarks and commits are those of another order, or of a service beside.
         found_apart = standing.positions_apart(*({} if cut is None else cut.positions for cut in cuts))
     else:
         found_apart = standing.apart(*cuts)

@@ -267,7 +267,7 @@ def test_the_same_code_resumes_whatever_else_was_imported_and_changed(project: P
     project.write("till/tax.py", "# Of this year.\n\nPERCENT = 20  # percent")
     done = project.again(1, "till.unused", "till.late", "beside", PYTHONHASHSEED="7")
     assert done.resumed
-    assert any("7 modules, 2 installed packages, 1 named files" in note for note in done.notes), done.notes
+    assert any("7 modules, 2 installed packages, 1 named file" in note for note in done.notes), done.notes
     assert done.totals == expected()
 
 

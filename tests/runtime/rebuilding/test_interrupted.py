@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ import msgspec
 import pytest
 
 from tailrace.core.engine import tape
-from tailrace.core.errors import StateInUseError
+from tailrace.core.errors import StateInUseError, TopicMismatchError
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.apps import find_app
+from tailrace.runtime.ownership import Ownership
 from tailrace.runtime.rebuilding.driver import identity, rebuild
 from tailrace.runtime.rebuilding.engines import LocalEngine, Tell
 from tailrace.runtime.rebuilding.job import Job, Unit, UnitResult
@@ -23,9 +27,11 @@ from tailrace.runtime.rebuilding.report import RebuildReport
 from tailrace.runtime.rebuilding.units import run_unit
 from tailrace.runtime.rebuilding.work import Progress, WorkFolder
 from tailrace.runtime.restore import decode_store_cut
+from tailrace.runtime.scanning import scan
 from tailrace.runtime.signals import held_back
 from tailrace.state import RocksStore, StateIdentity
 from tailrace.state.snapshots import Snapshots
+from tailrace.state.snapshots.arrow import parquet
 from tests.runtime.processes import Running, wait_until
 from tests.runtime.rebuilding import lived
 from tests.runtime.rebuilding.lived import TALLY, live, rebuilt, request
@@ -269,3 +275,91 @@ def test_ctrl_c_while_processes_are_being_started_is_heard_afterwards() -> None:
         signal.raise_signal(signal.SIGINT)
         reached = True
     assert reached
+
+
+class During(LocalEngine):
+    """Has something happen while a rebuild is under way, before its units run."""
+
+    def __init__(self, what: Callable[[], object]) -> None:
+        super().__init__(1)
+        self.what = what
+
+    def run(self, units: Sequence[Unit], tell: Tell) -> Iterator[UnitResult]:
+        if units[0].kind in ("task", "first"):
+            self.what()
+        yield from super().run(units, tell)
+
+
+@pytest.mark.parametrize("outputs", ["none", "parquet", "topic:-new"])
+def test_two_rebuilds_at_once_that_are_asked_for_otherwise_publish_each_a_whole(
+    tally: Path, tmp_path: Path, outputs: str
+) -> None:
+    """Same app, log, place of snapshots and of work. Only one of them may write a topic: the other says so."""
+    own = shutil.copytree(tally, tmp_path / "own")
+    to = tmp_path / "to"
+    where = f"parquet:{tmp_path}/outputs" if outputs == "parquet" else outputs
+    one, other = (msgspec.structs.replace(request(own, split=n, outputs=where), to=str(to)) for n in (1, 2))
+    done: list[RebuildReport] = []
+    engine = During(lambda: done.append(rebuild(other, LocalEngine(1))))
+    if outputs == "topic:-new":
+        with pytest.raises(TopicMismatchError, match="is not empty"):
+            rebuild(one, engine)
+    else:
+        done.append(rebuild(one, engine))
+    found = Snapshots(str(to), "tally")
+    assert {each.id for each in found.list()} == {each.snapshot for each in done}
+    for report in done:
+        assert found.open(report.snapshot).verify() == []
+        assert rebuilt(found.open(report.snapshot)) == live(own, find_app(TALLY).plan())
+        if outputs == "parquet":
+            folder = tmp_path / "outputs" / "tally" / report.snapshot
+            assert (
+                sum(parquet.read_table(each).num_rows for each in folder.glob("*.parquet")) == report.outputs
+            )
+    if outputs == "topic:-new":
+        with closing(EmbeddedLog(own / "log", create=False)) as log:
+            made, expected = (
+                Counter(
+                    (record.key, record.value)
+                    for number in range(log.partitions(name))
+                    for record in scan(log, name, number, 0)
+                )
+                for name in ("counts-new", "counts")
+            )
+            assert made == expected
+
+
+def test_while_one_rebuild_writes_a_topic_another_does_not(tally: Path, tmp_path: Path) -> None:
+    own = shutil.copytree(tally, tmp_path / "own")
+    asked = msgspec.structs.replace(request(own, outputs="topic:-new"), to=str(tmp_path / "to"))
+    held = Ownership(own / "log", "rebuild-tally-new", [0])
+    try:
+        with pytest.raises(
+            StateInUseError, match="another rebuild of the app 'tally' is writing to the topics"
+        ):
+            rebuild(asked, LocalEngine(1))
+    finally:
+        held.release()
+    assert rebuild(asked, LocalEngine(1)).resumed
+
+
+def test_a_driver_that_begins_while_another_ends_has_a_folder_and_a_lock_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that ends removes the folder after the other has opened its lock, and before it has that."""
+    path = tmp_path / "work" / "it"
+    ending = ExitStack()
+    ending.enter_context(WorkFolder(path).held())
+    flock = fcntl.flock
+
+    def late(lock: int, how: int) -> None:
+        monkeypatch.undo()
+        WorkFolder(path).clear()
+        ending.close()
+        flock(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with WorkFolder(path).held():
+        assert (path / "lock").exists()
+        with pytest.raises(StateInUseError), WorkFolder(path).held():
+            pass

@@ -236,6 +236,7 @@ def test_a_trace_of_what_differs_shows_what_was_run_again(world: World) -> None:
     job = settled_job(lived.request(world.folder, ORDERS, retry_failed=True))
     work = WorkFolder(Path(job.work))
     with work.held():
+        work.make()
         unit = Unit(job=job, kind="trace", partition=orders.place_of("a"), keys=(b"a",))
         made = run_unit(unit).made["tracks"]
     ((place, steps),) = msgspec.msgpack.decode(made, type=list[tuple[KeyOfActor, list[Step]]])

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import UsageError
 from tailrace.runtime.apps import find_app
@@ -70,12 +71,17 @@ class Code(msgspec.Struct, frozen=True):
         """Of all parts."""
         return hashlib.sha256(msgspec.msgpack.encode(sorted(self.parts.items()))).hexdigest()[:16]
 
-    def counted(self) -> str:
+    def compared(self) -> str:
         """For a person: what was compared, and what was not."""
         kinds = [name.partition(" ")[0] for name in self.parts]
-        files = f", {kinds.count('file')} named files" if "file" in kinds else ""
+        many = [
+            counted(kinds.count("module"), "module"),
+            counted(kinds.count("package"), "installed package"),
+        ]
+        if "file" in kinds:
+            many.append(counted(kinds.count("file"), "named file"))
         said = (
-            f"the code is the same: {kinds.count('module')} modules, {kinds.count('package')} installed packages{files}. "
+            f"the code is the same: {', '.join(many)}. "
             "Environment variables, and files that App(code_files=...) does not name, are not compared"
         )
         if self.unseen:

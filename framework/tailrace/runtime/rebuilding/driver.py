@@ -95,7 +95,7 @@ class _Rebuild:
             self._publish(job, results, report)
             # Of this run, and not of the snapshot, which is the same however often the driver was killed.
             if resumed:
-                report.note(self._code.counted())
+                report.note(self._code.compared())
             elif earlier is not None and not restart:
                 report.note(_begun_again(earlier, self._code))
             work.clear()

@@ -23,10 +23,11 @@ from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.watermarks import NOTHING
-from tailrace.core.errors import TopicMismatchError
+from tailrace.core.errors import StateInUseError, TaskOwnedError, TopicMismatchError
 from tailrace.core.records import CHANNEL, Output
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import TopicPartition, TopicSettings
+from tailrace.log.interface import Log, TopicPartition, TopicSettings
+from tailrace.runtime.ownership import Ownership
 from tailrace.runtime.rebuilding.job import Job, OutputFile, Request, UnitResult
 from tailrace.runtime.rebuilding.marks import TOPIC, decode_marks, marks_wanted, turns
 from tailrace.runtime.rebuilding.outputs import PARQUET, outputs_folder
@@ -61,10 +62,13 @@ def check_topics(request: Request, past: Past) -> None:
     Raises:
         TopicMismatchError: One of them does.
     """
-    if not request.outputs.startswith(TOPIC):
-        return
-    known, log = past.log.topics(), past.log
-    for name in (f"{one}{request.outputs.removeprefix(TOPIC)}" for one in topics_of(past.plan)):
+    if request.outputs.startswith(TOPIC):
+        _check_empty(request, past.plan, past.log)
+
+
+def _check_empty(request: Request, plan: Plan, log: Log) -> None:
+    known = log.topics()
+    for name in (f"{one}{request.outputs.removeprefix(TOPIC)}" for one in topics_of(plan)):
         if name in request.read.values():
             continue
         if name in known and any(log.end_offset(name, number) for number in range(known[name].partitions)):
@@ -101,6 +105,7 @@ def _append(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
     with ExitStack() as closing:
         log = EmbeddedLog(Path(job.request.log), create=False)
         closing.callback(log.close)
+        closing.callback(_only_writer(job, plan).release)
         known = log.topics()
         for name in topics_of(plan):
             settings = known.get(name, TopicSettings(plan.partitions))
@@ -109,12 +114,28 @@ def _append(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
         tasks = [_Task(job, plan, log, number, found.get(number)) for number in range(plan.partitions)]
         for task in tasks:
             closing.callback(task.close)
+        if all(task.done is None for task in tasks):
+            # They were empty when the job was settled, and another rebuild may have been done since.
+            _check_empty(job.request, plan, log)
         for task in tasks:  # all are known before the first says anything
             task.begin()
         for turn in turns(plan, log, {task.partition: task.marks for task in tasks}):
             tasks[turn.partition].publish(turn.place)
         for task in tasks:
             task.finish()
+
+
+def _only_writer(job: Job, plan: Plan) -> Ownership:
+    """Two rebuilds of an app, asked for in other words, have other work folders: into one topic only one of them may write."""
+    suffix = job.request.outputs.removeprefix(TOPIC)
+    try:
+        return Ownership(Path(job.request.log), f"{REBUILD}{plan.app}{suffix}", [0], from_stopped=False)
+    except TaskOwnedError as error:
+        raise StateInUseError(
+            f"another rebuild of the app {plan.app!r} is writing to the topics with the suffix {suffix!r}",
+            path=job.request.log,
+            mend="Choose another suffix.",
+        ) from error
 
 
 class _Task:
