@@ -185,6 +185,12 @@ MUTATIONS: dict[str, Mutation] = {
     "no-limit-to-event-times": Mutation(
         8, "core.engine.heads", "        if not plan.time_min_ms <= time_ms <= plan.time_max_ms:", "        if False:"
     ),
+    "records-deleted-unread-stepped-over": Mutation(
+        8, "runtime.restore", "        if not self.after_deleted:\n", "        if False:\n"
+    ),
+    "a-task-without-a-commit-that-begins-with-what-is-left": Mutation(
+        8, "runtime.restore", "first[place] if place in first else self.log.start_offset(*place)", "self.log.start_offset(*place)"
+    ),
     # 9: right, not only repeatable
     "the-watermark-of-the-task-instead-of-the-actors": Mutation(
         9, "core.engine.watermarks", "            sources = self._sources[operator]\n            counting", "            sources = range(len(of_source))\n            counting"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def order(folder: Path, first: int, count: int) -> None:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[EmbeddedLog]:
+def opened(folder: Path) -> Generator[EmbeddedLog]:
     with closing(EmbeddedLog(folder / "log")) as log:
         yield log
 
