@@ -118,10 +118,13 @@ def test_what_is_redriven_is_handled_once_however_often_it_is_asked_for(ran, mon
 def test_a_redriven_record_is_the_original_and_says_that_it_was(ran) -> None:
     (letter,) = listed(ran, "--reason", "undecodable")
     assert redrive(ran, "--id", letter["id"])["sent"] == [letter["id"]]
-    (first, again) = [record for _, record in records(ran, "purchases") if record.value == b"no purchase"]
+    (number, first), (_, again) = [
+        (number, record) for number, record in records(ran, "purchases") if record.value == b"no purchase"
+    ]
+    origin = f"{number}-{first.offset}"
     assert again.headers == (
         ("trace", b"7"),
-        ("tailrace-redriven", f"shop.dead-letters/{letter['id']}".encode()),
+        ("tailrace-redriven", f"shop.dead-letters/{letter['id']}@{origin}".encode()),
     )
     assert again._replace(offset=0, headers=()) == first._replace(offset=0, headers=())
 

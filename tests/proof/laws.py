@@ -18,6 +18,7 @@ from typing import Any
 from unittest import mock
 
 import msgspec
+import pytest
 
 import tailrace as tr
 from tailrace.core.engine import tape
@@ -45,6 +46,7 @@ from tests.proof.programs import Op
 from tests.proof.runs import LINEAGE, Committed, First, Run, assert_equal, follow
 from tests.proof.seeds import START_MS, Feed, Records, settings_of, variant_of
 from tests.proof.test_simulation import TINY, simulated, small_inputs
+from tests.runtime.test_restore import TestOffsets
 
 QUIET = Variant(1, 1, "handle", 0, "events", "dead-letter-all", messages=False, lean=False)
 
@@ -406,6 +408,11 @@ def idle_inputs_do_not_pull_back() -> None:
 
 def every_failure_is_loud() -> None:
     """What cannot be decoded or handled stops the task, or is a dead letter with its reason; what is late is counted."""
+    try:
+        TestOffsets().test_an_input_that_lost_what_was_not_read_is_an_error_that_names_it()
+        TestOffsets().test_a_task_without_a_commit_is_told_what_was_deleted_since_the_app_began()
+    except pytest.fail.Exception as silent:
+        raise AssertionError("records were deleted unread, in silence") from silent
     bad: list[Note | bytes] = [b"\xff", b'{"key":"k","at":-1}', Note("k", 5_000, "fail")]
     for one in bad:
         run = Run(alarms_app("stop").plan(), 0, Committed(), TaskSettings())

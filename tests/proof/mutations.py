@@ -194,6 +194,12 @@ MUTATIONS: dict[str, Mutation] = {
     "a-wrong-type-emitted-in-a-test": Mutation(
         8, "core.handling.checked_context", "            to.codec.check(event)", "            pass"
     ),
+    "records-deleted-unread-stepped-over": Mutation(
+        8, "runtime.restore", "        if not self.after_deleted:\n", "        if False:\n"
+    ),
+    "a-task-without-a-commit-that-begins-with-what-is-left": Mutation(
+        8, "runtime.restore", "first[place] if place in first else self.log.start_offset(*place)", "self.log.start_offset(*place)"
+    ),
     # 9: right, not only repeatable
     "the-watermark-of-the-task-instead-of-the-actors": Mutation(
         9, "core.engine.watermarks", "            sources = self._sources[operator]\n            counting", "            sources = range(len(of_source))\n            counting"

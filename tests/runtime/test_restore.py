@@ -18,6 +18,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
+from tailrace.runtime.first_positions import note_first_positions
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.restore import FORMAT, Restore, StoreCut, decode_store_cut
@@ -272,6 +273,20 @@ class TestOffsets:
         with pytest.raises(OffsetGoneError, match="offsets 20 to 24 of 'sales' partition 0") as raised:
             world.running()
         assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("sales", 0, 20)
+
+    def test_a_task_without_a_commit_is_told_what_was_deleted_since_the_app_began(self) -> None:
+        world = World()
+        note_first_positions(world.plan, world.log)
+        world.sell(*sales(0, 30))
+        world.log.delete_before("sales", 0, 7)
+        with pytest.raises(OffsetGoneError, match="offsets 0 to 6 of 'sales' partition 0") as raised:
+            world.running()
+        assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("sales", 0, 0)
+        beginner = World()
+        beginner.sell(*sales(0, 30))
+        beginner.log.delete_before("sales", 0, 7)
+        note_first_positions(beginner.plan, beginner.log)
+        assert beginner.running().task.positions["sales"] == 7
 
 
 class TestRefusals:

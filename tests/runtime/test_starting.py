@@ -122,9 +122,17 @@ def test_a_topic_that_begins_with_the_name_of_the_app_is_not_taken_for_its_own(w
     world.take()
     other = app.renamed("other").plan()
     world.run(other, start=world.start())
+    predecessors = world.cut(0, "other").predecessors
     assert world.cut(0, "other") == msgspec.structs.replace(
-        world.cut(0), app="other", base=world.cut(0, "other").base, tape=world.cut(0).tape + 1
+        world.cut(0),
+        app="other",
+        base=world.cut(0, "other").base,
+        tape=world.cut(0).tape + 1,
+        predecessors=predecessors,
     )
+    assert predecessors["tally"].positions == {
+        "tally.raw": [world.cut(number).positions["tally.raw"] for number in range(4)]
+    }
     assert world.rows("other") == world.rows()
 
 

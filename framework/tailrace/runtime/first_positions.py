@@ -22,8 +22,11 @@ from tailrace.log.interface import Log, TopicPartition
 _log = logging.getLogger("tailrace.service")
 
 
-def note_first_positions(plan: Plan, log: Log) -> dict[TopicPartition, int]:
-    """Note where the app begins in the inputs that it has never read; what was noted now. Says what is deleted of these."""
+def note_first_positions(plan: Plan, log: Log, *, told: bool = True) -> None:
+    """Note where the app begins in the inputs that it has never read.
+
+    ``told``: it says what the log has deleted of these; not of an app that begins with a snapshot.
+    """
     inputs = [one.name for one in plan.inputs if one.name in log.topics()]
     places = [TopicPartition(name, number) for name in inputs for number in range(log.partitions(name))]
     read = log.committed_offsets(plan.app, places)
@@ -39,11 +42,11 @@ def note_first_positions(plan: Plan, log: Log) -> dict[TopicPartition, int]:
         try:
             writer.commit(new, f"{plan.app}{_GROUP}")
         except FencedError:
-            return {}  # another process of the app is starting, and notes the same
+            return  # another process of the app is starting, and notes the same
         finally:
             writer.close()
-    _tell(plan, new)
-    return new
+        if told:
+            _tell(plan, new)
 
 
 def first_positions(app: str, log: Log, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:

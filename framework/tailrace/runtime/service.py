@@ -277,7 +277,12 @@ def prepare(options: ServiceOptions, plan: Plan) -> None:
     """
     log = EmbeddedLog(options.log, options.log_options, create=options.create_topics)
     try:
-        prepare_log(log, plan, create_declared=options.create_topics)
+        prepare_log(
+            log,
+            plan,
+            create_declared=options.create_topics,
+            begins_with_log=not options.from_snapshot,
+        )
         original = find_app(options.app.partition("@")[0]).name if "@" in options.app else ""
         if original:
             _check_copy(plan, log, original)
@@ -303,7 +308,7 @@ def _check_copy(plan: Plan, log: Log, original: str) -> None:
         )
 
 
-def prepare_log(log: Log, plan: Plan, *, create_declared: bool) -> None:
+def prepare_log(log: Log, plan: Plan, *, create_declared: bool, begins_with_log: bool = True) -> None:
     """``prepare`` for any log that is open."""
     known = log.topics()
     for name in internal_topics(plan):
@@ -330,7 +335,7 @@ def prepare_log(log: Log, plan: Plan, *, create_declared: bool) -> None:
             ),
         )
     prepare_topics(log, plan, create_declared=create_declared)
-    note_first_positions(plan, log)
+    note_first_positions(plan, log, told=begins_with_log)
 
 
 class Opened(NamedTuple):
