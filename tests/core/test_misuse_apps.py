@@ -377,7 +377,7 @@ def topic_event_time_misspelt(d: Deck) -> None:
 
 @said(
     "the app 'flights' has no option 'partitons'. Did you mean 'partitions'? There are partitions, on_error, "
-    "version."
+    "version, code_files."
 )
 def app_option_misspelt(d: Deck) -> None:
     tr.App("flights", partitons=3)

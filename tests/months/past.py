@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from tests.months import reading
 from tests.months.apps import Sale
-from tests.months.findings import NOT_PUT_IN_PLACE, OPEN
 from tests.months.oracle import Dropped, Replaced, Undecided, Under
 from tests.months.runs import events_of
 from tests.months.service import Service
@@ -124,8 +123,6 @@ def replaced(service: Service) -> None:
 
 
 def _replace(service: Service, made: Rebuilt, *, moved: bool = False) -> None:
-    if made.under.canonical and NOT_PUT_IN_PLACE in OPEN:
-        return
     before = list(service.history)
     service.history.append(Replaced(made.under))
     try:
