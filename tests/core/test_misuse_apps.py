@@ -377,10 +377,17 @@ def topic_event_time_misspelt(d: Deck) -> None:
 
 @said(
     "the app 'flights' has no option 'partitons'. Did you mean 'partitions'? There are partitions, on_error, "
-    "version."
+    "version, code_files."
 )
 def app_option_misspelt(d: Deck) -> None:
     tr.App("flights", partitons=3)
+
+
+@said(
+    "the app 'flights' has code_files='rates.csv'. Give a list of paths, relative to the folder of its module: ..."
+)
+def app_code_files_as_one_text(d: Deck) -> None:
+    tr.App("flights", code_files="rates.csv")
 
 
 @said("the app 'flights' has on_error='deadletter'. Did you mean 'dead-letter'? Write ...")
