@@ -383,6 +383,13 @@ def app_option_misspelt(d: Deck) -> None:
     tr.App("flights", partitons=3)
 
 
+@said(
+    "the app 'flights' has code_files='rates.csv'. Give a list of paths, relative to the folder of its module: ..."
+)
+def app_code_files_as_one_text(d: Deck) -> None:
+    tr.App("flights", code_files="rates.csv")
+
+
 @said("the app 'flights' has on_error='deadletter'. Did you mean 'dead-letter'? Write ...")
 def app_on_error_misspelt(d: Deck) -> None:
     tr.App("flights", on_error="deadletter")
