@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
@@ -47,6 +48,7 @@ from tests.proof.programs import Op
 from tests.proof.runs import LINEAGE, Committed, First, Run, assert_equal, follow
 from tests.proof.seeds import START_MS, Feed, Records, settings_of, variant_of
 from tests.proof.test_simulation import TINY, simulated, small_inputs
+from tests.runtime.rebuilding import payments, test_corrected_sends
 from tests.runtime.test_restore import TestOffsets
 
 QUIET = Variant(1, 1, "handle", 0, "events", "dead-letter-all", messages=False, lean=False)
@@ -417,6 +419,11 @@ def right_and_not_only_repeatable() -> None:
     for _ in range(100):
         times = [sorted(random_.choices(range(60), k=random_.randrange(12))) for _ in range(3)]
         test_merge.check_third(times, random_.choice((1, 5, 20)), random_.choice((1, 100)))
+    with TemporaryDirectory() as folder:
+        test_corrected_sends.test_an_app_that_has_not_run_yet_gets_its_messages_and_own_topics(Path(folder))
+    for wrong, order in (("amount", "auto"), ("none", "canonical")):
+        with TemporaryDirectory() as folder, mock.patch.object(payments, "WRONG", wrong):
+            test_corrected_sends.check_corrected(Path(folder), order, split=1)
 
 
 LAWS: dict[int, Callable[[], None]] = {

@@ -246,6 +246,15 @@ MUTATIONS: dict[str, Mutation] = {
     "an-idle-time-that-begins-again-with-what-is-for-another-app": Mutation(
         9, "runtime.slices", "if any(head[3] is not FOR_OTHERS for head in heads):", "if heads:"
     ),
+    "recorded-sends-taken-for-those-of-the-code": Mutation(
+        9, "runtime.rebuilding.sends", "            if sent.get(place) != recorded.get(place):", "            if False:"
+    ),
+    "own-sends-that-are-not-delivered": Mutation(
+        9, "core.engine.delivery", "        if to is not None:", "        if to is not None and not to.is_inbox:"
+    ),
+    "own-topics-whose-watermark-does-not-rise": Mutation(
+        9, "core.engine.delivery", "            if mark != self._marks[at]:", "            if False:"
+    ),
     "an-order-of-two-inputs-that-a-third-changes": Mutation(
         9, "core.engine.merge", "limit_of(first, step * self._tolerance_ms, other, self._tolerance_ms)", "(step + 2) * self._tolerance_ms"
     ),

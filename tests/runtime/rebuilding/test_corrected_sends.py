@@ -78,16 +78,19 @@ def test_what_corrected_code_sends_is_what_its_receivers_get(
     tmp_path: Path, wrong: str, order: str, split: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(payments, "WRONG", wrong)
-    served(tmp_path)
-    monkeypatch.setattr(payments, "WRONG", "")
-    report, snapshot = done(
-        tmp_path, CORRECTED, order=order, split=split, outputs=f"parquet:{tmp_path / 'outputs'}"
-    )
-    assert_right(tmp_path, snapshot, oracle(EVENTS))
+    check_corrected(tmp_path, order, split=split)
+
+
+def check_corrected(folder: Path, order: str, *, split: int) -> None:
+    """Let the service run the wrong code, and rebuild with the corrected one."""
+    served(folder)
+    payments.WRONG = ""
+    place = f"parquet:{folder / 'outputs'}"
+    report, snapshot = done(folder, CORRECTED, order=order, split=split, outputs=place)
+    assert_right(folder, snapshot, oracle(EVENTS))
     assert any("comes from this code" in note for note in report.notes)
-    assert len(list((tmp_path / "outputs" / "payments").iterdir())) == 1, (
-        "outputs of the first attempt are left"
-    )
+    made = list((folder / "outputs" / "payments").iterdir())
+    assert len(made) == 1, "outputs of the first attempt are left"
 
 
 def test_along_the_tape_it_is_refused_with_the_place_where_they_differ(
