@@ -154,7 +154,7 @@ MUTATIONS: dict[str, Mutation] = {
         6, "core.engine.canonical", "return self._lanes[first], limit_of(", "return self._lanes[first], 9_000 + limit_of("
     ),
     "messages-out-of-turn": Mutation(
-        6, "core.engine.canonical", "self._messages.popleft()", "self._messages.pop()"
+        6, "core.engine.delivery", "self._waiting.popleft()", "self._waiting.pop()"
     ),
     # 7: watermarks never go back, a timer fires at most once
     "a-watermark-that-follows-its-inputs-down": Mutation(

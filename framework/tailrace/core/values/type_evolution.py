@@ -79,7 +79,7 @@ def evolve_fields(
             one = _added(one)
         if one.required and one.absent:
             changes.append(Change("incompatible", _dotted(path, field.name), ABSENT, str(field), _DEFAULT))
-        elif mend := _unfilled(one, unset=field.absent):
+        elif mend := _unfilled(one, unset=field.absent and field.fill is None):
             changes.append(Change("incompatible", _dotted(path, field.name), ABSENT, str(field), mend))
         merged.append(one)
     gone = [field for field in fields if field.name not in names]
