@@ -132,6 +132,17 @@ class TestAtTheStart:
         life.commit()
         assert life.start(plan_of(NEW)).stored.notices == first
 
+    def test_a_name_that_was_wrong_for_a_while_is_not_taken_for_the_old_one(self) -> None:
+        """Renamed without its old name, then with it: the advice must not turn round."""
+        life = lived()
+        life.start(plan_of(NEW))
+        life.commit()
+        notices = life.start(plan_of(OLD)).stored.notices
+        added = [one for one in notices if "flights" in one]
+        assert added
+        assert added[0].startswith("Aircraft.flights (int) may be stored in some rows and no longer declared")
+        assert "Renamed?" not in added[0]
+
     def test_nothing_is_named_where_all_is_declared(self) -> None:
         life = lived()
         assert life.start(plan_of(OLD)).stored.notices == ()

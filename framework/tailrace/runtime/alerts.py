@@ -2,6 +2,7 @@
 
     emits behind the watermark    the first event of a handler to a topic, and again at ten times as many, over all partitions of the
                                   worker and all restarts of one
+    late events that are dropped  the first one, and again at ten times as many, over all partitions of the worker
     a source that holds           once for each operator and source, when the operator's watermark has stood still for
                                   ``HELD_MS`` during which the worker has gone on taking records of the operator's other sources;
                                   and again only after it has moved. Who is held by what a held operator of the app
@@ -16,6 +17,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 
+from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.watermarks import NOTHING
@@ -45,10 +47,25 @@ class Alerts:
         self._told_behind: dict[Behind, int] = {}
         self._held: dict[tuple[int, int], set[int]] = {}
         """By operator and source, in which partitions this was told, or found out after it had been told."""
+        self._dropping = sorted({one.declared_name for one in plan.inputs if one.late == "drop"})
+        self._late = self._told_late = 0
 
-    def of_partition(self, number: int, now_ms: int) -> PartitionAlerts:
-        """Begin to look at a partition that was just started."""
-        return PartitionAlerts(self, number, now_ms)
+    def of_partition(self, number: int, now_ms: int, late: int) -> PartitionAlerts:
+        """Begin to look at a partition that was just started, with so many late events up to now."""
+        return PartitionAlerts(self, number, now_ms, late)
+
+    def late(self, partition: int, events: int) -> None:
+        """More events were late."""
+        self._late += events
+        if not self._dropping or self._late < _AGAIN * self._told_late:
+            return
+        self._told_late = self._late
+        _log.warning(
+            '%s late so far; those of %s are dropped, as declared (late="drop")',
+            counted(self._late, "event"),
+            ", ".join(map(repr, self._dropping)),
+            extra={"app": self.plan.app, "partition": partition, "events": self._late},
+        )
 
     def emitted_behind(self, partition: int, what: Behind, events: int) -> None:
         """More events were emitted behind the watermark that was published for their topic."""
@@ -110,12 +127,13 @@ class Alerts:
 class PartitionAlerts:
     """What is looked at of one partition, from its start to the next."""
 
-    def __init__(self, alerts: Alerts, number: int, now_ms: int) -> None:
+    def __init__(self, alerts: Alerts, number: int, now_ms: int, late: int) -> None:
         plan = alerts.plan
         self._alerts = alerts
         self._number = number
         self._now_ms = now_ms
         self._elapsed_ms = 0
+        self._late = late
         self._counted: dict[Behind, int] = {}
         self._positions: dict[str, int] = {}
         inbox = next((one.name for one in plan.inputs if one.is_inbox), "")
@@ -138,6 +156,9 @@ class PartitionAlerts:
         """After a slice in which records were taken."""
         self._elapsed_ms += max(0, now_ms - self._now_ms)
         self._now_ms = now_ms
+        if (late := task.totals.late) > self._late:
+            self._alerts.late(self._number, late - self._late)
+            self._late = late
         moved = {name for name, at in task.positions.items() if at != self._positions.get(name, at)}
         self._positions |= task.positions
         marks = task.watermarks

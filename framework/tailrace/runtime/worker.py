@@ -302,7 +302,7 @@ class Worker:
             raise
         _tell(partition, self.phase)
         slot.partition = partition
-        slot.alerts = self._alerts.of_partition(slot.number, self._clock())
+        slot.alerts = self._alerts.of_partition(slot.number, self._clock(), partition.task.totals.late)
         task, about = partition.task, self._of(slot)
         _log.info("a partition runs", extra={**about, "watermark_ms": _known(task.watermark)})
         dropped = self.settings.partition.drop

@@ -147,16 +147,23 @@ def _undeclared(schema: ActorSchema) -> list[FieldSchema]:
     return [*{one.name: one for one in schema.past if one.name not in declared}.values()]
 
 
-def _said_of_field(actor: str, field: FieldSchema, schema: ActorSchema) -> str:
-    """That a plain field is kept, and what to do about it."""
+def _said_of_field(actor: str, field: FieldSchema, schema: ActorSchema, before: ActorSchema | None) -> str:
+    """That a plain field is kept, and what to do about it. ``before`` is what was stored up to this start.
+
+    A field that had been added itself may be the wrong name of one that is declared again: then only a field that is
+    new at this start is taken for its new name.
+    """
+    known = set[str]() if before is None else {one.name for one in (*before.fields, *before.past)}
     renamed = [
         f'{new.name}: {new} = tr.field({"" if new.required else "default=..., "}name="{field.name}")'
         for new in schema.fields
         if new.kind == "value" and new.absent and new.type == field.type
+        if not (field.absent and new.name in known)
     ]
+    stored = "may be stored in some rows" if field.absent else "is stored"
     hint = f'Renamed? Add name="{field.name}" to the field: {" or ".join(renamed)}. ' if renamed else ""
     return (
-        f"{actor}.{field.name} ({field}) is stored and no longer declared; its values are kept. "
+        f"{actor}.{field.name} ({field}) {stored} and no longer declared; its values are kept. "
         f"{hint}To delete them: --drop-state {actor}.{field.name}."
     )
 
@@ -225,7 +232,11 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
         written if dropping is None else written | dropping.rows,
         {} if dropping is None else dropping.index,
         tuple(orphans),
-        (*changed, *(_said_of_field(name, field, after[name]) for name, field in fields), *map(str, left)),
+        (
+            *changed,
+            *(_said_of_field(name, field, after[name], before.get(name)) for name, field in fields),
+            *map(str, left),
+        ),
         {one.name: _past(after[one.name], one.schema) for one in plan.actors if one.name in before},
         is_upgrade=row is not None and bool(written),
     )

@@ -87,7 +87,22 @@ def settle(request: Request, past: Past) -> Settled:
         notes += (
             "events, timers and outputs are counted as the service's tape has them, what is left out included",
         )
+    notes += tuple(_begun_with(request, targets))
     return Settled(order, False, tuple(targets), ends, position, why + notes)
+
+
+def _begun_with(request: Request, targets: list[Target]) -> Iterator[str]:
+    """That the tape begins with a snapshot, and what that means for code that has changed since."""
+    if request.base is not None:
+        return
+    bases = {one.partition: tape.decode_cut(one.cut).base for one in targets if one.cut is not None}
+    for base in sorted({*bases.values()} - {""}):
+        numbers = ", ".join(str(number) for number, one in sorted(bases.items()) if one == base)
+        many = "partitions" if "," in numbers else "partition"
+        yield (
+            f"{many} {numbers} began with the snapshot {base}: this code is not run on what came before it; "
+            "--order canonical runs it on all that is there"
+        )
 
 
 def _check_inbox(plan: Plan, targets: list[Target]) -> None:
