@@ -293,6 +293,12 @@ class Plan:
             and not any(one.own for one in self.inputs)
         )
 
+    @property
+    def written(self) -> frozenset[str]:
+        """Topics and channels that the app itself writes: what its operators emit to, and where late events are routed."""
+        routed = (one.late_topic.name for one in self.inputs if one.late_topic is not None)
+        return frozenset((*(one.name for one in self.published), *routed))
+
     def actor_of(self, cls: type[Any]) -> ActorPlan:
         """The plan of an actor class. Raises UsageError if it is not one of the app's."""
         found = self.by_class.get(cls)

@@ -5,8 +5,8 @@ code. Where history is run by code that may send something else than what was re
 themselves: each output for an own input is handed to the task that reads it right after the step that made it, first
 sent first, before any other record. Nothing recorded is read, so the result depends on the records from outside alone.
 
-    own input    the inbox, and every input that an operator of the app may write. What others have written to it is added
-                 in its place (``add``)
+    own input    the inbox, and every input that an operator of the app may write, or that late events are routed to. What
+                 others have written to it is added in its place (``add``)
     offset       runs on from the task's position; beyond every real offset (``_BEYOND``) where the topic has a recorded
                  past, so that no record is taken for another by whoever continues from here
     watermark    of an own input that follows its writers, and of a channel: once nothing is left to deliver, the least of
@@ -32,8 +32,8 @@ _BEYOND = 1 << 40
 
 
 def own_inputs(plan: Plan) -> dict[str, InputPlan]:
-    """The inputs that the app may write itself, by name: its inbox, and the topics of its operators that it reads."""
-    written = {one.name for one in plan.published}
+    """The inputs that the app may write itself, by name: its inbox, and those that its operators or late events go to."""
+    written = plan.written
     return {one.name: one for one in plan.inputs if one.is_inbox or one.name in written}
 
 

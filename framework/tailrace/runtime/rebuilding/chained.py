@@ -81,9 +81,9 @@ def links_of(plans: Sequence[Plan]) -> list[list[str]]:
     return links
 
 
-def _written(plan: Plan) -> set[str]:
-    """The topics that operators of an app may emit to."""
-    return {one.name for one in plan.published}
+def _written(plan: Plan) -> frozenset[str]:
+    """The topics that an app may write."""
+    return plan.written
 
 
 def _check(request: Request, plans: Sequence[Plan], links: Sequence[Sequence[str]]) -> None:

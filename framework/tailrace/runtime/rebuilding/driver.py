@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.errors import ReplayDivergedError, SnapshotMismatchError, TailraceError, UsageError
 from tailrace.core.values.keys import KeyCodec
 from tailrace.runtime.apps import plan_reading
@@ -34,7 +35,7 @@ from tailrace.runtime.rebuilding.publishing import check_topics, publish_outputs
 from tailrace.runtime.rebuilding.report import RebuildReport, report_of
 from tailrace.runtime.rebuilding.sends import first_difference
 from tailrace.runtime.rebuilding.splitting import UNSPLIT
-from tailrace.runtime.rebuilding.targets import settle
+from tailrace.runtime.rebuilding.targets import Settled, settle
 from tailrace.runtime.rebuilding.work import Progress, WorkFolder
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots, TaskEntry
 from tailrace.state.snapshots.manifest import MANIFEST
@@ -136,7 +137,7 @@ class _Rebuild:
 
     def _settled(self, *notes: str) -> Job:
         request, plan = self._request, self._plan
-        base = None
+        base, opened = None, None
         if request.base is not None:
             opened = Snapshots(request.base, plan.app).open(request.base_id)
             _check_whole(opened, request)
@@ -144,6 +145,8 @@ class _Rebuild:
             _check_retried(opened, request)
         with opened_past(request, plan, taped=request.order == "tape") as past:
             settled = settle(request, past)
+            if opened is not None and settled.together:
+                _check_under_way(opened, plan, settled)
             check_topics(request, past)
             letters = letters_before(request, past, settled)
         draft = Snapshots(request.to, plan.app).begin()
@@ -294,7 +297,7 @@ class _Rebuild:
             source=job.order,
             environment=environment(),
             position=job.position if whole else None,
-            ends=job.ends if whole else {},
+            ends=job.ends if whole else _delivered_ends(job, self._plan),
             keys=request.keys,
             tasks=tuple(_entry(_as_declared(result, job)) for result in results),
             notes=tuple(report.notes),
@@ -381,6 +384,21 @@ def _check_whole(base: Snapshot, request: Request) -> None:
                 f"the snapshot {base.manifest.id} holds the keys {', '.join(one.keys)} only: all others would be gone",
                 mend="Go on from a whole one, or ask for these keys (--key).",
             )
+
+
+def _check_under_way(base: Snapshot, plan: Plan, settled: Settled) -> None:
+    """What the app has sent itself and not read where the base stands is told by the ends of its topics alone."""
+    if not base.manifest.ends and any(any(settled.ends.get(name, ())) for name in own_inputs(plan)):
+        raise SnapshotMismatchError(
+            f"the snapshot {base.manifest.id} was stopped by a limit, and does not tell what the app had under way to itself "
+            "there: in canonical order nobody would send that again",
+            mend="Go on from a snapshot without a limit, or rebuild from the beginning.",
+        )
+
+
+def _delivered_ends(job: Job, plan: Plan) -> dict[str, list[int]]:
+    """Of a rebuild up to a limit: where all tasks run as one, nothing that the app sends to itself is under way."""
+    return {name: job.ends[name] for name in own_inputs(plan) if name in job.ends} if job.together else {}
 
 
 def _check_retried(base: Snapshot, request: Request) -> None:
