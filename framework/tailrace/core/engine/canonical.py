@@ -30,9 +30,10 @@ Nothing here depends on how much is read at once. The task records its tape as e
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import Literal, TypeAlias
 
 from tailrace.core.declare.plan import InputPlan
 from tailrace.core.durations import INSTANT_LIMIT_MS
@@ -43,10 +44,19 @@ from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import UsageError
-from tailrace.core.records import FOR_OTHERS, Head, Output, Refused
+from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Output, Refused
 
 _WINDOW = 10_000
 """Offsets read at once."""
+
+
+Whose: TypeAlias = Literal["sent", "redriven", "others"]
+"""Whose a record of an own input is: the app has sent it, it was redriven for the app, or others have written it."""
+
+
+def nobodys(_name: str, _record: InputRecord, /) -> Whose:
+    """No record is the app's."""
+    return "others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,8 @@ class Past:
     upstream: Mapping[str, Sequence[tuple[int, int | None]]] = field(
         default_factory=dict[str, Sequence[tuple[int, int | None]]]
     )
+    whose: Callable[[str, InputRecord], Whose] = nobodys
+    """Where own inputs are delivered: what the app has sent is left out, and what was redriven stands behind all before it."""
 
 
 class _Lane:
@@ -71,6 +83,7 @@ class _Lane:
     """
 
     __slots__ = (
+        "_highest",
         "_inbox",
         "_past",
         "_read",
@@ -125,6 +138,8 @@ class _Lane:
         self.stamps: list[int] = []
         """Clock readings that come with them; a message has none."""
         self.at = 0
+        self._highest = NOTHING
+        """The highest event time of an own input so far, what the app has sent included."""
         self._past, self._window = past, window
         self._read: int = task.positions[plan.name]
 
@@ -144,7 +159,23 @@ class _Lane:
                 for head, record in zip(self.heads, records, strict=True)
             ]
             self.at, self._read = 0, stop
+            if self.delivered:
+                self._leave_out(records)
         return True
+
+    def _leave_out(self, records: Sequence[InputRecord]) -> None:
+        """Of an own input, keep what the app has not sent itself; what was redriven stands behind all that came before it."""
+        kept: list[tuple[Head, int | None, int]] = []
+        for head, time_ms, stamp, record in zip(self.heads, self.times, self.stamps, records, strict=True):
+            if time_ms is not None:
+                self._highest = max(self._highest, time_ms)
+            whose = self._past.whose(self.name, record)
+            if whose != "sent":
+                stands = self._highest if whose == "redriven" and self._highest != NOTHING else time_ms
+                kept.append((head, stands, stamp))
+        self.heads = [head for head, _, _ in kept]
+        self.times = [time_ms for _, time_ms, _ in kept]
+        self.stamps = [stamp for _, _, stamp in kept]
 
     def next_offset(self) -> int:
         """Up to where everything has been taken."""

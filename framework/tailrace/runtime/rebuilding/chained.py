@@ -14,12 +14,14 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
 from tailrace.core.errors import UsageError
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log
 from tailrace.runtime.apps import find_app
+from tailrace.runtime.dead_letters import dead_letters, topic_of
 from tailrace.runtime.history import origin_of
-from tailrace.runtime.rebuilding.job import Request
+from tailrace.runtime.rebuilding.job import Job, Request, UnitResult
 from tailrace.runtime.rebuilding.marks import TOPIC
 from tailrace.runtime.rebuilding.report import RebuildReport
 from tailrace.runtime.scanning import scan
@@ -116,3 +118,46 @@ def _check_writers(log: Log, name: str, apps: Sequence[bytes]) -> None:
                     f"offset {record.offset}, and the next app would not get those",
                     mend="Add the app that writes them to the chain, or rebuild link by link (--read).",
                 )
+
+
+def as_declared(job: Job, results: Sequence[UnitResult], log: Log, report: RebuildReport) -> list[UnitResult]:
+    """The results with cuts that stand in the declared topics, at their ends, and with what is settled there.
+
+    The records of the declared topics are not read here, but what they say is handled: so their dead letters need nothing
+    more, unless something failed in this rebuild. Which letter that would be cannot be told.
+    """
+    handled: dict[int, dict[str, list[int]]] = {}
+    topics = job.request.read
+    for letter in dead_letters(log, job.app) if topic_of(job.app) in log.topics() else ():
+        number, offset = letter.origin_partition, letter.origin_offset
+        if letter.topic not in topics or letter.topic not in job.ends or number is None or offset is None:
+            continue
+        if offset < job.ends[letter.topic][number]:
+            handled.setdefault(number, {}).setdefault(letter.topic, []).append(offset)
+    if handled and any(one.failed_here or one.totals.refused for one in results):
+        handled = {}
+        report.note(
+            "dead letters of the topics between the apps are not settled, as something failed in this rebuild: do not redrive "
+            "those that it has handled"
+        )
+    return [_standing(job, one, handled.get(one.partition, {})) for one in results]
+
+
+def _standing(job: Job, result: UnitResult, handled: dict[str, list[int]]) -> UnitResult:
+    if not result.cut:
+        return result
+    names = {other: name for name, other in job.request.read.items()}
+    cut = tape.decode_cut(result.cut)
+    positions = {names.get(name, name): at for name, at in cut.positions.items()}
+    positions |= {name: job.ends[name][result.partition] for name in job.request.read if name in job.ends}
+    cut = replace(
+        cut,
+        positions=positions,
+        watermarks={names.get(name, name): mark for name, mark in cut.watermarks.items()},
+        generators={names.get(name, name): state for name, state in cut.generators.items()},
+        idle=[names.get(name, name) for name in cut.idle],
+        ended=[names.get(name, name) for name in cut.ended],
+    )
+    # What was handled of the topics that were read has other offsets than in the declared ones.
+    settled = {name: offsets for name, offsets in result.handled.items() if name not in names}
+    return replace(result, cut=tape.encode(cut), handled=settled | handled)

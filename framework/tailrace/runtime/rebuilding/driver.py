@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.errors import ReplayDivergedError, SnapshotMismatchError, TailraceError, UsageError
 from tailrace.core.values.keys import KeyCodec
@@ -24,6 +22,7 @@ from tailrace.runtime.apps import plan_reading
 from tailrace.runtime.environment import environment
 from tailrace.runtime.handled_letters import handled_in
 from tailrace.runtime.named_keys import named_keys
+from tailrace.runtime.rebuilding.chained import as_declared
 from tailrace.runtime.rebuilding.code import Code, changed, code_of
 from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
 from tailrace.runtime.rebuilding.job import Job, Request, Unit, UnitKind, UnitResult
@@ -287,6 +286,9 @@ class _Rebuild:
         if request.limited and self._plan.inbox_topic is not None:
             report.note("messages that were under way where it stops are not in it")
         publish_outputs(job, self._plan, results)
+        if request.as_declared:
+            with opened_past(request, self._plan, taped=False) as past:
+                results = as_declared(job, results, past.log, report)
         manifest = Manifest(
             id=job.snapshot,
             app=job.app,
@@ -299,7 +301,7 @@ class _Rebuild:
             position=job.position if whole else None,
             ends=job.ends if whole else _delivered_ends(job, self._plan),
             keys=request.keys,
-            tasks=tuple(_entry(_as_declared(result, job)) for result in results),
+            tasks=tuple(map(_entry, results)),
             notes=tuple(report.notes),
         )
         Snapshots(request.to, job.app).publish(manifest)
@@ -309,26 +311,6 @@ class _Rebuild:
 def settled_job(request: Request) -> Job:
     """What a rebuild would settle now, without beginning it."""
     return _Rebuild(request, LocalEngine(1), None)._settled()
-
-
-def _as_declared(result: UnitResult, job: Job) -> UnitResult:
-    """The result with a cut that stands in the declared topics, at their ends, if it is wanted so."""
-    request = job.request
-    if not request.as_declared or not result.cut:
-        return result
-    names = {other: name for name, other in request.read.items()}
-    cut = tape.decode_cut(result.cut)
-    positions = {names.get(name, name): at for name, at in cut.positions.items()}
-    positions |= {name: job.ends[name][result.partition] for name in request.read if name in job.ends}
-    cut = replace(
-        cut,
-        positions=positions,
-        watermarks={names.get(name, name): mark for name, mark in cut.watermarks.items()},
-        generators={names.get(name, name): state for name, state in cut.generators.items()},
-        idle=[names.get(name, name) for name in cut.idle],
-        ended=[names.get(name, name) for name in cut.ended],
-    )
-    return replace(result, cut=tape.encode(cut))
 
 
 def _entry(result: UnitResult) -> TaskEntry:

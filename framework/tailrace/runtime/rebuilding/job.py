@@ -121,6 +121,8 @@ class Letters(msgspec.Struct, frozen=True):
     """What no tape tells: records that were refused. In canonical order, all that failed."""
     timers: tuple[tuple[str, str, str], ...] = ()
     """In canonical order, the timers that failed: actor, key, name with time."""
+    contents: tuple[tuple[str, int, bytes], ...] = ()
+    """In canonical order, of inputs that the app writes itself: what failed, and its content; see ``own_letters``."""
 
 
 class Retries(msgspec.Struct):

@@ -6,11 +6,13 @@ from collections import defaultdict
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.redriven import redriven_ids, redriven_of
 from tailrace.core.records import Headers
 from tailrace.log.interface import Log
 from tailrace.runtime.dead_letters import dead_letters, notes, topic_of
 from tailrace.runtime.rebuilding.job import Letters, Request
+from tailrace.runtime.rebuilding.own_letters import content_of
 from tailrace.runtime.rebuilding.past import Past
 from tailrace.runtime.rebuilding.targets import Settled
 from tailrace.runtime.scanning import scan
@@ -30,7 +32,7 @@ def letters_before(request: Request, past: Past, settled: Settled) -> tuple[Lett
     if not (untaped or request.retry_failed) or plan.dead_letters_topic not in log.topics():
         return ()
     found = _Found(plan)
-    inputs = {one.name for one in plan.inputs}
+    inputs, own = {one.name for one in plan.inputs}, own_inputs(plan)
     known = {
         id_: one for id_, one in notes(log, plan.app).items() if one.topic in inputs and not one.snapshot
     }
@@ -53,6 +55,9 @@ def letters_before(request: Request, past: Past, settled: Settled) -> tuple[Lett
             found.left[partition].append((note.topic, offset))
     for letter in dead_letters(log, plan.app):
         number = letter.origin_partition or 0
+        if untaped and letter.topic in own and letter.origin_offset is not None:
+            content = content_of(letter.topic, letter.record)
+            found.contents[number].append((letter.topic, letter.origin_offset, content))
         if letter.topic is None:
             if untaped and not request.read:
                 found.timers[number].append((letter.actor or "", letter.key or "", letter.timer or ""))
@@ -82,6 +87,7 @@ class _Found:
         self.left: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
         self.failed: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
         self.timers: defaultdict[int, list[tuple[str, str, str]]] = defaultdict(list)
+        self.contents: defaultdict[int, list[tuple[str, int, bytes]]] = defaultdict(list)
 
     def letters(self) -> tuple[Letters, ...]:
         """All that was found; nothing if it is nothing."""
@@ -93,6 +99,7 @@ class _Found:
                 tuple(self.left[number]),
                 tuple(self.failed[number]),
                 tuple(self.timers[number]),
+                tuple(self.contents[number]),
             )
             for number in range(self._partitions)
         )

@@ -43,11 +43,12 @@ from tailrace.core.engine.tables import Table
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.handling.context import Context
-from tailrace.core.records import Headers, InputRecord
+from tailrace.core.records import Headers, InputRecord, Refused
 from tailrace.runtime.handled_letters import handled_in
 from tailrace.runtime.rebuilding.failing import RebuildWatch, _RebuiltUnits, _SomeUnits
 from tailrace.runtime.rebuilding.job import Letters, Retries, UnitResult
 from tailrace.runtime.rebuilding.origins import Origin
+from tailrace.runtime.rebuilding.own_letters import OwnLetters
 
 Place = tuple[str, int]
 """A record of the partition at hand: its input and offset."""
@@ -124,6 +125,8 @@ class RetryWatch(RebuildWatch):
     retrying: Retrying = field(default_factory=lambda: Retrying(Letters()))
     as_declared: bool = False
     delivering: bool = False
+    own: OwnLetters | None = None
+    """Where it is delivering: what has become of what the app has sent itself."""
     sharded: bool = False
 
     def units(
@@ -170,7 +173,19 @@ class _Retrying(Units):
     ) -> None:
         """See ``Units.record``."""
         rebuild, place = self._retry, self._place(number, offset)
-        retrying = rebuild.retrying
+        retrying, own = rebuild.retrying, rebuild.own
+        if own is not None and place[0] in own.inputs:
+            if (
+                record is not None
+                and own.is_redriven(record)
+                and not own.runs(place[0], self.partition, record)
+            ):
+                retrying.progress.counts.passed_over += 1
+                del self.context._outputs[mark:]
+                return
+            self._learn()
+            super().record(number, offset, record, to, key, event, mark)
+            return
         if rebuild.keys is not None and key not in rebuild.keys:
             super().record(number, offset, record, to, key, event, mark)
             return
@@ -242,6 +257,7 @@ class _Retrying(Units):
         retrying = self._retry.retrying
         if timer is None:
             place = self._place(number, at)
+            self._note_failed(number, record)
             retrying.progress.handled.discard(place)
             retrying.again = (number, at) in self.skips or place in retrying.failed
         else:
@@ -253,6 +269,16 @@ class _Retrying(Units):
                 retrying.again = True
         super().failed(error, mark, number, at, record, timer)
         retrying.progress.counts.again += retrying.again
+
+    def refuse(self, number: int, refused: Refused, record: InputRecord | None) -> None:
+        """See ``Units.refuse``."""
+        self._note_failed(number, record)
+        super().refuse(number, refused, record)
+
+    def _note_failed(self, number: int, record: InputRecord | None) -> None:
+        own, name = self._retry.own, self.plan.inputs[number].name
+        if own is not None and record is not None and name in own.inputs:
+            own.failed(name, record)
 
     def note_failure(self, said: str) -> None:
         """Remember what has failed, in words, by whether it failed then."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from typing import NamedTuple
 from tailrace.core import rows
 from tailrace.core.engine import canonical as order
 from tailrace.core.engine import tape
+from tailrace.core.engine.canonical import Whose, nobodys
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.redriven import redriven_ids
 from tailrace.core.engine.replay import Source
@@ -38,6 +39,7 @@ from tailrace.runtime.rebuilding.job import Job, Phases, Unit, UnitResult
 from tailrace.runtime.rebuilding.marks import Marking, encode_marks, mark_of, marks_wanted
 from tailrace.runtime.rebuilding.origins import Origin, load
 from tailrace.runtime.rebuilding.outputs import Marked, OutputFrames, frames, outputs_folder, write_outputs
+from tailrace.runtime.rebuilding.own_letters import OwnLetters
 from tailrace.runtime.rebuilding.past import Past
 from tailrace.runtime.rebuilding.retrying import Retrying, RetryWatch
 from tailrace.runtime.rebuilding.tasks import Counted, RowStore
@@ -73,9 +75,7 @@ class _Run:
         self._failed = Failed()
         self._retrying = [Retrying(self._job.letters_of(number)) for number in self._numbers]
         self._own = own_inputs(self._plan) if self._together else {}
-        for each in self._retrying:
-            # What was sent is sent again, and so is handled, or fails, by this code.
-            each.progress.handled |= {place for place in each.redriven | each.failed if place[0] in self._own}
+        self._own_letters = OwnLetters(self._own, self._plan.dead_letters_topic, self._base_positions())
         self._phases = Phases()
         self._begun_s = time.perf_counter()
         self._memory = StateMemory()
@@ -116,6 +116,7 @@ class _Run:
                 self._retrying[at],
                 as_declared=watch is None,
                 delivering=self._together,
+                own=self._own_letters if self._together else None,
             )
         settings = TaskSettings(
             cache_bytes=request.variant.cache_bytes,
@@ -133,6 +134,16 @@ class _Run:
             settings=settings,
             watch=watch,
         )
+
+    def _base_positions(self) -> dict[tuple[str, int], int]:
+        """Where the base stands in the app's own inputs, by partition."""
+        found: dict[tuple[str, int], int] = {}
+        for number in self._numbers if self._own else ():
+            origin = begun_task(self._job, self._past, number).origin
+            if origin is not None:
+                positions = tape.decode_cut(origin.cut).positions
+                found |= {(name, number): positions.get(name, 0) for name in self._own}
+        return found
 
     # --- on the way
 
@@ -208,6 +219,7 @@ class _Run:
         begun = begun_task(job, self._past, number)
         result.cut = one_commit(store.cut, None if begun.origin is None else begun.origin.cut)
         result.totals = task.totals
+        self._retrying[at].progress.handled |= self._own_letters.settled(job.letters_of(number), number)
         self._retrying[at].fill(result)
         result.schema = store.get(rows.SCHEMA_ROW) or b""
         counted = Counted(store.rows(), named=bool(job.request.keys))
@@ -248,7 +260,7 @@ def past_of(job: Job, past: Past, number: int, phases: Phases) -> order.Past:
     own = own_inputs(plan) if job.together else {}
     published = dict(_published(past, number, {name: end for name, end in ends.items() if name not in own}))
     ends |= {name: 0 for name in own if name not in ends}
-    read = _written_by_others(job, past, number) if own else past.source(number)
+    read, whose = _own_source(job, past, number) if own else (past.source(number), nobodys)
 
     def timed(name: str, start: int, stop: int) -> Sequence[InputRecord]:
         begun_s = time.perf_counter()
@@ -256,38 +268,37 @@ def past_of(job: Job, past: Past, number: int, phases: Phases) -> order.Past:
         phases.read += time.perf_counter() - begun_s
         return found
 
-    return order.Past(timed, ends, published)
+    return order.Past(timed, ends, published, whose)
 
 
-def _written_by_others(job: Job, past: Past, number: int) -> Source:
-    """The records of a partition, those of the app's own inputs without what the app has sent itself.
+def _own_source(job: Job, past: Past, number: int) -> tuple[Source, Callable[[str, InputRecord], Whose]]:
+    """The records of a partition, and whose those of the app's own inputs are.
 
-    Where the rebuild continues from a snapshot, what was under way to a task then is given: nobody sends that again.
+    Where the rebuild continues from a snapshot, what was under way to a task then counts as written by others: nobody sends
+    that again. A topic that nobody else writes is read no further than that, if nothing of it was redriven.
     """
     plan, read = past.plan, past.source(number)
     app, inputs = plan.app.encode(), own_inputs(plan)
-    internal = {name for name, one in inputs.items() if is_own(name, plan.app) or one.is_inbox}
+    failed = {topic for letters in job.letters for topic, _, _ in letters.contents}
+    internal = {name for name, one in inputs.items() if is_own(name, plan.app) or one.is_inbox} - failed
     kept: dict[str, int] = {}
     if job.base is not None and job.request.base is not None:
         ends = Snapshots(job.request.base, job.app).open(job.base).manifest.ends
         kept = {name: of[number] for name, of in ends.items() if name in inputs}
 
-    def others(name: str, start: int, stop: int) -> Sequence[InputRecord]:
-        if name not in inputs:
-            return read(name, start, stop)
-        until = kept.get(name, 0)
+    def known(name: str, start: int, stop: int) -> Sequence[InputRecord]:
         if name in internal:
-            stop = min(stop, until)
-        if start >= stop:
-            return ()
-        return [
-            record
-            for record in read(name, start, stop)
-            if record.offset < until
-            or (origin_of(record, app) is None and not redriven_ids(record.headers, plan.dead_letters_topic))
-        ]
+            stop = min(stop, kept.get(name, 0))
+        return read(name, start, stop) if start < stop else ()
 
-    return others
+    def whose(name: str, record: InputRecord) -> Whose:
+        if record.offset < kept.get(name, 0):
+            return "others"
+        if redriven_ids(record.headers, plan.dead_letters_topic):
+            return "redriven"
+        return "others" if origin_of(record, app) is None else "sent"
+
+    return known, whose
 
 
 def _published(
