@@ -131,7 +131,8 @@ def _replace(service: Service, made: Rebuilt, *, moved: bool = False) -> None:
         service.history = before
         return
     options = ("--from-snapshot", made.place, "--replace-state")
-    if moved:
+    if moved or made.under.canonical:
+        # Canonical order knows no end of a run but the last: it may have timers pending that an earlier one has fired.
         ended = service.run("--until-end", *options)
         if ended.code == 1:
             service.counts["replacements refused"] += 1
