@@ -82,7 +82,7 @@ def test_the_report_says_what_was_run_again_and_that_the_state_is_another(world:
     assert of(snapshot) == world.books()[1]
     assert (report.retried, report.other_rows) == (1, 1)
     other = (
-        "1 rows are not what the service has stored (Customer 'a'): what had failed when it ran first was run again. A service "
+        "1 row is not what the service has stored (Customer 'a'): what had failed when it ran first was run again. A service "
         "begins with this snapshot with --replace-state, or beside under another name (--as)"
     )
     assert report.notes == [
@@ -93,7 +93,7 @@ def test_the_report_says_what_was_run_again_and_that_the_state_is_another(world:
     ]
     assert snapshot.manifest.notes == tuple(report.notes)
     text = "\n".join(report.lines())
-    assert "1 are not" in text
+    assert "1 is not" in text
 
 
 def test_where_nothing_had_failed_the_state_is_the_service_s_own(world: World) -> None:

@@ -25,6 +25,7 @@ from typing import TypeAlias
 from zlib import crc32
 
 from tailrace.core import rows
+from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import TopicPartition
@@ -63,7 +64,7 @@ def check_own(result: UnitResult, past: Past, found: Callable[[], Rows], why: st
         named = [*dict.fromkeys(_named(past.plan, row) for row in check.shown)]
         more = ["…"] if check.other > len(check.shown) else []
         note = (
-            f"partition {number}: {check.other:,} rows are not what the service has stored ({', '.join(named + more)}): "
+            f"partition {number}: {counted(check.other, 'row')} {'is' if check.other == 1 else 'are'} not what the service has stored ({', '.join(named + more)}): "
             f"{why}. A service begins with this snapshot with --replace-state, or beside under another name (--as)"
         )
         result.notes += (note,)

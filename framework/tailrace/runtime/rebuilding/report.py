@@ -147,7 +147,8 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         ]
         if self.same_rows or self.other_rows:
             same = f"{self.same_rows:,} rows are those of the service, byte for byte"
-            said.insert(2, f"{same}; {self.other_rows:,} are not" if self.other_rows else same)
+            others = f"{self.other_rows:,} {'is' if self.other_rows == 1 else 'are'} not"
+            said.insert(2, f"{same}; {others}" if self.other_rows else same)
         if self.base is not None:
             said.insert(1, f"from snapshot {self.base}")
         if self.resumed:

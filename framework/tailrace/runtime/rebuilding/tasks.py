@@ -378,7 +378,8 @@ class TaskRun:
             messages=messages_of(job, self._past, self._number, result.cut),
         )
         result.rows, result.keys, result.found = counted.rows, counted.keys, counted.found
-        why = OTHER_CODE if self._retrying is None else RETRIED
+        retried = self._retrying is not None and self._retrying.progress.counts.run
+        why = RETRIED if retried else OTHER_CODE
         check_own(result, self._past, lambda: (one for one in store.rows() if one[0][:1] == rows.STATE), why)
         if self._outputs is not None:
             self._outputs.close()
