@@ -150,7 +150,7 @@ class Table:
             raise WrongPartitionError(
                 f"the key {key!r} belongs to partition {partition_of(key_bytes, cells.partitions)}, "
                 f"but came from partition {cells.partition}",
-                mend="Its producer uses another partitioner than Kafka's murmur2. "
+                mend="Its producer gives records no key, or another one, or does not place them by Kafka's murmur2. "
                 "Declare the topic with repartition=True, or correct the producer.",
             )
         self._asked += 1
