@@ -156,6 +156,11 @@ def world_after(history: Sequence[Happened], partitions: int, under: Under | Non
     """
     if under is not None and under.canonical:
         return _canonical(history, partitions, under.version)
+    if under is not None and any(
+        isinstance(one, Run) and one.ended and one.version.ttl_ms != under.version.ttl_ms for one in history
+    ):
+        # At the end of a run event time rose as far as the timers of the code of then: that is on the tape.
+        raise Undecided
     world = World(partitions)
     for at, one in enumerate(history):
         if isinstance(one, Run):
