@@ -50,6 +50,7 @@ from tests.proof.seeds import START_MS, Feed, Records, settings_of, variant_of
 from tests.proof.test_simulation import TINY, simulated, small_inputs
 from tests.runtime.rebuilding import payments, test_corrected_sends
 from tests.runtime.test_restore import TestOffsets
+from tests.testing import test_harness_time
 
 QUIET = Variant(1, 1, "handle", 0, "events", "dead-letter-all", messages=False, lean=False)
 
@@ -415,6 +416,9 @@ def right_and_not_only_repeatable() -> None:
         test_redriven.test_a_redriven_event_is_handled_however_late_it_comes(late, test_redriven.BROKEN)
     test_redriven.test_a_record_redriven_for_another_app_is_passed_over_and_counted(set())
     test_redriven.test_what_was_redriven_for_other_apps_changes_nothing(range(20), set())
+    for end in (Harness.end_of_input, test_harness_time.ended_slowly):
+        for idle in (True, False):
+            test_harness_time.test_what_is_idle_holds_its_readers_until_its_turn_at_the_end(end, idle=idle)
     random_ = Random(9)
     for _ in range(100):
         times = [sorted(random_.choices(range(60), k=random_.randrange(12))) for _ in range(3)]

@@ -259,7 +259,13 @@ MUTATIONS: dict[str, Mutation] = {
         9, "core.engine.merge", "limit_of(first, step * self._tolerance_ms, other, self._tolerance_ms)", "(step + 2) * self._tolerance_ms"
     ),
     "an-input-that-is-still-idle-after-a-start": Mutation(
-        9, "runtime.slices", "                task.wake(source)", "                pass"
+        9, "runtime.slices", "        self._wake_all()\n\n    def _wake_all", "    def _wake_all"
+    ),
+    "an-input-that-is-still-idle-when-the-end-begins": Mutation(
+        9, "runtime.slices", "        self._ending = True\n        self._wake_all()", "        self._ending = True"
+    ),
+    "an-input-that-falls-idle-while-the-end-goes-through-the-app": Mutation(
+        9, "runtime.slices", "        self._ending = True\n", ""
     ),
     "an-end-of-a-run-taken-for-that-of-the-input": Mutation(
         9, "runtime.slices", "                task.opened(operator)", "                pass"

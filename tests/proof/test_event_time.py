@@ -19,7 +19,7 @@ from tailrace.runtime.partition import Partition
 from tailrace.runtime.progress import last_phase
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.topics import prepare_topics
-from tailrace.runtime.worker import _enter, _tell
+from tailrace.runtime.worker import _tell, enter
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness, MemoryLog
 from tailrace.testing.replaying import replay as replay_all
@@ -105,7 +105,7 @@ class Live:
             self.phase += 1
             for one in self.partitions:
                 assert one.state is State.RUNNING
-                _enter(one, self.phase)
+                enter(one, self.phase)
             self.settle()
 
     def results(self) -> Counter[Result]:

@@ -219,6 +219,15 @@ class Partition:
         """Whether records were read that wait for other inputs to come up to them; the partition is at work."""
         return self._running("be looked at").holds_back
 
+    def begin_end(self) -> None:
+        """Say that the end of input begins: what is idle counts again, and nothing falls idle any more.
+
+        For bounded runs. It has to be so in all partitions, and published, before the inputs of the first level end: operators
+        rise one level after the other, and what was idle would hold nobody back until its turn.
+        """
+        slices = self._running("end")
+        slices.later(slices.begin_end)
+
     def end_inputs(self, level: int = 0) -> None:
         """Say that what comes to this level of the app's operators has ended, for bounded runs.
 

@@ -22,14 +22,16 @@ _EVERY_LOGGED_S = 10.0
 READING = 0
 """The phase of a bounded run in which its inputs are read.
 
-What follows are two phases for each level of the app's operators: their inputs have ended, and were told so; and the actors
-of the level have risen to their latest timers. Between two phases all that follows from the one before is done, in all tasks.
+In the next one what was idle counts again: the end of input goes from level to level, and an operator whose turn has not come
+holds its readers. Then follow two phases for each level of the app's operators: their inputs have ended, and were told so; and
+the actors of the level have risen to their latest timers. Between two phases all that follows from the one before is done, in
+all tasks.
 """
 
 
 def last_phase(plan: Plan) -> int:
     """The phase in which all levels have finished."""
-    return 2 * plan.levels
+    return 1 + 2 * plan.levels
 
 
 class Status(msgspec.Struct, frozen=True):

@@ -89,6 +89,7 @@ class Slices:
         "_drained",
         "_elapsed_ms",
         "_empty_since",
+        "_ending",
         "_followed",
         "_held",
         "_held_since",
@@ -137,7 +138,7 @@ class Slices:
         self._elapsed_ms = 0
         self._committed_at = 0
         self._moved = 0
-        self._drained = False
+        self._drained = self._ending = False
         self._empty_since: list[int | None] = [None] * count
         self._idle_since: list[int | None] = [None] * count
         self._told_idle = [False] * count
@@ -163,9 +164,17 @@ class Slices:
         for operator, ended in enumerate(task.watermarks.ended_operators):
             if ended:
                 task.opened(operator)
-        for source, idle in enumerate(task.watermarks.idle):
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for source, idle in enumerate(self.task.watermarks.idle):
             if idle:
-                task.wake(source)
+                self.task.wake(source)
+
+    def begin_end(self) -> None:
+        """From here on no source is idle. No step may be open."""
+        self._ending = True
+        self._wake_all()
 
     def later(self, cause: Callable[[], None]) -> None:
         """A cause for the task, to be brought to it when it has nothing else to do."""
@@ -288,7 +297,7 @@ class Slices:
         if self.dirty:
             due.append(self._committed_at + settings.commit_interval_ms - elapsed)
         for one, idle, empty in zip(task.plan.inputs, self._idle_since, self._empty_since, strict=True):
-            if idle is not None and _falls_idle(one) and not self._told_idle[one.index]:
+            if idle is not None and self._may_fall_idle(one):
                 due.append(idle + one.idle_after_ms - elapsed)
             if empty is not None and self._merge.buffered(one.index) == 0 and settings.merge_wait_ms:
                 due.append(empty + settings.merge_wait_ms - elapsed)
@@ -353,7 +362,7 @@ class Slices:
             elif not marks.idle[source]:
                 if last_ms > marks.of_source[source]:
                     steps.append(partial(task.upstream, source, last_ms))
-                if at_end:
+                if at_end and not self._ending:
                     steps.append(partial(task.idle, source))
             if steps:
                 self._read_clock()
@@ -437,9 +446,9 @@ class Slices:
         """Tell the task of inputs that have had nothing for their declared time."""
         fell = False
         for one, since in zip(self.task.plan.inputs, self._idle_since, strict=True):
-            if since is None or not _falls_idle(one) or self._elapsed_ms - since < one.idle_after_ms:
+            if since is None or not self._may_fall_idle(one):
                 continue
-            if self._told_idle[one.index]:
+            if self._elapsed_ms - since < one.idle_after_ms:
                 continue
             if not self.task.draining:
                 self._read_clock()
@@ -449,6 +458,9 @@ class Slices:
             self.task.idle(one.index)
             self._send()
         return fell
+
+    def _may_fall_idle(self, one: InputPlan) -> bool:
+        return not self._ending and not self._told_idle[one.index] and _falls_idle(one)
 
     def _send(self) -> None:
         outputs = self.task.take_outputs()

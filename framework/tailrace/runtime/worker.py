@@ -216,7 +216,7 @@ class Worker:
         self.quiet = False
         for slot in self._slots:
             if slot.running is not None:
-                _enter(slot.running, self.phase)
+                enter(slot.running, self.phase)
 
     def status(self) -> Status:
         """How far it has come; asks the log for the ends of the inputs."""
@@ -444,11 +444,15 @@ def _known(watermark_ms: int) -> int | None:
 def _tell(partition: Partition, phase: int) -> None:
     """Bring a partition that was just restored to a phase. What has ended before, and was committed, ends no second time."""
     for one in range(1, phase + 1):
-        _enter(partition, one)
+        enter(partition, one)
 
 
-def _enter(partition: Partition, phase: int) -> None:
-    level, second = divmod(phase - 1, 2)
+def enter(partition: Partition, phase: int) -> None:
+    """Have a partition do what a phase of a bounded run asks for."""
+    if phase == 1:
+        partition.begin_end()
+        return
+    level, second = divmod(phase - 2, 2)
     if second:
         partition.finish(level)
     else:

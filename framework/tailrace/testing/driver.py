@@ -336,6 +336,9 @@ class Driver:
 
     def _end(self, together: Collection[Service]) -> None:
         """End the inputs of services, level by level."""
+        for service in together:
+            service.begin_end()
+        self._commit_until_quiet()
         for level in range(max(one.plan.levels for one in together)):
             for service in together:
                 service.end_inputs(level)

@@ -221,6 +221,11 @@ class Service:
             self.take_all()
         return self._commits > before
 
+    def begin_end(self) -> None:
+        """Tell every task that the end of input begins."""
+        for one in self.partitions:
+            one.begin_end()
+
     def end_inputs(self, level: int) -> None:
         """Tell every task that what comes to this level of the app has ended."""
         for one in self.partitions:

@@ -267,6 +267,9 @@ class Run:
             one.task.clock(self.now_ms)
         self._settle()
         noted = [dict[int, int]() for _ in range(self.plan.partitions)]
+        for one in self._running():
+            one.begin_end()
+        self._settle()
         for level in range(self.plan.levels):
             for one in self._running():
                 one.end_inputs(level)
