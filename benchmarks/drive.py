@@ -9,10 +9,10 @@ from typing import Any
 import tailrace as tr
 from benchmarks.measure import clock
 from tailrace.core.engine.merge import Merge
+from tailrace.core.engine.publications import publications
 from tailrace.core.engine.task import Task, TaskSettings
 from tailrace.core.records import Head, InputRecord
 from tailrace.core.storage import Store
-from tailrace.runtime.upstream import publications
 from tailrace.state import MemoryStore
 
 SLICE = 10_000

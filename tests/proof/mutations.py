@@ -253,7 +253,7 @@ MUTATIONS: dict[str, Mutation] = {
         9, "core.engine.delivery", "        if to is not None:", "        if to is not None and not to.is_inbox:"
     ),
     "own-topics-whose-watermark-does-not-rise": Mutation(
-        9, "core.engine.delivery", "            if mark != self._marks[at]:", "            if False:"
+        9, "core.engine.delivery", "            if mark != self._marks[name]:", "            if False:"
     ),
     "an-order-of-two-inputs-that-a-third-changes": Mutation(
         9, "core.engine.merge", "limit_of(first, step * self._tolerance_ms, other, self._tolerance_ms)", "(step + 2) * self._tolerance_ms"

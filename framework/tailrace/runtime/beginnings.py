@@ -8,9 +8,9 @@ the snapshot's own and of what the record says.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,8 +23,6 @@ from tailrace.core.storage import Store
 from tailrace.runtime.handled_letters import handled_in
 from tailrace.runtime.restore import FORMAT, UNFINISHED, StoreCut
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
-
-T = TypeVar("T")
 
 _BATCH = 20_000
 
@@ -133,20 +131,30 @@ def base_parts(name: str) -> tuple[str, str, str]:
 def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRecord, base: str) -> tape.Cut:
     """The cut that a task was started with: that of the snapshot, at the positions and counts that the record notes."""
     of_snapshot = tape.decode_cut(manifest.task(partition).cut)
-    before = of_snapshot.app
+    before, operators = of_snapshot.app, of_snapshot.operators
     return msgspec.structs.replace(
-        of_snapshot,
+        renamed(of_snapshot, lambda name: here(name, before, app)),
         app=app,
         positions=dict(zip(record.inputs or (), record.positions or (), strict=True)),
-        watermarks=_renamed(of_snapshot.watermarks, before, app),
-        idle=[here(name, before, app) for name in of_snapshot.idle],
-        ended=[here(name, before, app) for name in of_snapshot.ended],
-        generators=_renamed(of_snapshot.generators, before, app),
-        operators=None if of_snapshot.operators is None else _renamed(of_snapshot.operators, before, app),
+        operators=None
+        if operators is None
+        else {here(one, before, app): at for one, at in operators.items()},
         totals=msgspec.structs.replace(record.totals),
         tape=record.number + 1,
         base=base,
         predecessors=_predecessors(app, manifest, partition, of_snapshot),
+    )
+
+
+def renamed(cut: tape.Cut, name_of: Callable[[str], str]) -> tape.Cut:
+    """A cut whose inputs have other names."""
+    return msgspec.structs.replace(
+        cut,
+        positions={name_of(name): at for name, at in cut.positions.items()},
+        watermarks={name_of(name): mark for name, mark in cut.watermarks.items()},
+        generators={name_of(name): state for name, state in cut.generators.items()},
+        idle=[name_of(name) for name in cut.idle],
+        ended=[name_of(name) for name in cut.ended],
     )
 
 
@@ -187,7 +195,3 @@ def rows_of(snapshot: Snapshot, partition: int) -> Iterator[tuple[bytes, bytes]]
     if schema:
         yield rows.SCHEMA_ROW, schema
     yield from snapshot.rows(partition)
-
-
-def _renamed(named: Mapping[str, T], before: str, app: str) -> dict[str, T]:
-    return {here(name, before, app): value for name, value in named.items()}

@@ -35,13 +35,14 @@ from typing import NamedTuple
 from tailrace.core import rows
 from tailrace.core.declare.plan import InputPlan, Published
 from tailrace.core.engine.merge import TOLERANCE_MS, Merge
+from tailrace.core.engine.publications import publications
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import LogUnavailableError
 from tailrace.core.records import FOR_OTHERS, Head, Output, output_of
 from tailrace.log.interface import Log, Reader, Writer
-from tailrace.runtime.upstream import Upstream, publications
+from tailrace.runtime.upstream import Upstream
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.task import Task
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.records import CHANNEL
 from tailrace.log.interface import Log, Reader
@@ -111,18 +110,3 @@ def tasks_beside(publisher: str, log: Log) -> Iterable[str]:
     app, _, number = publisher.rpartition("-")
     tape = log.topics().get(f"{app}.tape")
     return (transactional_id(app, one) for one in range(tape.partitions)) if tape and number.isdigit() else ()
-
-
-def publications(task: Task) -> dict[str, int | None]:
-    """What a task publishes with its next commit, by topic and channel; None where it holds nobody back."""
-    return published_by(task.plan, {one.index: task.published_ms(one.index) for one in task.plan.operators})
-
-
-def published_by(plan: Plan, operators: Mapping[int, int | None]) -> dict[str, int | None]:
-    """What a task publishes whose operators have come so far; None: they hold nobody back."""
-    found: dict[str, int | None] = {}
-    for one in plan.published:
-        holding = [mark for writer in one.writers if (mark := operators[writer]) is not None]
-        mark = min(holding, default=None)
-        found[one.name] = mark if mark is None or mark == NOTHING else mark - one.out_of_order_ms
-    return found

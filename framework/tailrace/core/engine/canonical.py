@@ -385,11 +385,14 @@ class Canonical:
                 task.upstream(source, mark)
             yield from self._after(task)
         if lane.judged and not lane.fill() and lane not in self._resting:
-            if self.clock_ms:
-                lane.resting_since_ms = self.clock_ms
-            self._resting.append(lane)
+            self._rest(lane)
             if not lane.idle_after_ms:
                 yield from self._fall_idle()
+
+    def _rest(self, lane: _Lane) -> None:
+        lane.resting_since_ms = self.clock_ms or None
+        if lane not in self._resting:
+            self._resting.append(lane)
 
     def _fall_idle(self) -> Iterator[Task]:
         """Tell the tasks of the inputs that have been at their end for long enough, by the clock."""
@@ -476,9 +479,7 @@ class Canonical:
             return
         for lane in self._lanes:
             if lane.task is task and lane.number == one.index:
-                lane.resting_since_ms = self.clock_ms or None
-                if lane not in self._resting:
-                    self._resting.append(lane)
+                self._rest(lane)
 
     def _raise(self, delivery: Delivery) -> Generator[Task, None, bool]:
         """Nothing is left to deliver: sources come as far as their writers have. Whether one moved."""

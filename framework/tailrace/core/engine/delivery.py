@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from tailrace.core.declare.plan import InputPlan, Plan
+from tailrace.core.engine.publications import publications
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.records import InputRecord, Output
@@ -45,20 +46,12 @@ class Delivered(NamedTuple):
     record: InputRecord
 
 
-class _Following(NamedTuple):
-    """A source that follows operators of the app."""
-
-    source: int
-    writers: tuple[int, ...]
-    out_of_order_ms: int
-
-
 class Delivery:
     """The records under way between the tasks of one app. ``ends``, by task: where the recorded past of own inputs ends."""
 
     def __init__(self, tasks: Sequence[Task], ends: Sequence[Mapping[str, int]], told: Told) -> None:
         plan = tasks[0].plan
-        published = {one.name: one for one in plan.published}
+        published = {one.name for one in plan.published}
         self.inputs = own_inputs(plan)
         self._tasks, self._told = tasks, told
         self._waiting: deque[Delivered] = deque()
@@ -71,14 +64,12 @@ class Delivery:
         }
         follows = {one.name for one in plan.inputs if one.watermark == "upstream"} & self.inputs.keys()
         follows |= {*plan.sources[len(plan.inputs) :]}
-        self._following = [
-            _Following(plan.sources.index(name), published[name].writers, published[name].out_of_order_ms)
-            for name in sorted(follows & published.keys())
-        ]
-        self._marks: list[int | None] = [NOTHING] * len(self._following)
+        self._following = sorted(follows & published)
+        """The sources that follow operators of the app."""
+        self._marks: dict[str, int | None] = dict.fromkeys(self._following, NOTHING)
         self._stale = set(range(len(tasks)))
         """Places of the tasks that have worked since their watermarks were looked at."""
-        self._reached: list[dict[int, int | None]] = [{} for _ in tasks]
+        self._published: list[dict[str, int | None]] = [{} for _ in tasks]
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -115,14 +106,12 @@ class Delivery:
     def risen(self) -> Iterator[tuple[int, int | None]]:
         """The sources whose writers have come further, each with its watermark; None: they hold nobody back."""
         for place in self._stale:
-            task = self._tasks[place]
-            self._reached[place] = {one.index: task.published_ms(one.index) for one in task.plan.operators}
+            self._published[place] = publications(self._tasks[place])
         self._stale.clear()
-        for at, (source, writers, out_of_order_ms) in enumerate(self._following):
-            marks = [reached[one] for reached in self._reached for one in writers]
-            mark = min((mark for mark in marks if mark is not None), default=None)
-            if mark is not None and mark != NOTHING:
-                mark -= out_of_order_ms
-            if mark != self._marks[at]:
-                self._marks[at] = mark
-                yield source, mark
+        sources = self._tasks[0].plan.sources
+        for name in self._following:
+            marks = [said for one in self._published if (said := one[name]) is not None]
+            mark = min(marks, default=None)
+            if mark != self._marks[name]:
+                self._marks[name] = mark
+                yield sources.index(name), mark

@@ -19,6 +19,7 @@ from tailrace.core.errors import UsageError
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log
 from tailrace.runtime.apps import find_app
+from tailrace.runtime.beginnings import renamed
 from tailrace.runtime.dead_letters import dead_letters, topic_of
 from tailrace.runtime.history import origin_of
 from tailrace.runtime.rebuilding.job import Job, Request, UnitResult
@@ -63,8 +64,8 @@ def links_of(plans: Sequence[Plan]) -> list[list[str]]:
     links: list[list[str]] = []
     for at, plan in enumerate(plans):
         inputs = [one.name for one in plan.inputs if not one.is_inbox]
-        own = _written(plan)
-        before = {name for one in plans[:at] for name in _written(one)}
+        own = plan.written
+        before = {name for one in plans[:at] for name in one.written}
         links.append([name for name in inputs if name in before and name not in own])
         if at and not links[-1]:
             raise UsageError(
@@ -72,20 +73,13 @@ def links_of(plans: Sequence[Plan]) -> list[list[str]]:
                 mend="Name the apps in the order in which events pass through them.",
             )
         for earlier in plans[:at]:
-            if back := sorted(
-                own & {one.name for one in earlier.inputs if one.name not in _written(earlier)}
-            ):
+            if back := sorted(own & {one.name for one in earlier.inputs if one.name not in earlier.written}):
                 raise UsageError(
                     f"the app {earlier.app!r} reads {back[0]!r}, which {plan.app!r} writes after it",
                     mend="Name the apps in the order in which events pass through them. Apps in a circle cannot be "
                     "rebuilt as a chain.",
                 )
     return links
-
-
-def _written(plan: Plan) -> frozenset[str]:
-    """The topics that an app may write."""
-    return plan.written
 
 
 def _check(request: Request, plans: Sequence[Plan], links: Sequence[Sequence[str]]) -> None:
@@ -147,17 +141,8 @@ def _standing(job: Job, result: UnitResult, handled: dict[str, list[int]]) -> Un
     if not result.cut:
         return result
     names = {other: name for name, other in job.request.read.items()}
-    cut = tape.decode_cut(result.cut)
-    positions = {names.get(name, name): at for name, at in cut.positions.items()}
-    positions |= {name: job.ends[name][result.partition] for name in job.request.read if name in job.ends}
-    cut = replace(
-        cut,
-        positions=positions,
-        watermarks={names.get(name, name): mark for name, mark in cut.watermarks.items()},
-        generators={names.get(name, name): state for name, state in cut.generators.items()},
-        idle=[names.get(name, name) for name in cut.idle],
-        ended=[names.get(name, name) for name in cut.ended],
-    )
+    cut = renamed(tape.decode_cut(result.cut), lambda name: names.get(name, name))
+    cut.positions |= {name: job.ends[name][result.partition] for name in job.request.read if name in job.ends}
     # What was handled of the topics that were read has other offsets than in the declared ones.
     settled = {name: offsets for name, offsets in result.handled.items() if name not in names}
     return replace(result, cut=tape.encode(cut), handled=settled | handled)

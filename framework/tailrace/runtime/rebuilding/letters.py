@@ -39,22 +39,11 @@ def letters_before(request: Request, past: Past, settled: Settled) -> tuple[Lett
     unread: set[str] = set()
     for name, number in {(one.topic, one.partition) for one in known.values()}:
         unread |= _unread(log, plan.app, name, number, _end(request, settled, name, number))
-    before = {
-        one.id: earlier
-        for one in dead_letters(log, plan.app)
-        if (earlier := _before(one.record.headers, one.origin_partition, plan))
-    }
-    for id_, note in known.items():
-        if note.origin is None:
-            continue
-        partition, offset = note.origin
-        if partition == note.partition and id_ not in unread:
-            places = (offset, *before.get(id_, ()))
-            found.originals[partition][id_] = tuple((note.topic, at) for at in places)
-        else:
-            found.left[partition].append((note.topic, offset))
+    before: dict[str, list[int]] = {}
     for letter in dead_letters(log, plan.app):
         number = letter.origin_partition or 0
+        if letter.id in known:
+            before[letter.id] = _before(letter.record.headers, letter.origin_partition, plan)
         if untaped and letter.topic in own and letter.origin_offset is not None:
             content = content_of(letter.topic, letter.record)
             found.contents[number].append((letter.topic, letter.origin_offset, content))
@@ -65,6 +54,15 @@ def letters_before(request: Request, past: Past, settled: Settled) -> tuple[Lett
             continue
         elif untaped or letter.reason not in _ON_TAPE:
             found.failed[number].append((letter.topic, letter.origin_offset))
+    for id_, note in known.items():
+        if note.origin is None:
+            continue
+        partition, offset = note.origin
+        if partition == note.partition and id_ not in unread:
+            places = (offset, *before.get(id_, ()))
+            found.originals[partition][id_] = tuple((note.topic, at) for at in places)
+        else:
+            found.left[partition].append((note.topic, offset))
     return found.letters()
 
 

@@ -23,13 +23,13 @@ import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.engine.publications import published_by
 from tailrace.core.engine.task import Task
 from tailrace.core.records import CHANNEL
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition
 from tailrace.runtime.rebuilding.job import Job
 from tailrace.runtime.scanning import scan
-from tailrace.runtime.upstream import published_by
 
 TOPIC = "topic:"
 MOST = 1_000

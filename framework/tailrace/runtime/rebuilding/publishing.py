@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.publications import published_by
 from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import StateInUseError, TaskOwnedError, TopicMismatchError
 from tailrace.core.records import CHANNEL, Output
@@ -33,7 +34,7 @@ from tailrace.runtime.rebuilding.marks import TOPIC, decode_marks, marks_wanted,
 from tailrace.runtime.rebuilding.outputs import PARQUET, outputs_folder
 from tailrace.runtime.rebuilding.past import Past
 from tailrace.runtime.retiring import REBUILD, finished_notes
-from tailrace.runtime.upstream import published_by, transactional_id
+from tailrace.runtime.upstream import transactional_id
 from tailrace.state.snapshots import Place
 from tailrace.state.snapshots.arrow import parquet
 

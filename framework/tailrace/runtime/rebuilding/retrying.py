@@ -118,15 +118,13 @@ class RetryWatch(RebuildWatch):
     """Gives a task units that run again what failed, and pass over what was redriven of it.
 
     ``as_declared``: what fails is dealt with as the app has declared, and not as the rebuild was told.
-    ``delivering``: the rebuild itself delivers what the app sends to itself, so that of what is run again arrives. ``sharded``: the task
-    is one of a shard, and ``as_declared``.
+    ``sharded``: the task is one of a shard, and ``as_declared``.
     """
 
     retrying: Retrying = field(default_factory=lambda: Retrying(Letters()))
     as_declared: bool = False
-    delivering: bool = False
     own: OwnLetters | None = None
-    """Where it is delivering: what has become of what the app has sent itself."""
+    """Where the rebuild itself delivers what the app sends to itself: what has become of that."""
     sharded: bool = False
 
     def units(
@@ -304,7 +302,7 @@ class _Retrying(Units):
 
     def _undelivered(self, mark: int) -> int:
         """How many of the outputs since ``mark`` the app itself reads, and will not find."""
-        if self._retry.delivering:
+        if self._retry.own is not None:  # it is delivered like all else
             return 0
         own = {one.name for one in self.plan.inputs}
         return sum(1 for output in self.context._outputs[mark:] if output[0] in own)

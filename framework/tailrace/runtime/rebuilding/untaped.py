@@ -73,6 +73,7 @@ class _Run:
         self._together = unit.job.together
         self._numbers = range(self._plan.partitions) if self._together else (unit.partition,)
         self._failed = Failed()
+        self._begun = [begun_task(self._job, past, number) for number in self._numbers]
         self._retrying = [Retrying(self._job.letters_of(number)) for number in self._numbers]
         self._own = own_inputs(self._plan) if self._together else {}
         self._own_letters = OwnLetters(self._own, self._plan.dead_letters_topic, self._base_positions())
@@ -98,8 +99,8 @@ class _Run:
         return store
 
     def _task(self, at: int, number: int) -> Task:
-        job, plan = self._job, self._plan
-        request, begun = job.request, begun_task(job, self._past, number)
+        job, plan, begun = self._job, self._plan, self._begun[at]
+        request = job.request
         if begun.origin is not None:
             load(begun.origin, number, self._stores[at])
         keys = named_keys(plan, request.keys).keys if request.keys else None
@@ -115,7 +116,6 @@ class _Run:
                 self._failed,
                 self._retrying[at],
                 as_declared=watch is None,
-                delivering=self._together,
                 own=self._own_letters if self._together else None,
             )
         settings = TaskSettings(
@@ -138,10 +138,9 @@ class _Run:
     def _base_positions(self) -> dict[tuple[str, int], int]:
         """Where the base stands in the app's own inputs, by partition."""
         found: dict[tuple[str, int], int] = {}
-        for number in self._numbers if self._own else ():
-            origin = begun_task(self._job, self._past, number).origin
-            if origin is not None:
-                positions = tape.decode_cut(origin.cut).positions
+        for number, begun in zip(self._numbers, self._begun, strict=True):
+            if begun.origin is not None:
+                positions = tape.decode_cut(begun.origin.cut).positions
                 found |= {(name, number): positions.get(name, 0) for name in self._own}
         return found
 
@@ -213,11 +212,10 @@ class _Run:
         return whole
 
     def _result(self, at: int, number: int) -> UnitResult:
-        job, store, task = self._job, self._stores[at], self._tasks[at]
+        job, store, task, origin = self._job, self._stores[at], self._tasks[at], self._begun[at].origin
         result = UnitResult(unit=self._unit.name, attempt=self._attempt, partition=number)
         assert store.cut is not None
-        begun = begun_task(job, self._past, number)
-        result.cut = one_commit(store.cut, None if begun.origin is None else begun.origin.cut)
+        result.cut = one_commit(store.cut, None if origin is None else origin.cut)
         result.totals = task.totals
         self._retrying[at].progress.handled |= self._own_letters.settled(job.letters_of(number), number)
         self._retrying[at].fill(result)

@@ -1,0 +1,24 @@
+"""What a task says of its topics and channels: up to which event time nothing is to come of it any more. See ``watermarks``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.task import Task
+from tailrace.core.engine.watermarks import NOTHING
+
+
+def publications(task: Task) -> dict[str, int | None]:
+    """What a task publishes with its next commit, by topic and channel; None where it holds nobody back."""
+    return published_by(task.plan, {one.index: task.published_ms(one.index) for one in task.plan.operators})
+
+
+def published_by(plan: Plan, operators: Mapping[int, int | None]) -> dict[str, int | None]:
+    """What a task publishes whose operators have come so far; None: they hold nobody back."""
+    found: dict[str, int | None] = {}
+    for one in plan.published:
+        holding = [mark for writer in one.writers if (mark := operators[writer]) is not None]
+        mark = min(holding, default=None)
+        found[one.name] = mark if mark is None or mark == NOTHING else mark - one.out_of_order_ms
+    return found
