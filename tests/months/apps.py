@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -90,9 +90,15 @@ class Version:
     renamed: bool = False
     """Whether the field ``total`` is called otherwise in the code, and the class too."""
     ttl_ms: int = 20_000
+    ttl: Literal["event", "processing", "none"] = "event"
+    """By which time ``last`` expires; by that of the clock in a month, which no test lives to see."""
     sends: bool = False
     notes: bool = False
+    idle: bool = False
+    """Whether an input falls idle as soon as there is nothing to read."""
 
+
+TTLS: tuple[Literal["event", "processing", "none"], ...] = ("event", "processing", "none")
 
 Upgrade = Callable[[Version, Random], Version]
 
@@ -104,9 +110,13 @@ UPGRADES: dict[str, Upgrade] = {
         one, extra_default=one.extra_default + random.randint(1, 9)
     ),
     "time to live changed": lambda one, random: replace(one, ttl_ms=random.choice((5_000, 30_000, 90_000))),
+    "time to live moved or removed": lambda one, random: replace(
+        one, ttl=random.choice([kind for kind in TTLS if kind != one.ttl])
+    ),
     "handler corrected": lambda one, _: replace(one, factor=one.factor + 1),
     "failure corrected": lambda one, _: replace(one, faulty=False),
     "message introduced": lambda one, _: replace(one, sends=True),
+    "idle time changed": lambda one, _: replace(one, idle=not one.idle),
     "input added": lambda one, _: replace(one, notes=True),
 }
 VERSIONS = 6
@@ -149,7 +159,13 @@ def make(version: Version) -> tr.App:
     """The app of a version."""
     app = tr.App("months", partitions=version.partitions, on_error="dead-letter", version=str(version.number))
     sales = app.topic(
-        "sales", Sale, key="shop", key_type=str, event_time="at", out_of_order=DISORDER_MS, idle_after="1d"
+        "sales",
+        Sale,
+        key="shop",
+        key_type=str,
+        event_time="at",
+        out_of_order=DISORDER_MS,
+        idle_after=_idle_after(version),
     )
     parts = app.topic("parts", Part, key="region", key_type=str, event_time="at", idle_after="1d")
     totals = app.topic("totals", Total, key="of", key_type=str, event_time="end")
@@ -163,7 +179,7 @@ def make(version: Version) -> tr.App:
             total: int = 0
         if version.extra:
             extra: int = version.extra_default
-        last: int = tr.field(default=0, ttl=version.ttl_ms)
+        last: int = _expiring(version)
         open: tr.MapState[int, int]
 
         @tr.process(sales)
@@ -205,7 +221,7 @@ def make(version: Version) -> tr.App:
         if version.notes:
             weight: int = 0
 
-            @tr.process(_notes(app))
+            @tr.process(_notes(app, version))
             def note(self, event: Note, ctx: tr.Context[str]) -> None:
                 self.weight += event.weight
 
@@ -234,10 +250,30 @@ def make(version: Version) -> tr.App:
     return app
 
 
-def _notes(app: tr.App) -> tr.Topic[Note, str]:
+def _notes(app: tr.App, version: Version) -> tr.Topic[Note, str]:
     return app.topic(
-        "notes", Note, key="shop", key_type=str, event_time="at", out_of_order=DISORDER_MS, idle_after="1d"
+        "notes",
+        Note,
+        key="shop",
+        key_type=str,
+        event_time="at",
+        out_of_order=DISORDER_MS,
+        idle_after=_idle_after(version),
     )
+
+
+def _expiring(version: Version) -> Any:
+    match version.ttl:
+        case "none":
+            return 0
+        case "processing":
+            return tr.field(default=0, ttl="30d", ttl_time="processing")
+        case "event":
+            return tr.field(default=0, ttl=version.ttl_ms)
+
+
+def _idle_after(version: Version) -> str:
+    return "50ms" if version.idle else "1d"
 
 
 def _board(app: tr.App) -> Any:

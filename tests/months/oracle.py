@@ -3,12 +3,12 @@
 The rules that it knows, beside those of the apps (``apps``):
 
 - The watermark of ``Shop`` in a partition is the least over its inputs of the highest time seen, less the disorder, less one.
-  Inputs that have ended do not count; when all have, it is the highest of theirs.
-- ``Region`` goes by the least of those watermarks over all partitions.
+  Inputs that have ended or are idle do not count; when none does, it is the highest of theirs.
+- ``Region`` goes by the least of those watermarks over all partitions, or by the highest if all are idle.
 - A timer fires when the watermark has come to its time. At the end of a run ``--until-end`` each actor rises to its last timer;
   that it has ended leaves nothing else behind.
 - A value with a time to live is gone when the watermark has come to the time of its last write plus the time to live that it
-  was written under.
+  was written under, unless that declaration has ended since.
 - A row has all fields that were declared when it was written last. One that has not reads the default that the field was added with.
 - A failed event leaves nothing behind but its letter and its mark on the watermark.
 
@@ -99,6 +99,8 @@ class World:
     """Those that were not redriven."""
     expires: dict[Key, int] = field(default_factory=dict[Key, int])
     """When ``last`` is gone, by the time to live that it was written under."""
+    ttl: str = ""
+    """By which time ``last`` expires, as it was declared last."""
     added_with: int | None = None
     """The default that ``extra`` was declared with when it was added; None while it is not declared."""
     seen: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
@@ -157,7 +159,7 @@ def world_after(history: Sequence[Happened], partitions: int, under: Under | Non
     if under is not None and under.canonical:
         return _canonical(history, partitions, under.version)
     if under is not None and any(
-        isinstance(one, Run) and one.ended and one.version.ttl_ms != under.version.ttl_ms for one in history
+        isinstance(one, Run) and one.ended and _ttl(one.version) != _ttl(under.version) for one in history
     ):
         # At the end of a run event time rose as far as the timers of the code of then: that is on the tape.
         raise Undecided
@@ -205,8 +207,15 @@ def _canonical(history: Sequence[Happened], partitions: int, version: Version) -
             _touch(world, version, ("Shop", event.shop))
             _add(world, ("Shop", event.shop), weight=event.weight)
             _see(world, "notes", event)
-    _close(world, Run(version, (), bool(runs) and runs[-1].ended))
+    ended = bool(runs) and runs[-1].ended
+    if version.idle and not ended:  # by the timestamps of the records
+        raise Undecided
+    _close(world, Run(version, (), ended), idle=False)
     return world
+
+
+def _ttl(version: Version) -> tuple[str, int]:
+    return version.ttl, version.ttl_ms
 
 
 def _drop(world: World) -> None:
@@ -217,7 +226,7 @@ def _drop(world: World) -> None:
 def _replace(world: World, other: World, under: Under) -> None:
     """What was emitted stays, and so does what the inputs held."""
     world.plain, world.open, world.watermarks = other.plain, other.open, other.watermarks
-    world.expires, world.added_with = other.expires, other.added_with
+    world.expires, world.added_with, world.ttl = other.expires, other.added_with, other.ttl
     if (under.retry or under.canonical) and not under.version.faulty:
         world.failed = []
 
@@ -250,10 +259,13 @@ def _take(world: World, run: Run, under: Under) -> None:
             _sell(world, version, event, handed_on=not (under.retry and had_failed))
     for event in late:
         _sell(world, version, event, late=True)
-    _close(world, run._replace(version=version))
+    _close(world, run._replace(version=version), idle=was.idle)
 
 
 def _declare(world: World, version: Version) -> None:
+    if version.ttl != world.ttl:  # what was written under a declaration that has ended does not expire
+        world.ttl = version.ttl
+        world.expires.clear()
     if not version.extra:
         world.added_with = None
     elif world.added_with is None:
@@ -291,7 +303,9 @@ def _sell(world: World, version: Version, sale: Sale, *, late: bool = False, han
         return
     world.open[key][end] += amount
     if sale.at > world.plain[key].get("last", 0):
-        world.plain[key]["last"], world.expires[key] = sale.at, sale.at + version.ttl_ms
+        world.plain[key]["last"] = sale.at
+        if version.ttl == "event":
+            world.expires[key] = sale.at + version.ttl_ms
     if handed_on:
         part = Part(region_of(sale.shop), sale.at, amount)
         world.outputs[part] += 1
@@ -309,19 +323,24 @@ def _window(world: World, version: Version, key: Key, end: int, amount: int) -> 
         _add(world, ("Board", region_of(key[1])), windows=1, amount=amount)
 
 
-def _close(world: World, run: Run) -> None:
+def _close(world: World, run: Run, *, idle: bool) -> None:
+    """A run comes to rest. ``idle``: its inputs fell idle then, by the code of then."""
     inputs = ("sales", "notes") if run.version.notes else ("sales",)
     tasks = range(world.partitions)
     for task in tasks:
         seen = [world.seen.get((one, task)) for one in inputs]
         known = [one for one in seen if one is not None]
-        # An input that has ended holds nobody back; one that has begun does, and so does one that has not.
-        goes_by = max(known, default=None) if run.ended else min(known) if known == seen else None
+        # An input that has ended or is idle holds nobody back; one that has begun does, and so does one that has not.
+        free = run.ended or idle
+        goes_by = max(known, default=None) if free else min(known) if known == seen else None
         _rise(world, run, "Shop", task, None if goes_by is None else goes_by - DISORDER_MS - 1)
     stated = [world.watermarks.get(("Shop", task)) for task in tasks]
     known = [one for one in stated if one is not None]
     for task in tasks:
-        _rise(world, run, "Region", task, min(known) if len(known) == len(stated) else None)
+        if idle:
+            _rise(world, run, "Region", task, max(known, default=None))
+        else:
+            _rise(world, run, "Region", task, min(known) if len(known) == len(stated) else None)
 
 
 def _rise(world: World, run: Run, actor: str, task: int, to: int | None) -> None:

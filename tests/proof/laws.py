@@ -38,8 +38,15 @@ from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness
 from tailrace.testing.every_point import every_point, unharmed
-from tests.core import test_event_values, test_merge, test_redriven
+from tests.core import (
+    test_default_versions,
+    test_event_values,
+    test_merge,
+    test_redriven,
+    test_ttl_versions,
+)
 from tests.core import test_split as alarms
+from tests.months.team import months
 from tests.proof import test_canonical, test_event_time, test_independent, test_replay, test_split, test_stops
 from tests.proof.alarms import Alarm, Note, alarms_app, records_of
 from tests.proof.apps import Variant, build
@@ -48,7 +55,14 @@ from tests.proof.programs import Op
 from tests.proof.runs import LINEAGE, Committed, First, Run, assert_equal, follow
 from tests.proof.seeds import START_MS, Feed, Records, settings_of, variant_of
 from tests.proof.test_simulation import TINY, simulated, small_inputs
-from tests.runtime.rebuilding import payments, test_corrected_sends
+from tests.runtime import test_first_positions, test_worker
+from tests.runtime.rebuilding import (
+    payments,
+    test_chains,
+    test_code,
+    test_corrected_sends,
+    test_redriven_for_one,
+)
 from tests.runtime.test_restore import TestOffsets
 from tests.testing import test_harness_time
 
@@ -430,6 +444,46 @@ def right_and_not_only_repeatable() -> None:
             test_corrected_sends.check_corrected(Path(folder), order, split=1)
 
 
+# --- 10 ----------------------------------------------------------------------------------------------------------
+
+MONTHS = (12, 42, 49)
+"""Seeds of the model team: ends of runs that are no ends of inputs, a state that is not replaced, corrected sends."""
+
+
+def nothing_that_is_done_over_months_is_wrong_in_silence() -> None:
+    """Stops, corrections, upgrades, redrives and repairs: state and outputs are what events and versions say, or it is refused."""
+    test_event_values.test_a_number_that_json_does_not_have_is_refused_with_topic_and_field(
+        *test_event_values.LOST[0]
+    )
+    test_default_versions.test_an_int_that_no_float_equals_is_refused_and_never_rounded(
+        (int, 0), 2**53 + 1, (float, 0.0), "n"
+    )
+    test_default_versions.test_any_changes_of_defaults_read_as_an_oracle_that_looks_at_every_key_at_once(
+        range(30)
+    )
+    test_ttl_versions.test_any_changes_do_what_the_rule_says_from_local_state_and_from_a_restore(range(30))
+    test_harness_time.test_all_is_up_to_date_once_the_clock_has_made_the_inputs_idle(
+        "memory", repartition=False
+    )
+    change = test_ttl_versions.TestEachChange()
+    change.test_removed_and_brought_back_it_counts_from_the_next_write("local")
+    test_worker.test_no_worker_reads_before_all_have_said_that_their_idle_inputs_count_again(0)
+    with TemporaryDirectory() as folder:
+        test_code.check_that_a_helper_counts(Path(folder))
+    with TemporaryDirectory() as folder:
+        test_first_positions.test_a_declared_app_whose_unread_records_were_deleted_does_not_start_in_silence(
+            Path(folder)
+        )
+    with TemporaryDirectory() as folder:
+        test_chains.test_nightly_runs_of_both_give_every_window_and_so_do_their_rebuilds(Path(folder))
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        world = test_redriven_for_one.World(Path(folder), patch)
+        test_redriven_for_one.test_each_event_counts_once_in_every_app_however_it_is_run(world, range(1))
+    for seed in MONTHS:
+        with TemporaryDirectory() as folder:
+            months(seed, Path(folder) / "months")
+
+
 LAWS: dict[int, Callable[[], None]] = {
     1: the_log_is_the_truth,
     2: one_key_has_one_owner,
@@ -440,4 +494,5 @@ LAWS: dict[int, Callable[[], None]] = {
     7: watermarks_never_go_back_and_a_timer_fires_at_most_once,
     8: every_failure_is_loud,
     9: right_and_not_only_repeatable,
+    10: nothing_that_is_done_over_months_is_wrong_in_silence,
 }

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tailrace.core.errors import FencedError
-from tailrace.runtime.progress import Status, last_phase
+from tailrace.runtime.progress import READING, STARTING, Status, last_phase
 from tailrace.runtime.service import ServiceOptions
 from tailrace.runtime.supervisor import Supervisor, _Link
 from tests.runtime.served import make_app
@@ -31,6 +32,7 @@ def supervisor() -> Iterator[Supervisor]:
     for child in found._children:
         fake: Any = SimpleNamespace(pid=100 + child.index)
         child.process = fake
+    found._phase = READING
     yield found
     found.close()
 
@@ -74,6 +76,19 @@ def test_a_phase_has_to_be_reached_by_all_before_it_can_be_over(supervisor) -> N
         for _ in range(2):
             answered(supervisor, *[status(1 + phase, phase=phase)] * 2)
     assert supervisor._stopping_s is not None
+
+
+def test_records_are_taken_once_all_workers_have_started(supervisor) -> None:
+    supervisor._phase = STARTING
+    for started in ((False, False), (True, False), (False, True)):
+        for child, one in zip(supervisor._children, started, strict=True):
+            child.status, child.fresh = replace(status(0, phase=STARTING), started=one), True
+        supervisor._ask(0.0)
+        assert supervisor._phase == STARTING
+    for child in supervisor._children:
+        child.status, child.fresh = status(0, phase=STARTING), True
+    supervisor._ask(0.0)
+    assert supervisor._phase == READING
 
 
 class StandIn:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from tailrace.core.declare.plan import Plan
@@ -20,15 +21,18 @@ from tailrace.core.errors import (
     StateUnavailableError,
     UnknownTopicError,
 )
+from tailrace.core.records import Output
 from tailrace.log import TopicSettings
-from tailrace.runtime.progress import last_phase
+from tailrace.runtime.progress import STARTING, last_phase
 from tailrace.runtime.service import prepare_log, run_worker
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.state import MemoryStore
 from tailrace.testing.memory_log import MemoryLog, Operation
 from tests.runtime.served import make_app
 from tests.runtime.tallies import check_all, check_counts, poison, read, ticks
 from tests.runtime.world import CountingStore
+from tests.testing.shop import UNPAID_MS, Checkout, Done, Payment, Shop
 
 KEYS, ROUNDS = 20, 5
 QUICK = WorkerSettings(retry_ms=1, retry_most_ms=20, partition=PartitionSettings(commit_interval_ms=20))
@@ -364,3 +368,70 @@ def test_the_status_counts_records_and_lag_and_knows_the_watermark() -> None:
     assert (status.records, status.lag, status.running) == (2 * KEYS * ROUNDS, 0, 4)
     assert status.watermark_ms is not None
     worker.leave()
+
+
+def pass_on(workers: list[Worker]) -> None:
+    """What a parent does: all go on to the next phase once each has started."""
+    if all(one.started for one in workers):
+        for one in workers:
+            one.advance()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_no_worker_reads_before_all_have_said_that_their_idle_inputs_count_again(first: int) -> None:
+    """Else the first one would follow what the others published when they were idle, past the backlog that they have to read."""
+    shop, now = Shop(partitions=2), 0
+    machine = Machine(shop.app.plan())
+    plan, log = machine.plan, machine.log
+
+    def started_together() -> list[Worker]:
+        found = [
+            Worker(plan, log, [number], lambda _: MemoryStore(), settings=QUICK, clock=lambda: now)
+            for number in range(2)
+        ]
+        for one in found:
+            one.phase = STARTING
+
+        def begin_other() -> None:
+            second = found[1 - first]
+            if found[first].started and not second.started:
+                second.start(lambda: pass_on(found))
+
+        found[first].start(begin_other)
+        return [found[first], found[1 - first]]
+
+    def worked_off(workers: list[Worker]) -> None:
+        nonlocal now
+        for _ in range(4):  # until all that may be idle is
+            for one in workers:
+                if not one.started:
+                    one.start()
+                while one.turn():
+                    now += 20
+            now += 70_000
+
+    orders = [[f"{day}-{number}" for number in range(40)] for day in range(2)]
+    for day, some in enumerate(orders):
+        hour_ms = day * 10 * UNPAID_MS
+        events: list[tuple[Any, Any]] = []
+        for number, order in enumerate(some):
+            at = hour_ms + number * UNPAID_MS // 10
+            events += [
+                (shop.checkouts, Checkout(f"u{number}", order, at)),
+                (shop.payments, Payment(order, at + 60_000)),
+            ]
+        log.append_all(
+            Output(topic.name, topic.encode_key(event), topic.encode(event), 0) for topic, event in events
+        )
+        workers = started_together()
+        worked_off(workers)
+        assert [slot.running.task.totals.late for one in workers for slot in one._slots if slot.running] == [
+            0,
+            0,
+        ]
+        for one in workers:
+            one.leave()
+    done = [msgspec.json.decode(record.value or b"", type=Done) for record in log.read("out")]
+    assert sorted((one.order, one.what) for one in done) == sorted(
+        (one, "paid") for day in orders for one in day
+    )

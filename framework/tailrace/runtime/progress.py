@@ -19,6 +19,13 @@ BEHIND = 1_000
 _EVERY_LOGGED_S = 10.0
 
 
+STARTING = -1
+"""The phase in which the workers of a service start their tasks, and none takes a record.
+
+What was idle before a stop counts again after it, and a task says so with its first commit. Who reads what it writes must
+have heard of that first, wherever it runs.
+"""
+
 READING = 0
 """The phase of a bounded run in which its inputs are read.
 
@@ -51,6 +58,8 @@ class Status(msgspec.Struct, frozen=True):
     """The last turn found nothing to do, nothing to read and nothing to commit."""
     turns: int
     """In which something was done. Between two equal ones nothing has happened."""
+    started: bool = True
+    """Its tasks were started, and have committed what they owed."""
 
 
 def total(statuses: Iterable[Status]) -> Status:
@@ -67,6 +76,7 @@ def total(statuses: Iterable[Status]) -> Status:
         phase=min((one.phase for one in found), default=READING),
         quiet=all(one.quiet for one in found),
         turns=sum(one.turns for one in found),
+        started=all(one.started for one in found),
     )
 
 

@@ -7,6 +7,9 @@ A child that dies without a word (a kill, a crash of the interpreter, an excepti
 after ever longer pauses if it goes on dying. One that says why it ends (``TailraceError``) would end the same way
 again: then all leave. When the parent dies, its children see the pipe to it closed, commit and leave.
 
+No child takes a record before all have started their tasks, and committed what these owe: what was idle before the stop
+counts again, and the others have to hear of that. One that is started again later does not hold the others up.
+
 The end of a bounded run needs all of them, as messages go from one to another. It is found by asking twice (Mattern's
 four counters, with "turns in which something was done" for the counts): when all were quiet in two rounds of questions,
 each answered from a turn begun after it was asked, and nobody has done anything in between, then no message is on
@@ -38,7 +41,7 @@ from tailrace.runtime.apps import find_app
 from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor, Kind
 from tailrace.runtime.housekeeping import Housekeeping
 from tailrace.runtime.ownership import Ownership
-from tailrace.runtime.progress import READING, Progress, Status, last_phase, total
+from tailrace.runtime.progress import STARTING, Progress, Status, last_phase, total
 from tailrace.runtime.service import (
     ServiceOptions,
     open_worker,
@@ -177,7 +180,7 @@ class Supervisor:
         self._plan = plan
         self._spawn = multiprocessing.get_context("spawn")
         self._children = [_Child(index) for index in range(options.workers)]
-        self._phase = READING
+        self._phase = STARTING
         self._round: tuple[tuple[int, int], ...] | None = None
         """Who was quiet in the last round of questions, and after how many turns."""
         self._stopping_s: float | None = None
@@ -334,10 +337,9 @@ class Supervisor:
 
     def _wait(self) -> None:
         """Until a child says something or dies, a signal comes, or it is time for the next question."""
-        bounded = self._options.until_end and self._stopping_s is None
         now_s = time.monotonic()
         timeout_s = min(
-            [_ASK_BOUNDED_S if bounded else _ASK_S]
+            [self._ask_every_s if self._stopping_s is None else _ASK_S]
             + [max(0.0, one.again_at_s - now_s) for one in self._children if self._due_again(one)]
         )
         waited: list[_Parents | int] = [self._wake_reader]
@@ -350,8 +352,11 @@ class Supervisor:
     def _ask(self, now_s: float) -> None:
         """End a round of questions that all have answered, and begin the next when it is time."""
         children = self._children
-        if all(one.fresh for one in children) and self._options.until_end:
-            self._conclude()
+        if all(one.fresh for one in children):
+            if self._phase == STARTING:
+                self._release()
+            elif self._options.until_end:
+                self._conclude()
         for child in children:
             if child.asked_at_s is not None and now_s - child.asked_at_s > _SILENT_S and not child.silent:
                 child.silent = True
@@ -361,12 +366,28 @@ class Supervisor:
                     extra={"worker": child.index, "worker_process": child.process and child.process.pid},
                 )
         waiting = any(one.asked_at_s is not None or one.process is None for one in children)
-        if waiting or now_s - self._asked_s < (_ASK_BOUNDED_S if self._options.until_end else _ASK_S):
+        if waiting or now_s - self._asked_s < self._ask_every_s:
             return
         self._asked_s = now_s
         for child in children:
             child.fresh, child.asked_at_s = False, now_s
             self._tell(child, "status")
+
+    @property
+    def _ask_every_s(self) -> float:
+        return _ASK_BOUNDED_S if self._options.until_end or self._phase == STARTING else _ASK_S
+
+    def _release(self) -> None:
+        """Let the workers take records, once all have started."""
+        for child in self._children:
+            child.fresh = False
+        if all(child.process and child.status and child.status.started for child in self._children):
+            self._next_phase()
+
+    def _next_phase(self) -> None:
+        self._phase += 1
+        for child in self._children:
+            self._tell(child, self._phase)
 
     def _conclude(self) -> None:
         """Whether the present phase is over for all. See the head of this file."""
@@ -384,9 +405,7 @@ class Supervisor:
         elif self._phase == last_phase(self._plan):
             self._stop()
         else:
-            self._phase += 1
-            for child in self._children:
-                self._tell(child, self._phase)
+            self._next_phase()
 
     def _stop(self) -> None:
         if self._stopping_s is None:

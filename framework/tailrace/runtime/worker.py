@@ -48,7 +48,7 @@ from tailrace.runtime.holding import IsOwned
 from tailrace.runtime.inputs import WatchedReader, check_inputs
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
-from tailrace.runtime.progress import READING, Status
+from tailrace.runtime.progress import READING, STARTING, Status
 from tailrace.runtime.restore import Clock
 from tailrace.runtime.slices import PartitionSettings
 
@@ -57,7 +57,7 @@ _log = logging.getLogger("tailrace.worker")
 _FEWEST = 256
 """Records asked for when nothing is known of how long they take."""
 _NAP_S = 0.02
-"""Between two looks whether the tasks of other workers have begun."""
+"""Between two looks whether other workers have come as far."""
 
 
 def system_clock() -> int:
@@ -112,6 +112,8 @@ class Worker:
         self.log = log
         self.settings = settings or WorkerSettings()
         self.phase = READING
+        self.started = False
+        """All tasks were started here, and have committed what they owe to those who follow them."""
         self.quiet = False
         """The last turn found nothing to do, nothing to read and nothing to commit. Known of bounded runs only."""
         self.stopping = False
@@ -135,7 +137,8 @@ class Worker:
     def start(self, steer: Callable[[], None] | None = None) -> None:
         """Take the partitions over and restore them, one after the other, until ``stop``.
 
-        ``steer`` is called now and then, here and in whatever is restored later.
+        ``steer`` is called now and then, here and in whatever is restored later. Where the phase is STARTING it waits for
+        ``advance``.
 
         Raises:
             TailraceError: One could not be started; ``leave`` is still to be called.
@@ -152,6 +155,10 @@ class Worker:
             # What they owe to those who follow them, each other included, before one of them takes a record.
             if slot.running is not None and slot.running.dirty and not self.stopping:
                 slot.running.commit()
+        self.started = True
+        while not self.stopping and self.phase == STARTING:
+            self._steer()
+            time.sleep(_NAP_S)
 
     def run(self, steer: Callable[[], None] | None = None) -> None:
         """Work until ``stop``; ``steer`` is called after every turn.
@@ -211,11 +218,11 @@ class Worker:
         return worked
 
     def advance(self) -> None:
-        """The next phase of a bounded run: tell that the inputs of a level have ended, then that it is to finish."""
+        """The next phase: read, as all workers have started; in a bounded run, what ``progress`` says."""
         self.phase += 1
         self.quiet = False
         for slot in self._slots:
-            if slot.running is not None:
+            if slot.running is not None and self.phase != READING:
                 enter(slot.running, self.phase)
 
     def status(self) -> Status:
@@ -231,6 +238,7 @@ class Worker:
             phase=self.phase,
             quiet=self.quiet,
             turns=self._turns,
+            started=self.started,
         )
 
     def _take(self, slot: _Slot) -> bool:

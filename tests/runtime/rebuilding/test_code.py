@@ -7,6 +7,7 @@ when the rebuild ends.
 from __future__ import annotations
 
 import compileall
+import importlib
 import os
 import subprocess
 import sys
@@ -17,6 +18,9 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from tailrace.runtime.apps import find_app
+from tailrace.runtime.rebuilding.code import changed, code_of
 
 ROOT = Path(__file__).parents[3]
 KEYS, ROUNDS = 50, 4
@@ -355,3 +359,27 @@ def test_a_named_file_that_is_not_there_is_told_before_anything_is_begun(project
     ended = project.drive("again")
     assert "'rates.csv', which the app names as a part of its code, cannot be read" in ended.stderr
     assert not (project.folder / "made").exists()
+
+
+def check_that_a_helper_counts(folder: Path) -> None:
+    """Without processes: a module that the app's own one imports is a part of its code."""
+    (folder / "law_till.py").write_text(
+        "import law_rate\nimport tailrace as tr\napp = tr.App('till', partitions=1)\n"
+    )
+    helper = folder / "law_rate.py"
+    helper.write_text("RATE = 1\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        for name in ("law_till", "law_rate"):
+            patch.delitem(sys.modules, name, raising=False)
+        plan = find_app("law_till:app").plan()
+        before = code_of("law_till:app", plan)
+        helper.write_text("RATE = 100\n")
+        importlib.invalidate_caches()
+        assert changed(before.parts, code_of("law_till:app", plan).parts) == ["module law_rate"]
+        for name in ("law_till", "law_rate"):
+            sys.modules.pop(name, None)
+
+
+def test_a_helper_counts(tmp_path: Path) -> None:
+    check_that_a_helper_counts(tmp_path)
