@@ -23,6 +23,8 @@ MAIN_ONLY = (
     "tests/soak",
     "tests/test_benchmarks.py",
     "tests/services/test_demo_flights.py",
+    "tests/docs/test_cookbook.py",
+    "tests/docs/test_reference.py",
     "tests/docs/test_tutorial.py",
 )
 """Tests that run on the main Python alone: what they check does not depend on its version."""
