@@ -56,9 +56,9 @@ class RunOptions(TypedDict, total=False):
     schedules: int
     """Number of schedules, the reference included (default: 200)."""
     seed: int
-    """What the schedules are drawn from (default: 0)."""
+    """Seed that the schedules are drawn from (default: 0). The same seed and number give the same schedule."""
     schedule: int | None
-    """Run this schedule only, and the reference."""
+    """Run only this schedule and the reference, to repeat one that a report names (default: None, all)."""
     unordered: Iterable[Topic[Any, Any]]
     """Topics in which the order of outputs does not matter, not even under one key."""
     timestamps: bool
@@ -66,10 +66,10 @@ class RunOptions(TypedDict, total=False):
 
 
 class ExploreOptions(RunOptions, total=False):
-    """What ``explore`` can be told."""
+    """Options of ``explore``."""
 
     strict: bool
-    """What the app declares to depend on the order of arrival is an error, too (default: False)."""
+    """A difference that the app declares to depend on the order of arrival is an error, too (default: False)."""
 
 
 def explore_feed(
