@@ -19,15 +19,26 @@ WORKERS = "2"
 MISSING = "no such Python on this machine"
 MAIN_ONLY = (
     "tests/proof/test_mutations.py",  # whether the checks can fail
-    "tests/spark/proof",  # the engine of Spark has tests of its own
     "tests/soak",
+    "tests/months",
+    "tests/log/embedded",
     "tests/test_benchmarks.py",
     "tests/services/test_demo_flights.py",
+    "tests/services/test_flights_again.py",
+    "tests/services/test_flights_year.py",
     "tests/docs/test_cookbook.py",
     "tests/docs/test_reference.py",
     "tests/docs/test_tutorial.py",
+    "tests/runtime/test_housekeeping.py",
+    "tests/state/snapshots/test_dying.py",
 )
 """Tests that run on the main Python alone: what they check does not depend on its version."""
+
+SAMPLED = {
+    "tests/spark": ("test_session.py",),
+    "tests/runtime/rebuilding": ("test_along_the_tape.py", "test_code.py"),
+}
+"""Folders of which the other Pythons run these files: they show that the parts work there, which the rest builds on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +103,17 @@ def counts(report: Path) -> tuple[int, int, int]:
     return len(cases) - failed - len(kinds), failed, len(kinds) - kinds.count("pytest.xfail")
 
 
+def main_only() -> list[str]:
+    """What the other Pythons leave out."""
+    left_out = [
+        str(path.relative_to(ROOT))
+        for folder, kept in SAMPLED.items()
+        for path in sorted((ROOT / folder).iterdir())
+        if path.name.startswith("test_") and path.name not in kept
+    ]
+    return [*MAIN_ONLY, *left_out, "tests/spark/proof"]
+
+
 def found(version: str) -> bool:
     """Whether a Python of this version is on this machine."""
     find = [str(ROOT / ".ci" / "environment"), "--find", version]
@@ -115,7 +137,7 @@ def main() -> int:
             continue
         if found(version):
             outcomes.append(
-                tests(version, f".venv-{version}", options.seeds_others, *MAIN_ONLY, strict=strict)
+                tests(version, f".venv-{version}", options.seeds_others, *main_only(), strict=strict)
             )
         else:
             outcomes.append(Outcome(f"tests on Python {version}", not strict, seconds=0, remark=MISSING))

@@ -198,11 +198,9 @@ class Slices:
         if worked:
             task.drain()
             self._drained = True
-            self._send()
         if not task.draining and now_ms >= task.clock_due_ms:
             worked = True
             task.clock(now_ms)
-            self._send()
         self._clocked = self._followed = False
         self._asked = [False] * len(self._asked)
         taken = 0
@@ -216,7 +214,7 @@ class Slices:
         if not worked and self._later and self.trouble is None:
             worked = True
             self._later.popleft()()
-            self._send()
+        self._send()
         return worked or task.draining
 
     @property
@@ -378,7 +376,6 @@ class Slices:
             return False
         step()
         self._followed = True
-        self._send()
         return True
 
     def _take(self, most: int) -> int:
@@ -400,7 +397,6 @@ class Slices:
         stop = task.run(number, heads, start)
         self._left = None if stop == len(heads) else _Run(number, heads, stop)
         self._moved += stop - start
-        self._send()
         return stop - start
 
     def _limits(self) -> dict[int, int]:
@@ -441,7 +437,6 @@ class Slices:
         if not self._clocked:
             self._clocked = True
             self.task.clock(self.now_ms)
-            self._send()
 
     def _fall_idle(self) -> bool:
         """Tell the task of inputs that have had nothing for their declared time."""
@@ -457,13 +452,13 @@ class Slices:
                 break
             fell = self._told_idle[one.index] = True
             self.task.idle(one.index)
-            self._send()
         return fell
 
     def _may_fall_idle(self, one: InputPlan) -> bool:
         return not self._ending and not self._told_idle[one.index] and _falls_idle(one)
 
     def _send(self) -> None:
+        """Append what has come of a slice to the open transaction, all at once: most runs of a merge are short."""
         outputs = self.task.take_outputs()
         if outputs:
             self._moved += len(outputs)
