@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
@@ -41,7 +42,28 @@ MADE_BY_TAILRACE = (
     *("ListState", "MapState", "Metrics", "Stream", "Topic"),
 )
 """Classes that nobody else constructs: their signature is left out."""
-PACKAGES = ("tailrace", "tailrace.testing", "tailrace.spark")
+PACKAGES = {"tailrace": "api/declaring", "tailrace.testing": "api/testing", "tailrace.spark": "api/spark"}
+"""The packages whose names are public, each with the page for names that have no place yet."""
+
+
+def add_other_names(app: Sphinx, page: str, source: list[str]) -> None:
+    """Give public names that stand in no page of the reference a place at the end of the page of their package."""
+    pages = "".join(path.read_text("utf-8") for path in Path(app.srcdir, "api").glob("*.rst"))
+    placed = set(re.findall(r"^\.\. auto\w+:: (\S+)$", pages, re.MULTILINE))
+    for package, own in PACKAGES.items():
+        module = importlib.import_module(package)
+        others = [name for name in module.__all__ if f"{package}.{name}" not in placed]
+        if page == own and others:
+            kinds = [(name, directive_of(getattr(module, name))) for name in others]
+            entries = [f".. {kind}:: {package}.{name}\n" for name, kind in kinds]
+            source[0] += "\n".join(["", "Other names", "-----------", "", *entries])
+
+
+def directive_of(value: object) -> str:
+    """How autodoc is asked for a name."""
+    if inspect.isclass(value):
+        return "autoexception" if issubclass(value, BaseException) else "autoclass"
+    return "autofunction" if inspect.isfunction(value) else "autodata"
 
 
 def source_of(package: str, name: str) -> str:
@@ -96,6 +118,7 @@ def link_to_public_name(
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.connect("source-read", add_other_names)
     app.connect("autodoc-process-docstring", document_constant)
     app.connect("autodoc-process-docstring", list_errors)
     app.connect("autodoc-process-signature", leave_out_signature)
