@@ -89,7 +89,8 @@ def leave_out_signature(
     app: Sphinx, what: str, name: str, value: object, options: object, signature: str, returns: str
 ) -> tuple[str, None] | None:
     """Show no constructor where users do not call it."""
-    return ("", None) if what == "class" and name.rpartition(".")[2] in MADE_BY_TAILRACE else None
+    made = what == "exception" or (what == "class" and name.rpartition(".")[2] in MADE_BY_TAILRACE)
+    return ("", None) if made else None
 
 
 def list_errors(app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]) -> None:

@@ -181,22 +181,27 @@ class App:
 
         - ``event_time``: a field holding an int of milliseconds or an aware datetime, a function of the event,
           ``tr.RECORD_TIME`` (the record's timestamp, the default) or ``tr.ARRIVAL_TIME``.
-        - ``out_of_order``: how far event times may fall behind the highest seen without being late; default 0.
+        - ``out_of_order``: how far event times may be behind the highest seen without being late, a duration; default 0.
         - ``late``: ``"handle"`` (the default; the handler sees ``ctx.is_late``), ``"drop"`` (counted), or another topic,
           to which late events go unhandled.
-        - ``watermark``: True; False for slow reference data, which never holds the others back; ``"upstream"`` for
-          what the producing service publishes; a function ``(event, event_time_ms) -> int | None``; or an instance
-          of a ``tr.WatermarkGenerator``.
-        - ``idle_after``: how long a partition with nothing to read is waited for; default ``"60s"``.
-        - ``ahead``: how far it may be read past the other inputs of those who take it, in event time, such as ``"6h"``; not
-          limited by default. It keeps the state of a join bounded while one side catches up, and never stops the app.
-        - ``on_error``: as for the app, for this topic.
+        - ``watermark``: True for the highest event time seen less ``out_of_order``; False for slow reference data, which
+          never holds the others back; ``"upstream"`` for what the producing service publishes; a function
+          ``(event, event_time_ms) -> int | None``; or an instance of a ``tr.WatermarkGenerator``. By default a topic that
+          the app writes itself follows its writers, and any other its events.
+        - ``idle_after``: how long a partition with nothing to read holds the watermark back, a duration; default ``"60s"``.
+        - ``ahead``: how far, in event time, it may be read ahead of the other inputs of the actors that take it, such as
+          ``"6h"``; not limited by default. It bounds the state of a join while one side catches up, and never stops the app.
+        - ``on_error``: as for the app, for this topic only.
         - ``repartition``: read it through an internal topic, for producers whose keys or partitioner differ.
         - ``format``: ``"json"`` (the default; refuses nan and infinities) or ``"msgpack"``.
         - ``time_range``: the event times that make sense; others are bad records. Default: 1970 to 2200, without
           those of early 1970 that look like seconds since 1970 taken for milliseconds.
 
-        The same topic may be declared again in the same words. Raises DefinitionError with the mend otherwise.
+        The same topic may be declared again with the same arguments.
+
+        Raises:
+            DefinitionError: An argument is unknown or does not fit the event type, the name is taken, or the key or event
+                time names a field that is not there; the message says what to change.
         """
         words = (type, key, key_type, dict(options))
         known = self.topics.get(name)
