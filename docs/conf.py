@@ -86,11 +86,11 @@ def document_constant(
 
 
 def leave_out_signature(
-    app: Sphinx, what: str, name: str, value: object, options: object, signature: str, returns: str
+    app: Sphinx, what: str, name: str, value: object, options: object, signature: str | None, returns: str
 ) -> tuple[str, None] | None:
     """Show no constructor where users do not call it."""
     made = what == "exception" or (what == "class" and name.rpartition(".")[2] in MADE_BY_TAILRACE)
-    return ("", None) if made else None
+    return ("", None) if made and signature else None
 
 
 def list_errors(app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
