@@ -127,16 +127,16 @@ class MemoryLog:
         return self._at(topic, partition).end
 
     def ends(self, topics: Iterable[str], /) -> Ends:
-        """See ``OneCommitLog.ends``: up to where all is committed."""
+        """The commits so far, and the end of each partition of these topics, up to which everything is committed."""
         found = {topic: [one.last_stable for one in self._of(topic)] for topic in topics}
         return Ends(self._commits, found)
 
     def uncleaned(self) -> AbstractContextManager[None]:
-        """See ``OneCommitLog.uncleaned``: it is compacted by ``compact`` alone."""
+        """A context in which nothing is compacted or deleted. Here it does nothing: only ``compact`` compacts."""
         return nullcontext()
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int, /) -> int:
-        """See ``Log.offset_at``; looks among the committed records."""
+        """The lowest offset of a committed record with this timestamp or a later one; the end if there is none."""
         self.on_operation("query")
         found = self._at(topic, partition)
         return next((r.offset for r in found.records if r.timestamp_ms >= timestamp_ms), found.last_stable)
