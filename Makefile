@@ -63,7 +63,8 @@ format: .venv/installed  ## format and mend what ruff can mend
 	$(BIN)/ruff check --fix $(SOURCES)
 
 .PHONY: docs
-docs: .venv/installed  ## links and snippets of the documentation
+docs: .venv/installed  ## the documentation as a site in out/docs, with the API reference; its links
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs out/docs
 	$(BIN)/python -m pytest -q tests/test_documentation.py
 
 .PHONY: bench

@@ -26,6 +26,8 @@ MAIN_ONLY = (
     "tests/services/test_demo_flights.py",
     "tests/services/test_flights_again.py",
     "tests/services/test_flights_year.py",
+    "tests/docs/test_cookbook.py",
+    "tests/docs/test_reference.py",
     "tests/docs/test_tutorial.py",
     "tests/runtime/test_housekeeping.py",
     "tests/state/snapshots/test_dying.py",

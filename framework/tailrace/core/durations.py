@@ -22,7 +22,7 @@ from tailrace.core.errors import UsageError
 INSTANT_LIMIT_MS: Final = 1 << 61
 """An instant is less than this many milliseconds from 1970, on either side."""
 NO_WATERMARK: Final = -(1 << 62)
-"""The watermark before anything was seen. It is below every instant."""
+"""The watermark before the first event, in milliseconds: ``-2**62``. It is below every instant."""
 BESIDE_NO_WATERMARK_MS: Final = 1 << 60
 """What is so near to ``NO_WATERMARK``, or below it, is no instant: it was reckoned from there."""
 LONGEST_MS: Final = 100_000 * 86_400_000

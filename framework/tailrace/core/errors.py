@@ -28,7 +28,8 @@ HANDLER_FAILED: Final = "handler-failed"
 class TailraceError(Exception):
     """The root of all errors of this package.
 
-    ``what`` is the first half of the message, without its place; ``mend`` says what to do next.
+    The message says what happened (``what``), where, and what to do next (``mend``). The place is also in attributes, such as
+    ``topic``, ``partition``, ``offset`` and ``key``. Errors can be pickled.
     """
 
     places: ClassVar[tuple[str, ...]] = ()
@@ -50,11 +51,11 @@ class TailraceError(Exception):
 
 
 class DefinitionError(TailraceError, TypeError):
-    """A declaration (app, topic, actor, handler) makes no sense. Raised on import or by planning the app."""
+    """A declaration (app, topic, actor, handler) makes no sense: change the code. Raised on import, or by ``App.plan``."""
 
 
 class DurableTypeError(DefinitionError):
-    """A field's type cannot be stored and read back unchanged."""
+    """A field (``owner.field``) has a type that cannot be stored and read back unchanged, such as a set: change the type."""
 
     places = ("owner", "field")
 
@@ -74,11 +75,11 @@ class UnknownAppError(TailraceError):
 
 
 class UsageError(TailraceError):
-    """The API was misused at run time, in a handler or by the program around it."""
+    """The API was used in a way that it does not allow, in a handler or by the program around it: change the code."""
 
 
 class DurableValueError(UsageError):
-    """A value does not belong to the type its field declares, so a restart would change or lose it."""
+    """A handler has set a field to a value that is not of the declared type, so a restart would change or lose it."""
 
     places = ("owner", "field")
 
@@ -141,7 +142,11 @@ class TimerLoopError(UsageError):
 
 
 class HandlerError(TailraceError):
-    """A handler raised; ``__cause__`` is its exception. Nothing it did remains."""
+    """A handler has raised an exception, which is ``__cause__``. Everything the handler did is undone.
+
+    The attributes say where: ``app``, ``actor``, ``handler``, ``topic``, ``partition``, ``offset``, ``key``, ``timer``. With
+    ``on_error="stop"`` it stops the task, and a harness raises it from the call that sent the event.
+    """
 
     places = ("app", "actor", "handler", "topic", "partition", "offset", "key", "timer")
 
@@ -435,7 +440,11 @@ class OldHistoryError(TailraceError):
 
 
 class ReplayDivergedError(TailraceError):
-    """Running the same causes again gave other results: the code changed, or is not deterministic."""
+    """A replay gave other results than the first run; the message names the first difference.
+
+    Either the code was changed, or a handler depends on something that is not recorded: a clock, chance, a global variable,
+    the order of a set.
+    """
 
 
 class UnsplittableError(TailraceError):

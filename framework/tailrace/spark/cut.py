@@ -25,7 +25,7 @@ _KEY = "tailrace.cut"
 
 
 def cut(frame: DataFrame) -> dict[str, str]:
-    """The options that make another ``load()`` read the same as ``frame``, which a ``load()`` has returned.
+    """The options with which another ``load()`` reads the same data as ``frame``, which a ``load()`` has returned.
 
     Of a topic: ``topic``, ``startingOffsets`` and ``endingOffsets`` with a number for each partition. Of a snapshot: ``app``
     and ``id``.

@@ -31,14 +31,14 @@ def session(
     config: Mapping[str, str] | None = None,
     attempts: int | None = None,
 ) -> SparkSession:
-    """The session of this process, started if there is none, with the data source ``tailrace`` registered.
+    """The Spark session of this process, started if there is none, with the data source ``tailrace`` registered.
 
-    ``config`` goes over what is set here. With a local master everything stays on the loopback. Workers run this
-    interpreter and find the modules that this process finds.
+    ``config`` takes precedence over the settings made here. With a local master all traffic stays on the loopback. Workers run
+    this Python interpreter and find the modules that this process finds.
 
-    ``attempts`` is how often Spark tries a task that fails (default: once with a local master, so that an error in the
-    data is reported at once; on a cluster as Spark does, 4 times). Give a local session more for a rebuild that has to
-    survive the death of a worker process.
+    ``attempts`` is the number of times that Spark tries a task that fails (default: 1 with a local master, so that an error in
+    the data is reported at once; 4 on a cluster). Give a local session more for a rebuild that must survive the death of
+    a worker process.
 
     Raises:
         MissingExtraError: PySpark is not installed.
@@ -62,7 +62,7 @@ def session(
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read.format("tailrace")`` work in a session."""
+    """Register the data source, so that ``spark.read.format("tailrace")`` works in a session that you have made yourself."""
     from tailrace.spark.source import TailraceSource  # noqa: PLC0415 (PySpark is an extra)
 
     spark.dataSource.register(TailraceSource)
@@ -76,7 +76,7 @@ def running(
     config: Mapping[str, str] | None = None,
     attempts: int | None = None,
 ) -> Generator[SparkSession]:
-    """A session for a while; at its end Spark is stopped, its Java process is gone, and so are the workers."""
+    """A context manager with a ``session``. At its end Spark is stopped, and its Java process and workers have ended."""
     spark = session(master, name=name, config=config, attempts=attempts)
     try:
         yield spark

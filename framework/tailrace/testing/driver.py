@@ -70,21 +70,25 @@ class Driver:
 
     @property
     def now(self) -> int:
-        """Where the clock stands, in milliseconds since the epoch."""
+        """Where the clock stands, in milliseconds since 1970."""
         return self._now_ms
 
     @property
     def reload(self) -> bool:
-        """Whether every touched instance is decoded anew after each handler."""
+        """Whether every touched instance is decoded again after each handler."""
         return self._options.task.reload
 
     # --- input
 
     def send(self, topic: Topic[E, Any], *events: E, timestamp_ms: int | datetime | None = None) -> Emitted:
-        """Append events to a topic, and let everything happen that follows from them; returns what was emitted.
+        """Append events to a topic, handle everything that follows from them, and return what was emitted.
 
-        Their records bear ``timestamp_ms``, the clock's time unless given. An event without a key is appended without
-        one. Raises UsageError for a topic that no handler takes, or an event that is not of its type.
+        The records have the timestamp ``timestamp_ms`` (default: the clock's time). An event without a key is appended without
+        one.
+
+        Raises:
+            UsageError: No handler takes the topic, or an event is not of its type.
+            HandlerError: A handler failed, and the app stops on failures.
         """
         records = self._inputs.records(topic, events, self._timestamp(timestamp_ms))
         with self._driving():
@@ -101,9 +105,9 @@ class Driver:
         *,
         partition: int | None = None,
     ) -> Emitted:
-        """Append a record as it is, such as one that cannot be decoded; otherwise as ``send``.
+        """Append a record of raw bytes, such as one that cannot be decoded; otherwise like ``send``.
 
-        It goes where its key says, or to ``partition``, as a producer with another partitioner would have it.
+        Its key selects the partition, unless ``partition`` is given, as a producer with another partitioner would choose it.
         """
         self._inputs.of(topic)
         at_ms = self._timestamp(timestamp_ms)
@@ -117,10 +121,12 @@ class Driver:
     def advance_watermark(self, to: int | datetime, *, topic: Topic[Any, Any] | None = None) -> Emitted:
         """Raise the watermark of every input from outside, in every partition, as if its producers had published it.
 
-        With ``topic``, of that input only. What the app writes and reads itself follows, commit by commit; so does what
-        one app of a system writes and another reads with ``watermark="upstream"``.
+        With ``topic``, only of that input. Topics that the app both writes and reads follow, commit by commit; so do topics
+        that one app of a system writes and another reads with ``watermark="upstream"``. Returns what was emitted, which
+        includes the outputs of timers that became due. A watermark never goes back: a lower value has no effect.
 
-        Raises UsageError if there is no input from outside that has a watermark, or ``topic`` is not one.
+        Raises:
+            UsageError: No input from outside has a watermark, or ``topic`` is not such an input.
         """
         to_watermark_ms = to_ms(to)
         raised = self._inputs.all_from_outside() if topic is None else self._inputs.from_outside(topic)
@@ -133,11 +139,11 @@ class Driver:
         return self._news()
 
     def advance_clock(self, to: int | datetime) -> Emitted:
-        """Set the clock. Timers of processing time fire, and inputs fall idle, as they are due.
+        """Set the clock. Processing-time timers fire, and inputs become idle, as they are due; returns what was emitted.
 
-        An input from outside falls idle as in a live service: when nothing has come for its ``idle_after``, 60 s unless
-        declared. What only follows from idle inputs holds nobody back any more. The clock may be set back, as clocks
-        sometimes are; handlers never see it go back.
+        An input from outside becomes idle as in a live service: when nothing has come for its ``idle_after`` (default: 60 s). A
+        topic of the app whose writers are all idle then holds its readers back no longer. The clock may be set back, as
+        clocks sometimes are; handlers never see it go back.
         """
         self._now_ms = to_ms(to)
         with self._driving():
@@ -145,14 +151,15 @@ class Driver:
         return self._news()
 
     def advance_clock_by(self, time: str | int | timedelta) -> Emitted:
-        """Move the clock on, by milliseconds or a duration such as ``"1s"``; otherwise as ``advance_clock``."""
+        """Advance the clock by milliseconds or a duration such as ``"1s"``; otherwise like ``advance_clock``."""
         return self.advance_clock(self._now_ms + duration(time))
 
     def fall_idle(self, topic: Topic[Any, Any]) -> Emitted:
-        """Have an input fall idle now, in every partition: its watermark holds nobody back until it wakes.
+        """Make an input idle now, in every partition: it holds no actor's watermark back until it wakes.
 
-        Its next record wakes it, ``wake``, or for a topic that the app writes itself what its tasks publish next. A crash
-        does not, as no time passes; records that come while the service is down do, before any other input is read.
+        It wakes with its next record, with ``wake``, or, for a topic that the app writes itself, with the next watermark that
+        the tasks publish. It stays idle in a crash, in which no time passes; records that are sent while the service is down
+        wake it before any other input is read.
         """
         found = self._inputs.of(topic)
         with self._driving():
@@ -164,11 +171,12 @@ class Driver:
         return self._news()
 
     def wake(self, topic: Topic[Any, Any]) -> Emitted:
-        """Have an idle input count again in every partition, as its next record would: its watermark stands where it stood.
+        """Make an idle input count again, in every partition, at the watermark that it had. Without effect if it is not idle.
 
-        It falls idle again when nothing comes for its ``idle_after`` from now on. Nothing happens where it is not idle.
+        It becomes idle again when nothing comes for its ``idle_after`` from now on.
 
-        Raises UsageError for an input that has no watermark, or follows what its writers publish.
+        Raises:
+            UsageError: The input has no watermark, or follows what its writers publish.
         """
         found = self._inputs.from_outside(topic)
         with self._driving():
@@ -180,10 +188,11 @@ class Driver:
         return self._news()
 
     def end_of_input(self) -> Emitted:
-        """End all inputs: once all messages are delivered, the watermark rises to the latest timer then pending.
+        """End all inputs, and return what was emitted: once all messages are delivered, event time rises to the last timer.
 
-        Timers set meanwhile for later stay pending, and so do those of processing time. Commits, whatever
-        ``commit_every`` says. Nothing can be sent afterwards.
+        The watermark of each actor rises to the latest event-time timer that is pending then. Later timers that are set
+        meanwhile stay pending, and so do processing-time timers. It commits, whatever ``commit_every`` is. Nothing can be
+        sent afterwards.
         """
         with self._driving():
             self._commit_until_quiet()
@@ -196,10 +205,10 @@ class Driver:
     # --- a list of all that
 
     def run(self, items: Iterable[faults.Item]) -> Emitted:
-        """Feed a list of events and faults, one after the other; returns what became visible in all of it.
+        """Take a list of events and faults, one after the other, and return everything that became visible.
 
-        Unlike ``send``, a list commits only where it says so (COMMIT, RELOAD, REBALANCE, END, or by
-        ``commit_every``), and at its end unless commits are manual. So a CRASH has something to lose.
+        Unlike ``send``, it commits only at COMMIT, RELOAD, REBALANCE and END, by ``commit_every``, and at the end of the list
+        unless commits are manual. So a CRASH loses what came since the last commit, as in a live service.
         """
         start, manual = self._told, self._manual
         self._manual = True
@@ -248,9 +257,9 @@ class Driver:
     # --- life
 
     def commit(self) -> Emitted:
-        """Take what there is to take, and commit it; returns what became visible.
+        """Take all records that are there, commit, and return what became visible. For ``commit_every="manual"``.
 
-        It is what ``commit_every="manual"`` is for. Messages that became visible are handled by the next call.
+        Messages that become visible with this commit are handled by the next call.
         """
         with self._driving():
             for one in self._running:
@@ -260,16 +269,19 @@ class Driver:
         return self._news()
 
     def crash(self) -> None:
-        """Kill what is driven: what was not committed is gone. A call that raises an error from a service does it, too."""
+        """Kill the service, or all services of a system: what was not committed is lost. The next call starts it again.
+
+        A call that raises an error from a service does the same.
+        """
         for one in self._services:
             one.kill()
 
     def recover(self) -> None:
-        """Start what is down: restore every partition. Every call does so where it is needed."""
+        """Start what is down, and restore every partition. Every call does so where it is needed."""
         self._start(self._running)
 
     def close(self) -> None:
-        """Let go of everything. May be called again."""
+        """Release the log, the state and its temporary folders. May be called again."""
         if not self._closed:
             self._closed = True
             for one in self._services:

@@ -25,7 +25,7 @@ _first: Callable[[tuple[Any, Any]], Any] = itemgetter(0)
 
 
 class Out(msgspec.Struct, frozen=True, gc=False):
-    """One event that was emitted. ``key`` is None where the topic has none; ``headers`` are those of its record."""
+    """An emitted event: ``topic`` (its name), ``key`` (None in a topic without keys), ``event``, ``timestamp_ms``, ``headers``."""
 
     topic: str
     key: Any
@@ -35,12 +35,12 @@ class Out(msgspec.Struct, frozen=True, gc=False):
 
 
 class Emitted(list[Out]):
-    """Emitted events: by commit, then by the partition that emitted them, then in the order of emission."""
+    """A list of emitted events (``Out``): by commit, then by the partition that emitted them, then in order of emission."""
 
     __slots__ = ()
 
     def to(self, topic: Topic[E, Any]) -> list[E]:
-        """The events that went to one topic."""
+        """The events that were emitted to one topic, in this order."""
         try:
             name = topic.name
         except AttributeError:

@@ -17,7 +17,7 @@ from tailrace.core.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault without arguments; there is one value of each."""
+    """A fault without arguments: ``COMMIT``, ``CRASH``, ``RELOAD``, ``REBALANCE`` or ``END``."""
 
     name: str
 
@@ -26,20 +26,20 @@ class Fault:
 
 
 CRASH: Final = Fault("CRASH")
-"""The worker dies: what was not committed is lost. It starts again with the next item, from what the log holds."""
+"""Kill the worker: what was not committed is lost. It starts again with the next item, from what the log holds."""
 COMMIT: Final = Fault("COMMIT")
-"""Everything taken so far is committed; messages sent and outputs become visible."""
+"""Commit everything taken so far; outputs and messages become visible."""
 RELOAD: Final = Fault("RELOAD")
-"""The worker stops in good order and starts again on the same state: nothing of it is in memory any more."""
+"""Stop the worker in good order, and start it again on the same state folder: everything in memory is loaded again."""
 REBALANCE: Final = Fault("REBALANCE")
-"""All partitions are handed over, in good order, to a worker that has no state: it restores it from the changelog."""
+"""Hand all partitions over, in good order, to a worker without state, which restores it from the changelog."""
 END: Final = Fault("END")
-"""All inputs end: the watermark rises to the latest timer then pending. Nothing but faults may follow."""
+"""End all inputs: event time rises to the latest timer pending then. Only faults may follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The clock shows ``to_ms`` from now on. It may jump back; a task never sees it go back."""
+    """Set the clock to ``to_ms`` (milliseconds). It may jump back; handlers never see it go back."""
 
     to_ms: int
 
@@ -49,7 +49,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """The watermark of every input from outside, or of one, rises to ``to_ms``, as if its producers had published it."""
+    """Raise the watermark of every input from outside, or of ``topic``, to ``to_ms``, as if its producers had published it."""
 
     to_ms: int
     topic: Topic[Any, Any] | None = None
@@ -62,7 +62,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """A topic falls idle: in every task that has nothing unread of it, its watermark holds nobody back any more."""
+    """Make a topic idle: it holds no watermark back any more, in every task that has nothing unread of it."""
 
     topic: Topic[Any, Any]
 
@@ -72,7 +72,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """A topic that is idle counts again, as with its next record, but without one."""
+    """Make an idle topic count again, as its next record would."""
 
     topic: Topic[Any, Any]
 
@@ -82,7 +82,7 @@ class Wake:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """An event whose record bears the timestamp ``timestamp_ms``; without it, the record bears the clock's time."""
+    """An event whose record has the timestamp ``timestamp_ms``. Events given as (topic, event) have the clock's time."""
 
     timestamp_ms: int
     topic: Topic[Any, Any]
@@ -93,7 +93,7 @@ class At:
 
 
 Item: TypeAlias = tuple[Topic[Any, Any], Any] | At | Clock | Watermark | Idle | Wake | Fault
-"""What the input of ``Harness.run`` consists of: events as (topic, event), or any of the values above."""
+"""An item of the list that ``Harness.run`` takes: an event as (topic, event), or a value of one of these classes."""
 
 
 def sent(item: Item) -> tuple[Topic[Any, Any], Any, int | None]:

@@ -36,29 +36,32 @@ from tailrace.testing.view import View
 
 
 class Harness(Driver, View):
-    """Runs an app in a test. A context manager; ``close`` does the same.
+    """Runs an app in a test: the engine, the commits and the state of a live service, on a log in memory.
 
-    Instants are milliseconds or aware datetimes; UsageError for one that is 2**61 ms or more from 1970.
+    Use it as a context manager, or call ``close``. Instants are milliseconds since 1970 or aware datetimes; an instant of
+    2**61 ms or more from 1970 raises UsageError.
 
-    ``partitions`` is the app's number unless given. ``now_ms`` is where the clock stands at the beginning. ``checked``
-    looks for state that is changed outside its own handlers (StateLeakError), ``reload`` decodes every touched
-    instance anew after each handler; neither changes a result. ``slice_size`` is how many records a partition takes
-    at once. Every call commits at its end, and again until no message is on its way; ``commit_every`` adds commits after
-    so many records, or, as ``"manual"``, leaves them all to ``commit``. ``state`` says where state is kept: in memory
-    it is lost in a crash and restored from the changelog, with ``"rocksdb"`` it is in a temporary folder. ``settings`` are
-    the limits of a task (its cache, timers in memory, firings at once), which change no result either.
+    - ``partitions``: number of tasks (default: the app's).
+    - ``now_ms``: where the clock stands at the beginning (default: 0). Only the test moves the clock.
+    - ``checked``: detect state that is changed outside of its own handlers (StateLeakError), and events whose readers could not
+      decode them (EmittedTypeError). It changes no result.
+    - ``reload``: decode every touched instance again after each handler. It changes no result.
+    - ``slice_size``: number of records that a partition takes at once.
+    - ``commit_every``: by default every call commits at its end, and again until no message is under way. A number adds a
+      commit after that many records; ``"manual"`` commits only in ``commit``.
+    - ``state``: ``"memory"`` is lost in a crash and restored from the changelog; ``"rocksdb"`` is in a temporary folder.
+    - ``settings``: limits of a task (cache, timers in memory, firings at once). They change no result.
+    - ``start``: a ``snapshot`` to start from, of this app or of an earlier version; see ``restart``. The clock then stands
+      where it stood, unless ``now_ms`` is given.
 
-    A handler that fails where the app stops on failures makes the call raise its HandlerError; the service is down then,
-    with everything since its last commit undone, and comes up again with the next call.
+    If a handler fails and the app stops on failures, the call raises its HandlerError. The service is then down, everything
+    since its last commit is undone, and the next call starts it again.
 
-    Event time stands still in a partition that has got no records, as in a live service: its watermark is far below any
-    time. A topic that the app both writes and reads, and the one behind ``repartition=True``, follow the least that the
-    app's tasks publish, so one such partition holds their readers back, in all partitions. Move time on as it would move
-    live: ``advance_watermark`` (the producers publish one), ``advance_clock_by("61s")`` or ``fall_idle`` (inputs are idle),
-    ``end_of_input``; or run with ``partitions=1``.
-
-    ``start`` is a ``snapshot`` to start from, of this app or of an earlier version of it; see ``restart``. The clock then
-    stands where it stood, unless ``now_ms`` is given.
+    Event time stands still in a partition without records, as in a live service. A topic that the app both writes and
+    reads, and the topic behind ``repartition=True``, follow the lowest watermark that the app's tasks publish, so one such
+    partition holds their readers back in all partitions. Move time as it would move live: with ``advance_watermark`` (the
+    producers publish one), ``advance_clock_by("61s")`` or ``fall_idle`` (inputs are idle), ``end_of_input``; or run with
+    ``partitions=1``.
     """
 
     def __init__(
@@ -93,11 +96,11 @@ class Harness(Driver, View):
     def explore(
         self, history: Iterable[faults.Item] | None = None, **options: Unpack[ExploreOptions]
     ) -> ExploreReport:
-        """Run a history of events under many schedules, and compare what each leaves, key by key.
+        """Run a history of events under many schedules, and compare state and outputs, key by key.
 
-        ``history`` consists of (topic, event) pairs and ``At``; by default it is what was sent to this harness so far.
-        Every run begins with an empty state, and ends with the end of input; the harness itself does not change.
-        ``ExploreOptions`` lists the options.
+        A schedule decides the order of arrival, who is slow, where commits and crashes fall. ``history`` is a list of (topic,
+        event) pairs and ``At`` values (default: what was sent to this harness so far). Every run begins with an empty state
+        and ends with the end of input. The harness itself does not change. ``ExploreOptions`` lists the options.
 
         Raises:
             ScheduleDependentError: Something depends on the schedule, and the app declares nothing of the kind.
@@ -113,10 +116,10 @@ class Harness(Driver, View):
         return explore_or_raise(self.plan, feed, self._now_ms, **options)
 
     def snapshot(self) -> HarnessSnapshot:
-        """A snapshot of the state, timers and messages that are committed; what was taken by now is committed first.
+        """Take a snapshot of state, timers and messages under way. What was taken but not committed is committed first.
 
-        ``Harness(app, start=...)`` and ``restart`` start from it, as often as wanted, also when this harness is closed.
-        Needs pyarrow (``tailrace[parquet]``).
+        ``Harness(app, start=...)`` and ``restart`` start from it, any number of times, also after this harness is closed. Needs
+        pyarrow (``tailrace[parquet]``).
 
         Raises:
             SnapshotMismatchError: Nothing was ever committed.
@@ -126,11 +129,11 @@ class Harness(Driver, View):
         return HarnessSnapshot(self.plan, self.log, self._now_ms)
 
     def restart(self, start: HarnessSnapshot) -> None:
-        """Begin anew from a snapshot, as an operator does with ``--from-snapshot``, and read on from where it stands.
+        """Start again from a snapshot, as ``tailrace run --from-snapshot`` does, and read on from its positions.
 
-        ``log`` is another one from here on: the same events from outside, also those sent after the snapshot, which are read
-        again by the next call; of what the app itself wrote, only what it had written up to the snapshot. ``emitted`` and
-        ``dead_letters`` begin anew. Watermarks and idleness that a test told after the snapshot are not in the log.
+        ``log`` is replaced by a copy: all events from outside, including those sent after the snapshot, which the next call
+        reads again; of what the app itself wrote, only what it had written up to the snapshot. ``emitted`` and
+        ``dead_letters`` start empty. Watermarks and idleness that a test set after the snapshot are not in the log.
 
         Raises:
             SnapshotMismatchError: The snapshot does not fit the app, or records were on their way to be repartitioned.

@@ -94,7 +94,7 @@ class MemoryLog:
     # --- topics and positions
 
     def create_topic(self, topic: str, settings: TopicSettings, /) -> None:
-        """See ``Log.create_topic``."""
+        """Create a topic. Raises TopicMismatchError if it exists with other settings."""
         self.on_operation("create-topic")
         known = self._settings.setdefault(topic, settings)
         if known != settings:
@@ -109,34 +109,34 @@ class MemoryLog:
             ]
 
     def topics(self) -> Mapping[str, TopicSettings]:
-        """See ``Log.topics``."""
+        """The settings of every topic, by its name."""
         return dict(self._settings)
 
     def partitions(self, topic: str, /) -> int:
-        """See ``Log.partitions``."""
+        """A topic's number of partitions. Raises UnknownTopicError for a topic that does not exist."""
         return len(self._of(topic))
 
     def start_offset(self, topic: str, partition: int, /) -> int:
-        """See ``Log.start_offset``."""
+        """The offset of the oldest record that a partition keeps."""
         self.on_operation("query")
         return self._at(topic, partition).start
 
     def end_offset(self, topic: str, partition: int, /) -> int:
-        """See ``Log.end_offset``."""
+        """The offset after the last record of a partition, those of open transactions included."""
         self.on_operation("query")
         return self._at(topic, partition).end
 
     def ends(self, topics: Iterable[str], /) -> Ends:
-        """See ``OneCommitLog.ends``: up to where all is committed."""
+        """The commits so far, and the end of each partition of these topics, up to which everything is committed."""
         found = {topic: [one.last_stable for one in self._of(topic)] for topic in topics}
         return Ends(self._commits, found)
 
     def uncleaned(self) -> AbstractContextManager[None]:
-        """See ``OneCommitLog.uncleaned``: it is compacted by ``compact`` alone."""
+        """A context in which nothing is compacted or deleted. Here it does nothing: only ``compact`` compacts."""
         return nullcontext()
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int, /) -> int:
-        """See ``Log.offset_at``; looks among the committed records."""
+        """The lowest offset of a committed record with this timestamp or a later one; the end if there is none."""
         self.on_operation("query")
         found = self._at(topic, partition)
         return next((r.offset for r in found.records if r.timestamp_ms >= timestamp_ms), found.last_stable)
@@ -144,7 +144,7 @@ class MemoryLog:
     def committed_offsets(
         self, group: str, partitions: Iterable[TopicPartition], /
     ) -> Mapping[TopicPartition, int]:
-        """See ``Log.committed_offsets``."""
+        """The offsets that a group has committed, without partitions for which it has none."""
         self.on_operation("query")
         offsets = self._offsets
         return {place: offsets[group, place] for place in partitions if (group, place) in offsets}
@@ -152,7 +152,7 @@ class MemoryLog:
     # --- writers and readers
 
     def writer(self, transactional_id: str, /) -> MemoryWriter:
-        """See ``Log.writer``."""
+        """A transactional writer. The previous holder of the same id is fenced, and its open transaction aborted."""
         self.on_operation("take-over")
         before = self._holders.get(transactional_id)
         if before is not None:
@@ -161,7 +161,7 @@ class MemoryLog:
         return writer
 
     def reader(self, positions: Mapping[TopicPartition, int], /) -> MemoryReader:
-        """See ``Log.reader``."""
+        """A reader of committed records that starts at these offsets."""
         reader = MemoryReader(self)
         for (topic, partition), offset in positions.items():
             reader.seek(topic, partition, offset)
@@ -301,7 +301,7 @@ class MemoryLog:
         return self._published.get(topic, ())
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
-        """See ``Log.publications``."""
+        """The last published watermark, by (topic, or ``topic#channel``) and transactional id."""
         return dict(self._last_published)
 
     def at(self, topic: str, partition: int) -> Partition:

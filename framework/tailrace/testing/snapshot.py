@@ -32,7 +32,7 @@ from tailrace.testing.memory_log import MemoryLog
 
 
 class HarnessSnapshot:
-    """The committed state of an app in a harness; ``Harness.snapshot`` takes it. Its folder goes when nobody has it any more."""
+    """The committed state of an app in a harness, taken by ``Harness.snapshot``. Its folder is deleted with the last reference."""
 
     def __init__(self, plan: Plan, log: MemoryLog, now_ms: int) -> None:
         self.app = plan.app

@@ -40,7 +40,7 @@ E = TypeVar("E")
 
 
 class AppView(View):
-    """One app of a system: what it has emitted, the state it has committed, its late events, its replay."""
+    """One app of a system, ``system[app]``: what it has emitted, its committed state, its late events, its replay."""
 
     def __init__(
         self, app: App, service: Service, log: MemoryLog, recover: Callable[[Service], None]
@@ -54,13 +54,13 @@ class AppView(View):
 
 
 class System(Driver):
-    """Runs several apps in a test, on one log. A context manager; ``close`` does the same.
+    """Runs several apps in a test, on one log. Use it as a context manager, or call ``close``.
 
-    The options are those of ``Harness``, and hold for every app; ``commit_every`` counts the records of each by itself.
-    ``system[app]`` looks at one of them. A call returns when nothing moves any more in any app. One that raises an error
-    from an app leaves all of them down, and they come up again with the next call.
+    The options are those of ``Harness``, and apply to every app; ``commit_every`` counts the records of each app separately.
+    ``system[app]`` gives the state and outputs of one app. A call returns when no app has anything left to do. If it raises
+    an error from an app, all apps are down, and the next call starts them again.
 
-    Topics go by their names: what one app declares to write and another to read under the same name is one topic.
+    Topics are identified by their names: a topic that one app writes and another reads under the same name is one topic.
     """
 
     def __init__(

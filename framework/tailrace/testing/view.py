@@ -42,16 +42,19 @@ class View(ABC):
         """Start the service, if it is down."""
 
     def emitted(self, topic: Topic[E, Any]) -> list[E]:
-        """All events emitted to a topic so far, as far as they are committed."""
+        """All events emitted to a topic so far, as far as they are committed, in the order in which they became visible."""
         return Emitted(self._service.visible).to(topic)
 
     def state(self, actor: type[A], key: Any) -> A | None:
-        """The committed instance of a key, or None if it has none. A copy, whose map and list states can be read."""
+        """The committed instance of a key, or None if nothing is stored for it.
+
+        A copy: its fields, map and list states can be read, and changing them changes nothing.
+        """
         instance: A | None = self._reader(actor, key).instance(actor, key)
         return instance
 
     def keys(self, actor: type[Actor]) -> list[Any]:
-        """The keys that have an instance, in the order of their bytes."""
+        """The keys that have a stored instance, in the order of their bytes."""
         self.recover()
         plan = self.plan.actor_of(actor)
         prefix = rows.actor_prefix(plan.name)
@@ -63,17 +66,25 @@ class View(ABC):
         return [plan.key_codec.decode(key) for key in sorted(row.key for row in found if not row.rest)]
 
     def timers(self, actor: type[Actor], key: Any) -> dict[tuple[str, str | int], int]:
-        """The pending timers of a key, committed: ("event" or "processing", name, or time if unnamed) -> due time."""
+        """The committed pending timers of a key, with the time in milliseconds at which each is due.
+
+        The keys of the dict are pairs: ``"event"`` or ``"processing"``, and the timer's name, or its time if it has none.
+        """
         return self._reader(actor, key).timers(actor, key)
 
     def query(self, actor: type[Actor], key: Any, name: str, *arguments: Any) -> Any:
-        """Ask the committed instance of a key. Raises QueryError as a live service does."""
+        """Call a ``@tr.query`` method, by its name, on the committed instance of a key.
+
+        Raises:
+            QueryError: There is no such query or no such key, the query failed, or it changed the instance.
+        """
         return self._reader(actor, key).query(actor, key, name, *arguments)
 
     def watermark(self, partition: int = 0, *, actor: type[Actor] | None = None) -> int:
-        """How far one partition's task has come: the least watermark of its actors and functions, or that of one actor.
+        """The watermark of one partition's task in milliseconds, or that of one of its actors.
 
-        Each actor goes by its own inputs alone. It is ``tr.NO_WATERMARK`` before its first event.
+        Each actor has a watermark of its own, which follows its own inputs; the task's is the lowest of them. Before the
+        first event it is ``tr.NO_WATERMARK``.
         """
         self.recover()
         task = self._service.task(partition)
@@ -83,41 +94,43 @@ class View(ABC):
 
     @property
     def late(self) -> int:
-        """How many late events there have been."""
+        """Number of events so far that were late for an actor or function, whatever ``late=`` did with them."""
         self.recover()
         return sum(one.task.totals.late for one in self._service.partitions)
 
     @property
     def behind(self) -> Mapping[Behind, int]:
-        """How many events were emitted behind the watermark published for their topic, by topic and handler.
+        """Number of events that were emitted behind the watermark published for their topic, by topic and handler.
 
-        Counted since the last start, from the first commit on. Who follows the topic finds them late.
+        Readers that follow the topic's watermark find them late. Counted since the last start, from the first commit on.
         """
         self.recover()
         return sum((Counter(one.behind) for one in self._service.partitions), Counter[Behind]())
 
     @property
     def metrics(self) -> dict[str, float | list[float]]:
-        """The user's metrics, committed: the sum of a count, the last value of a gauge, all that were observed."""
+        """The committed ``ctx.metrics``, by name: the sum of a count, the last value of a gauge, all observed values."""
         return {
             name: list(value) if isinstance(value, list) else value
             for name, value in self._service.metrics.items()
         }
 
     def dead_letters(self) -> list[DeadLetter]:
-        """The committed dead letters, by the partition of their key."""
+        """The committed dead letters: records and timers that could not be handled, with the reason, by partition."""
         return [dead_letter(record) for record in self.log.read(self.plan.dead_letters_topic)]
 
     def replay(self, *, hash_seed: bool | None = None) -> ReplayReport:
-        """Do everything that was committed again, along the tape and from its beginning, and compare byte by byte.
+        """Replay everything that was committed from the beginning, and compare state, outputs and positions byte by byte.
 
-        Then the same in another process, which has another hash seed: that finds what depends on the order of a set or on
-        ``hash()`` (see ``other_seed``). The app must be an attribute of a module, which that process imports. Where it is
-        not, its handlers are read for what may depend on the seed (see ``hash_order``), and a HashOrderWarning tells.
-        With ``hash_seed=True`` such an app is a UsageError; ``hash_seed=False`` leaves all of this out, for an app that
-        depends on what a test has patched in its module.
+        Then do the same in another process with another hash seed, which finds results that depend on the order of a set or
+        on ``hash()``. That process imports the app, so the app must be an attribute of a module. If it is not, the source
+        of its handlers is searched instead, and a HashOrderWarning names what may depend on the seed. ``hash_seed=True``
+        makes such an app a UsageError. ``hash_seed=False`` leaves this part out, for an app that depends on what a test has
+        patched in its module.
 
-        Raises ReplayDivergedError, which names the first difference, in state, outputs or positions.
+        Raises:
+            ReplayDivergedError: Something differs; the message names the first difference.
+            UsageError: With ``hash_seed=True``, the app cannot be imported.
         """
         self.recover()
         settings = self._service.options.task

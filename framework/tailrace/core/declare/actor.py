@@ -105,10 +105,26 @@ else:
             return cls
 
     class Actor(ActorBase, msgspec.Struct, metaclass=ActorMeta):
-        """The base of all actors. A subclass declares durable fields and handlers; see the tutorial.
+        """The base of all actors. A subclass declares durable fields and handlers.
 
-        Instances are created and loaded by the framework, one per key. What a handler may do with ``self``: read, assign
-        and change its fields in place. It must not keep ``self``, or anything mutable from it, beyond its own run.
+        ::
+
+            @app.actor
+            class Aircraft(tr.Actor):
+                legs: int = 0  # a plain field: loaded and stored with the instance
+                minutes_late: tr.MapState[str, int]  # a map: each entry is stored by itself
+
+                @tr.process(departures)
+                def departed(self, event: Departure, ctx: tr.Context[str]) -> None:
+                    self.legs += 1
+
+        There is one instance per key. Tailrace creates and loads instances, so an actor has no constructor. A handler may read,
+        assign and change fields in place; all of that is durable. If it raises, everything it did is undone. It must
+        not keep ``self``, or anything mutable from it, for later.
+
+        An instance whose fields are all at their defaults, without timers and entries, is not stored. The types of fields are
+        those that come back from storage unchanged: numbers, text, bytes, dates, enums, structs, lists, dicts, tuples and
+        unions of them, but no sets, no ``Any`` and no plain classes.
         """
 
 

@@ -37,13 +37,19 @@ Emits = Sequence[Declared]
 class App:
     """A service: topics, streams, actors and stateless functions under one name.
 
-    ``name`` is what its internal topics and its state are called after. ``partitions`` is the number of its tasks; every
-    input has as many. ``on_error`` says what a failing handler does: stop its task (``"stop"``), or send the event to the
-    dead letters (``"dead-letter"``); a topic may say otherwise for itself. A mistake in the code (NameError,
-    AttributeError, ``tr.UsageError``, a TypeError of the handler's own) stops the task even then, unless it is
-    ``"dead-letter-all"``. ``version`` is recorded on the tape: change it when a change of the code changes results.
-    ``code_files`` names data files that handlers or their modules read, relative to the folder of the app's module
-    (``["rates.csv"]``): an interrupted rebuild is resumed only if they are the same, as is the code.
+    - ``name``: the prefix of the app's internal topics, and the name of its state. Letters, digits, ``.``, ``_``, ``-``.
+    - ``partitions``: number of tasks (default: 4), from 1 to 10000. Every input has as many partitions. It cannot be changed
+      once the app has state.
+    - ``on_error``: what happens when a record cannot be decoded or a handler raises. ``"stop"`` (the default) stops the task.
+      ``"dead-letter"`` sends the event to the app's dead letters with the reason, and continues; a mistake in the code
+      (NameError, AttributeError, ``tr.UsageError``, a TypeError raised by the handler itself) still stops the task.
+      ``"dead-letter-all"`` continues after those, too. A topic may have an ``on_error`` of its own.
+    - ``version``: recorded with the history. Change it when a change of the code changes results.
+    - ``code_files``: data files that handlers or their modules read, relative to the folder of the app's module
+      (``["rates.csv"]``). An interrupted rebuild is resumed only if code and files are unchanged.
+
+    Raises:
+        DefinitionError: An argument is unknown or not allowed.
     """
 
     def __init__(
@@ -98,9 +104,12 @@ class App:
         return f"<app {self.name!r}>"
 
     def renamed(self, name: str) -> App:
-        """The same declarations as another app: it has its own state, tape and position, and reads the same topics.
+        """The same declarations under another name: an app with its own state, history and positions in the same topics.
 
-        What it emits goes to the same topics too, marked as its own. Raises DefinitionError if the name is no name.
+        What it emits goes to the same topics too, marked as its own.
+
+        Raises:
+            DefinitionError: The name is not allowed.
         """
         legal_name(name, "an app", limit=120)
         other = copy.copy(self)
@@ -172,22 +181,27 @@ class App:
 
         - ``event_time``: a field holding an int of milliseconds or an aware datetime, a function of the event,
           ``tr.RECORD_TIME`` (the record's timestamp, the default) or ``tr.ARRIVAL_TIME``.
-        - ``out_of_order``: how far event times may fall behind the highest seen without being late; default 0.
+        - ``out_of_order``: how far event times may be behind the highest seen without being late, a duration; default 0.
         - ``late``: ``"handle"`` (the default; the handler sees ``ctx.is_late``), ``"drop"`` (counted), or another topic,
           to which late events go unhandled.
-        - ``watermark``: True; False for slow reference data, which never holds the others back; ``"upstream"`` for
-          what the producing service publishes; a function ``(event, event_time_ms) -> int | None``; or an instance
-          of a ``tr.WatermarkGenerator``.
-        - ``idle_after``: how long a partition with nothing to read is waited for; default ``"60s"``.
-        - ``ahead``: how far it may be read past the other inputs of those who take it, in event time, such as ``"6h"``; not
-          limited by default. It keeps the state of a join bounded while one side catches up, and never stops the app.
-        - ``on_error``: as for the app, for this topic.
+        - ``watermark``: True for the highest event time seen less ``out_of_order``; False for slow reference data, which
+          never holds the others back; ``"upstream"`` for what the producing service publishes; a function
+          ``(event, event_time_ms) -> int | None``; or an instance of a ``tr.WatermarkGenerator``. By default a topic that
+          the app writes itself follows its writers, and any other its events.
+        - ``idle_after``: how long a partition with nothing to read holds the watermark back, a duration; default ``"60s"``.
+        - ``ahead``: how far, in event time, it may be read ahead of the other inputs of the actors that take it, such as
+          ``"6h"``; not limited by default. It bounds the state of a join while one side catches up, and never stops the app.
+        - ``on_error``: as for the app, for this topic only.
         - ``repartition``: read it through an internal topic, for producers whose keys or partitioner differ.
         - ``format``: ``"json"`` (the default; refuses nan and infinities) or ``"msgpack"``.
         - ``time_range``: the event times that make sense; others are bad records. Default: 1970 to 2200, without
           those of early 1970 that look like seconds since 1970 taken for milliseconds.
 
-        The same topic may be declared again in the same words. Raises DefinitionError with the mend otherwise.
+        The same topic may be declared again with the same arguments.
+
+        Raises:
+            DefinitionError: An argument is unknown or does not fit the event type, the name is taken, or the key or event
+                time names a field that is not there; the message says what to change.
         """
         words = (type, key, key_type, dict(options))
         known = self.topics.get(name)
@@ -212,9 +226,12 @@ class App:
         return topic
 
     def stream(self, name: str, type: type[E]) -> Stream[E]:
-        """Declare a stream: what is emitted to it is handled in the same step, under the same key, and never stored.
+        """Declare a stream: an event emitted to it is handled in the same step, under the same key, and is never stored.
 
-        It chains stateless functions and actors where the key stays; where it changes, use a topic.
+        A stream chains functions and actors that share a key. Where the key changes, use a topic.
+
+        Raises:
+            DefinitionError: The name is not allowed, or a topic or stream has it already.
         """
         legal_name(name, "a stream")
         self._free(name, "stream")
@@ -240,16 +257,18 @@ class App:
     def actor(
         self, cls: Any = None, /, *, name: str | None = None, emits: Emits | None = None, **unknown: Any
     ) -> Any:
-        """Make a class one of the app's actors.
+        """Make a class one of the app's actors: ``@app.actor``, or ``@app.actor(name=..., emits=...)``.
 
-        ``name`` is what its state and timers are kept under, by default the class's name. Give it when the class is
-        renamed, and the state stays.
+        ``name`` is the name that state and timers are stored under (default: the name of the class). Keep it when the class is
+        renamed, and the state is kept.
 
-        ``emits`` are all the topics, streams and actors that its handlers emit and send to. Without it they are found in
-        the code; give it where the code hides them (a topic that comes out of an event, for example), or names some that
-        it does not emit to. An actor that is declared further down is given by its stable name.
+        ``emits`` lists all topics, streams and actors that the handlers emit and send to. By default they are found in the
+        code. Give it where the code hides them, such as a topic that an event selects; an actor that is declared further down
+        is given by its name. An emit to anything else raises UsageError.
 
-        Raises DefinitionError or DurableTypeError with the mend.
+        Raises:
+            DefinitionError: The class is not an actor, handles nothing, or its name is taken; the message says what to change.
+            DurableTypeError: A field has a type that cannot be stored and read back unchanged.
         """
         refuse_unknown("@app.actor", unknown, ("name", "emits"))
         if cls is not None:
@@ -319,10 +338,14 @@ class App:
     def process(
         self, *edges: Any, name: str | None = None, emits: Emits | None = None, **unknown: Any
     ) -> Any:
-        """Make a function ``(event, ctx)`` a stateless handler of topics or streams: it maps, filters, routes, re-keys.
+        """Make a function ``(event, ctx)`` a stateless handler of one or several topics or streams.
 
-        It emits what it makes; it has no state and no timers. ``name`` is its stable name, by default the function's.
-        ``emits`` says, as for an actor, where it emits to, if the code does not show it.
+        It maps, filters, routes or re-keys events by emitting others with ``ctx.emit``. It has no state and no timers.
+        ``name`` is its stable name (default: the name of the function). ``emits`` is as for ``actor``.
+
+        Raises:
+            DefinitionError: The function does not take ``(event, ctx)``, its event type is not that of the topics, or its
+                name is taken.
         """
         refuse_unknown("@app.process", unknown, ("name", "emits"))
         check_edges(edges, "@app.process")
@@ -377,9 +400,13 @@ class App:
     # --- the plan ---
 
     def plan(self) -> Plan:
-        """What the declarations compile to, all checks done. It is made once, and again after further declarations.
+        """Check all declarations and compile them to a plan, which the engine runs. Call it in a test to check an app.
 
-        Raises DefinitionError or DurableTypeError with the mend.
+        The plan is made once, and again after further declarations.
+
+        Raises:
+            DefinitionError: The declarations make no sense together; the message says what to change.
+            DurableTypeError: A field has a type that cannot be stored and read back unchanged.
         """
         if self._plan is None:
             self._plan = planner.make_plan(self)

@@ -28,10 +28,13 @@ class TimeSource(Enum):
 
 
 RECORD_TIME: Final = TimeSource.RECORD
-"""The event time is the timestamp that the log keeps with the record. The default."""
+"""``event_time=tr.RECORD_TIME``, the default: an event's time is the timestamp of its record."""
 
 ARRIVAL_TIME: Final = TimeSource.ARRIVAL
-"""The event time is the clock reading under which the task took the record. It is on the tape, so a rebuild has it."""
+"""``event_time=tr.ARRIVAL_TIME``: an event's time is the clock reading when the task took the record.
+
+The reading is recorded, so a replay or rebuild along the tape gives the event the same time.
+"""
 
 
 def seconds_taken_for_ms(time_ms: int, source: Any) -> tuple[str, str]:
@@ -48,16 +51,17 @@ def seconds_taken_for_ms(time_ms: int, source: Any) -> tuple[str, str]:
 
 
 class WatermarkGenerator(msgspec.Struct):
-    """Works out an input's watermark from its events. Subclass it; its fields are durable.
+    """Computes the watermark of an input from its events: subclass it, and give an instance to ``app.topic(watermark=...)``.
 
-    Each task gets its own copy of the instance given to the topic. It must be a pure function of its fields and
-    of the events, in their order: no clock, no randomness.
+    It is a ``msgspec.Struct`` whose fields are durable. Each task has its own copy of the instance. The watermark must depend
+    on nothing but its fields and the events in their order: no clock, no randomness.
     """
 
     def on_event(self, event: Any, event_time_ms: int, /) -> int | None:
-        """The new watermark, in milliseconds since the epoch, or None to leave it where it is.
+        """The new watermark in milliseconds since 1970, or None to leave it unchanged. Called for each event, in order.
 
-        "All up to here has been seen": an event at or before it is late. A value below the current one is ignored.
+        The watermark says that all events up to it have been seen: an event at or before it is late. A value below the
+        current watermark is ignored.
         """
         raise NotImplementedError
 

@@ -83,12 +83,17 @@ def field(
     ttl_time: str = "event",
     **unknown: Any,
 ) -> Any:
-    """Say more about an actor's field than its annotation does.
+    """Options of an actor's field that its annotation cannot express: ``count: int = tr.field(default=0, ttl="1h")``.
 
-    ``name`` is what it is stored under, so that a renamed attribute keeps its state. ``ttl`` (a duration such as
-    ``"1h"``, a timedelta, or milliseconds, at most 100000 days) is how long a value lives after it was last written or changed, by event time
-    or by processing time; then a plain field is its default again, and an entry of a map is gone. A list has none: its
-    items would be renumbered under who reads them.
+    - ``default``, ``default_factory``: the value of a new instance, or a function that gives it. A field without either is
+      required: the first handler of an instance must set it.
+    - ``name``: the name that the field is stored under (default: the attribute's). Keep it when the attribute is renamed.
+    - ``ttl``: time to live, a duration such as ``"1h"``, a timedelta, or milliseconds, at most 100000 days. It counts from the
+      last write or change. Then a plain field has its default again, and an entry of a map is removed. A list has no TTL.
+    - ``ttl_time``: ``"event"`` (the default: by the watermark) or ``"processing"`` (by the clock).
+
+    Raises:
+        DefinitionError: An option is unknown, or the options do not fit the field. Raised when the class is defined.
     """
     refuse_unknown("tr.field", unknown, FieldSpec.__slots__)
     return FieldSpec(default, default_factory, name, ttl, ttl_time)

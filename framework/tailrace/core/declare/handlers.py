@@ -282,8 +282,11 @@ def process(
 def process(*edges: Any, **unknown: Any) -> Any:
     """Make a method of an actor the handler of the events of one or several topics or streams.
 
-    It is called as ``method(self, event, ctx)``, with the instance of the event's key. With several topics the
-    event is declared as the union of their types; beyond four, those from the fourth on share one type.
+    It is called as ``method(self, event, ctx)`` on the instance of the event's key, one event at a time. With several topics
+    annotate the event with the union of their types; beyond four, those from the fourth on share one type.
+
+    Raises:
+        DefinitionError: An argument is not a topic or stream, or the method does not take ``(self, event, ctx)``.
     """
     refuse_unknown("@tr.process", unknown, mend="It takes topics and streams, and nothing else.")
     check_edges(edges, "@tr.process")
@@ -315,10 +318,14 @@ def on_timer(method: Fires[S, K], /) -> Fires[S, K]: ...
 @overload
 def on_timer(family: str, /) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
 def on_timer(given: Any = None, /, **unknown: Any) -> Any:
-    """Make a method the handler of event-time timers: those without a name, or those of a family.
+    """Make a method ``(self, ctx)`` the handler of event-time timers set with ``ctx.set_timer``.
 
-    ``@tr.on_timer("overdue")`` takes the timers named ``"overdue"`` and ``"overdue:..."``. The family is what pending
-    timers are kept under; the method may be renamed.
+    ``@tr.on_timer`` takes the timers without a name, ``@tr.on_timer("overdue")`` those named ``"overdue"`` and ``"overdue:..."``.
+    In it ``ctx.event_time`` is the time the timer was set to, and ``ctx.timer_name`` its full name. All events up to that time
+    have been handled, except late ones. Pending timers are stored under the name, so the method may be renamed.
+
+    Raises:
+        DefinitionError: The name is empty or has a colon, or the method does not take ``(self, ctx)``.
     """
     return _timer(rows.EVENT_TIME, "@tr.on_timer", given, unknown)
 
@@ -328,7 +335,7 @@ def on_processing_timer(method: Fires[S, K], /) -> Fires[S, K]: ...
 @overload
 def on_processing_timer(family: str, /) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
 def on_processing_timer(given: Any = None, /, **unknown: Any) -> Any:
-    """Make a method the handler of processing-time timers; otherwise like ``on_timer``."""
+    """Make a method the handler of timers set with ``ctx.set_processing_timer``; otherwise like ``on_timer``."""
     return _timer(rows.PROCESSING_TIME, "@tr.on_processing_timer", given, unknown)
 
 
@@ -337,9 +344,14 @@ def on_message(method: Handles[S, M, K], /) -> Handles[S, M, K]: ...
 @overload
 def on_message(*, name: str) -> Callable[[Handles[S, M, K]], Handles[S, M, K]]: ...
 def on_message(method: Any = None, /, *, name: str | None = None, **unknown: Any) -> Any:
-    """Make a method the handler of messages sent with ``ctx.send``; its annotation says of which type.
+    """Make a method ``(self, message, ctx)`` the handler of messages sent with ``ctx.send``.
 
-    ``name`` is what the messages on their way are known by; by default the name of their class.
+    The annotation of ``message`` gives the type: a ``msgspec.Struct``, or a union of several. ``name`` is the name that messages
+    under way are stored under (default: the name of their class); keep it when the class is renamed.
+
+    Raises:
+        DefinitionError: ``message`` has no annotation, or a type that is not a class of its own.
+        DurableTypeError: The message has a field that cannot be stored and read back unchanged.
     """
     refuse_unknown("@tr.on_message", unknown, ("name",))
     role = MessageRole(None if name is None else check_name(name, "the messages of @tr.on_message"))
@@ -352,6 +364,10 @@ def on_message(method: Any = None, /, *, name: str | None = None, **unknown: Any
 
 
 def query(method: Q, /) -> Q:
-    """Make a method a query: called with an instance's committed state and the caller's arguments, it only reads."""
+    """Make a method a query: it answers from the committed state of an instance, and only reads.
+
+    It is called with the caller's arguments, in tests with ``h.query(Actor, key, "name", ...)``. A query that changes the
+    instance raises QueryError, and the change is dropped.
+    """
     add_role(method, "@tr.query", QueryRole())
     return method

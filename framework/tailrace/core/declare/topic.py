@@ -44,7 +44,7 @@ class Edge(Generic[E, K]):
 
 
 class Stream(Edge[E, Any]):
-    """A stream within a step. Made by ``App.stream``; ``index`` is its number in the plan."""
+    """A stream within a step, made by ``App.stream``. Pass it to ``@tr.process`` and to ``ctx.emit``, like a topic."""
 
     __slots__ = ("index",)
 
@@ -95,10 +95,11 @@ class TopicSettings:
 
 
 class Topic(Edge[E, K]):
-    """A topic of the log, whose records hold events of type E. Made by ``App.topic``.
+    """A topic of the log whose records hold events of type E under keys of type K. Made by ``App.topic``.
 
-    ``encode`` and ``decode`` are those of ``codec``, for the record's value; ``encode_key`` gives the record's key.
-    ``key_of`` is None for a topic declared without a key.
+    Pass it to ``@tr.process``, to ``ctx.emit``, and to the methods of a test harness. ``name`` is its name in the log, ``type``
+    the type of its events. ``encode`` and ``decode`` convert an event to and from a record's value, ``encode_key`` gives the
+    record's key. ``key_of`` is None for a topic declared without a key.
     """
 
     __slots__ = (

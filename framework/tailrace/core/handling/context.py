@@ -58,10 +58,10 @@ class Measurement(NamedTuple):
 
 
 class Metrics:
-    """A user's own metrics.
+    """A user's own metrics: ``ctx.metrics``.
 
-    They reach the outside with the commit of what they measure, so an abort never doubles them, and they are silent in
-    a replay.
+    They are reported with the commit of what they measure, so nothing is counted twice after a crash, and a replay does not
+    report them.
     """
 
     __slots__ = ("_noted", "_undo")
@@ -88,15 +88,15 @@ class Metrics:
         self._noted[number] = measurement
 
     def count(self, name: str, n: float = 1) -> None:
-        """Add ``n`` to a counter."""
+        """Add ``n`` to the counter ``name``."""
         self._note(Measurement("count", name, n))
 
     def gauge(self, name: str, value: float) -> None:
-        """Set a gauge."""
+        """Set the gauge ``name`` to a value."""
         self._note(Measurement("gauge", name, value))
 
     def observe(self, name: str, value: float) -> None:
-        """Add a value to a histogram."""
+        """Add a value to the histogram ``name``."""
         self._note(Measurement("observe", name, value))
 
 
@@ -133,28 +133,32 @@ class Context(Generic[K]):
     )
 
     key: K
-    """The key whose instance is handling."""
+    """The key of the event, message or timer. In an actor, it is the key of the instance."""
     event_time: int
-    """The event's time; in a timer handler the timer's time.
+    """The event time in milliseconds: the event's, for a message that of its sender, in a timer handler the timer's.
 
-    For a processing-time timer it is the watermark + 1 ms. While there is no watermark it is 0, or the beginning of the
-    ``time_range`` of the actor's inputs if that is before 1970. So it is for a timer that was set to a time reckoned from
-    ``tr.NO_WATERMARK``, which is no instant.
+    In the handler of a processing-time timer it is the watermark + 1 ms. While there is no watermark it is 0, or the beginning
+    of the ``time_range`` of the actor's inputs if that is before 1970. The same holds for a timer that was set relative to
+    ``tr.NO_WATERMARK``, which is not an instant.
     """
     watermark: int
-    """How far event time has come in this task: no event at or before it is expected any more.
+    """The watermark of this actor in this task, in milliseconds: no event at or before it is expected any more.
 
-    Before the first event it is ``tr.NO_WATERMARK``, which is below every instant. The first event itself is still handled
-    under it. A timer set to ``ctx.watermark`` + a duration is accepted then, too, and fires with the first watermark.
+    It follows the inputs that this actor takes, and no others. Before the first event it is ``tr.NO_WATERMARK``, which is below
+    every instant; the first event itself is still handled under it. A timer set to ``ctx.watermark`` + a duration is accepted
+    then, too, and fires with the first watermark. It never goes back.
     """
     now: int
-    """Processing time: the last clock reading, which never goes back; 0 before the first one, and for a clock before 1970."""
+    """Processing time in milliseconds: the last reading of the clock, which is recorded, so that a replay sees the same.
+
+    It never goes back. It is 0 before the first reading, and for a clock before 1970.
+    """
     is_late: bool
-    """Whether the event's time was at or before the watermark when it came."""
+    """Whether the event is late: its time was at or before ``watermark`` when it was taken. False in timer handlers."""
     timer_name: str | None
-    """In a timer handler: the name it was set under, None for an unnamed one."""
+    """In a timer handler the full name that the timer was set under (``"overdue:JFK"``); None for an unnamed timer."""
     metrics: Metrics
-    """The user's own metrics."""
+    """The user's own metrics, which a replay does not count again."""
 
     def __init__(self, plan: Plan, lineage: bytes, timer_cap: int, promises: Promises | None = None) -> None:
         self._plan = plan
@@ -191,15 +195,17 @@ class Context(Generic[K]):
         surplus: object = None,
         at: int | datetime | None = None,
     ) -> None:
-        """Write an event to a topic, or hand it to those who take a stream.
+        """Write an event to a topic, or hand it to the handlers of a stream.
 
-        It becomes visible when the step that emits it is committed, and not at all if the handler fails. Its key is
-        worked out by the topic. Its record has the timestamp ``at``, or ``event_time`` if none is given; a topic with
-        ``event_time=tr.RECORD_TIME`` goes by it. The event is encoded at once, so it may be changed afterwards.
+        The event becomes visible to readers with the next commit, together with the state, and not at all if this handler fails.
+        The topic's declaration gives its key. Its record has the timestamp ``at`` (default: ``ctx.event_time``), which is the
+        event time in a topic with ``event_time=tr.RECORD_TIME``. The event is encoded at once, so it may be changed afterwards.
 
-        Raises UsageError for an event of another type than the topic's, for ``at`` outside of the topic's
-        ``time_range``, and for ``at`` with a stream: its takers run in the same step and have this handler's time.
-        EventValueError for an event that cannot be written as it is, such as nan in a JSON topic.
+        Raises:
+            UsageError: The event is of another type than the topic's; ``at`` is outside of the topic's ``time_range``, or was
+                given with a stream, whose handlers run in the same step; or the code does not show that this handler emits to
+                the topic (declare it with ``emits=``).
+            EventValueError: The event cannot be written as it is, such as nan in a JSON topic.
         """
         # ``at`` is by keyword only, as the overloads say. A star in this line would cost Python a search per call.
         if surplus is not None:
@@ -267,10 +273,14 @@ class Context(Generic[K]):
         self._outputs.append((to.name, to.encode_key(event), to.encode_emitted(event), self.event_time, ()))
 
     def send(self, actor: type[Actor], key: Any, message: Any) -> None:
-        """Send a message to an instance of another actor, or of the same.
+        """Send a message to an instance of an actor of this app: another actor, or the same.
 
-        It goes through the log with the commit, arrives exactly once, is never late, and carries this handler's
-        event time. Raises UsageError if the actor does not take such a message, or the key is not of its type.
+        ``key`` selects the instance. Its ``@tr.on_message`` method for this type of message is called exactly once, after the
+        commit that sends it, possibly in another process, with this handler's event time as its own.
+
+        Raises:
+            UsageError: The actor does not take such a message, the key is not of its type, or the code does not show that
+                this handler sends to the actor (declare it with ``emits=``).
         """
         plan = self._plan.actor_of(actor)
         name = plan.message_names.get(message.__class__)
@@ -288,15 +298,24 @@ class Context(Generic[K]):
     # --- timers ---
 
     def set_timer(self, time: int | datetime, name: str | None = None) -> None:
-        """Have ``@on_timer`` called when the watermark reaches ``time``.
+        """Have the actor's ``@tr.on_timer`` handler called once the watermark has reached ``time``.
 
-        A named timer that is pending moves; an unnamed one is there at most once per instant. A time that has passed
-        is due at once, after this step's handlers.
+        ``time`` is milliseconds since 1970, or an aware datetime. With a name, a pending timer of the same name is moved;
+        ``"overdue:JFK"`` is handled by ``@tr.on_timer("overdue")``. Without one, there is at most one timer per instant. A time
+        that has passed already is due at once, after this step's handlers. Timers are durable, and each fires at most once.
+
+        Raises:
+            UsageError: The actor has no handler for this timer, the time is not an instant or looks like seconds, or this
+                handler is a function, which has no timers.
+            TimerLoopError: Timer handlers of one key keep setting timers that are due at once.
         """
         self._set(rows.EVENT_TIME, time, name)
 
     def set_processing_timer(self, time: int | datetime, name: str | None = None) -> None:
-        """Have ``@on_processing_timer`` called when the clock reaches ``time``; otherwise like ``set_timer``."""
+        """Have the ``@tr.on_processing_timer`` handler called once the clock has reached ``time``.
+
+        Otherwise like ``set_timer``. After downtime, such a timer may fire before earlier events have been read.
+        """
         self._set(rows.PROCESSING_TIME, time, name)
 
     def cancel_timer(self, timer: str | int | datetime) -> None:
@@ -304,11 +323,14 @@ class Context(Generic[K]):
         self._cancel(rows.EVENT_TIME, timer)
 
     def cancel_processing_timer(self, timer: str | int | datetime) -> None:
-        """Cancel a processing-time timer by its name, or an unnamed one by its time."""
+        """Cancel a processing-time timer by its name, or an unnamed one by its time. Nothing happens if there is none."""
         self._cancel(rows.PROCESSING_TIME, timer)
 
     def clear(self) -> None:
-        """Forget this instance: its fields, collections and timers. What is set afterwards begins a new one."""
+        """Delete this instance: its fields, collections and timers.
+
+        Plain fields are at their defaults afterwards. What the handler sets after this call is stored as a new instance.
+        """
         self._own("clear").clear(self._instance)
 
     def _set(self, domain: int, time: int | datetime, name: str | None) -> None:
@@ -402,13 +424,13 @@ class Context(Generic[K]):
 
     @property
     def random(self) -> Random:
-        """A random generator that gives the same numbers in every replay. It is new in each call of a handler."""
+        """A random generator (``random.Random``) that gives the same numbers in every replay; a new one for each handler call."""
         if self._random is None:
             self._random = Random(int.from_bytes(self._digest(), "big"))
         return self._random
 
     def uuid(self) -> UUID:
-        """A UUID (version 4 in form) that is the same in every replay."""
+        """A new UUID (version 4 in form) for each call, the same ones in every replay."""
         return UUID(bytes=self._digest(), version=4)
 
     def _digest(self) -> bytes:

@@ -21,7 +21,10 @@ def explore(
     now_ms: int | datetime = 0,
     **options: Unpack[ExploreOptions],
 ) -> ExploreReport:
-    """Run a history of events under many schedules, and compare what comes of it: see ``Harness.explore``.
+    """Run a history of events through an app under many schedules, and compare the results, key by key.
+
+    ``history`` is a list of (topic, event) pairs and ``At`` values. ``partitions`` and ``now_ms`` are as for ``Harness``,
+    ``options`` are the ``ExploreOptions``. Returns the report if nothing depends on the schedule. See ``Harness.explore``.
 
     Raises:
         ScheduleDependentError: Something depends on the schedule, and the app declares nothing of the kind.

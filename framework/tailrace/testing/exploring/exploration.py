@@ -51,25 +51,25 @@ Tell: TypeAlias = Callable[[int, int], None]
 
 
 class RunOptions(TypedDict, total=False):
-    """What ``explore`` can be told of its runs, and of what is compared."""
+    """Options of ``explore`` for its runs, and for what is compared. All of them are optional."""
 
     schedules: int
     """Number of schedules, the reference included (default: 200)."""
     seed: int
-    """What the schedules are drawn from (default: 0)."""
+    """Seed that the schedules are drawn from (default: 0). The same seed and number give the same schedule."""
     schedule: int | None
-    """Run this schedule only, and the reference."""
+    """Run only this schedule and the reference, to repeat one that a report names (default: None, all)."""
     unordered: Iterable[Topic[Any, Any]]
-    """Topics in which the order of outputs does not matter, not even under one key."""
+    """Topics in which the order of outputs does not matter, not even under one key (default: none)."""
     timestamps: bool
     """Compare the timestamps of outputs as well (default: False)."""
 
 
 class ExploreOptions(RunOptions, total=False):
-    """What ``explore`` can be told."""
+    """All options of ``explore``: those of ``RunOptions``, and one for what is an error."""
 
     strict: bool
-    """What the app declares to depend on the order of arrival is an error, too (default: False)."""
+    """A difference that the app declares to depend on the order of arrival is an error, too (default: False)."""
 
 
 def explore_feed(

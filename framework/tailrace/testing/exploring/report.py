@@ -67,7 +67,11 @@ class Dependence:
 
 @dataclass(slots=True)
 class ExploreReport:
-    """What was run and what was found. ``errors`` depend on the schedule though the app declares nothing of the kind."""
+    """The result of ``explore``: what was run and what was found; ``str(report)`` is the text for a person.
+
+    ``errors`` are causes for which results depend on the schedule although the app declares nothing of the kind; ``declared``
+    are those that it declares, such as ``late="drop"``.
+    """
 
     app: str
     seed: int
@@ -111,7 +115,7 @@ class ExploreReport:
 
 
 class ScheduleDependentError(TailraceError, AssertionError):
-    """Results depend on the schedule, and nothing declares that they do. ``report`` has it all."""
+    """Results depend on the schedule, and the app does not declare that they do. ``report`` is the ``ExploreReport``."""
 
     def __init__(self, report: ExploreReport) -> None:
         number = next((one.schedule for one in (*report.errors, *report.declared)), 0)
