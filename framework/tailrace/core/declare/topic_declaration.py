@@ -9,6 +9,7 @@ from typing import Any, Final, cast, get_origin
 import msgspec
 
 from tailrace.core.declare.annotations import Scope, members_of
+from tailrace.core.declare.event_marks import keyed_type, marked_event_time, marked_key
 from tailrace.core.declare.event_time import RECORD_TIME, YEAR_2200_MS, TimeSource, WatermarkGenerator
 from tailrace.core.declare.plan import ON_ERROR, TimeKind, WatermarkKind
 from tailrace.core.declare.topic import Topic, TopicOptions, TopicSettings
@@ -21,6 +22,8 @@ from tailrace.core.values.types import check_durable, spell
 
 IDLE_AFTER: Final = "60s"
 """After which an input is idle where nothing else is declared."""
+FROM_TYPE: Final = object()
+"""Stands for a key that is not said: it is what the type of the events marks as theirs, if anything."""
 _PATH: Final[tuple[type[Any], ...]] = (str, tuple)
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -32,9 +35,33 @@ def declare_topic(
     where = f"the topic {name!r}"
     legal_name(name, "a topic")
     _check_type(type, where)
+    if key is FROM_TYPE:
+        key = marked_key(type, where)
+        _check_keyed(where, type, key)
+    if "event_time" not in options and (event_time := marked_event_time(type, where)) is not None:
+        options = {**options, "event_time": event_time}
     key_type, key_of = _key(where, type, key, key_type)
     settings = _settings(where, type, key, options)
     return Topic(app, name, type, partitions=partitions, key_type=key_type, key_of=key_of, settings=settings)
+
+
+def _check_keyed(where: str, type: Any, key: Path | None) -> None:
+    """See that the marked fields of each class make the key that ``tr.Keyed`` tells the type checkers."""
+    for member in members_of(type):
+        said = keyed_type(member)
+        if said is None:
+            continue
+        if key is None:
+            raise DefinitionError(
+                f"{where}: {spell(member)} is tr.Keyed, but no field of it is marked as the key",
+                mend=f"Mark it: field: tr.Key[{spell(said)}], or say key= for the topic.",
+            )
+        found = key_type_of(member, key)
+        if found != said:
+            raise DefinitionError(
+                f"{where}: {spell(member)} is tr.Keyed[{spell(said)}], but its key {key!r} is {spell(found)}",
+                mend=f"Write tr.Keyed[{spell(found)}].",
+            )
 
 
 def _key(where: str, type: Any, key: Any, key_type: Any) -> tuple[Any, Callable[[Any], Any] | None]:
