@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from types import UnionType
 from typing import Any, Literal, TypeVar, Unpack, overload
 
@@ -16,6 +17,7 @@ from tailrace.core.declare.event_marks import KeyedType
 from tailrace.core.declare.handlers import Handler, ProcessRole, QueryRole, check_edges, check_shape, place_of
 from tailrace.core.declare.options import NoOptions, refuse_unknown
 from tailrace.core.declare.plan import ON_ERROR, OnError, Plan
+from tailrace.core.declare.run_options import RunOptions
 from tailrace.core.declare.topic import Edge, Stream, Topic, TopicOptions
 from tailrace.core.declare.topic_declaration import FROM_TYPE, declare_topic, legal_name
 from tailrace.core.errors import DefinitionError
@@ -389,6 +391,24 @@ class App:
                     f"{where} uses {edge.name!r} of type {spell(edge.type)}, which was declared in another app",
                     mend=f"Declare it in the app {self.name!r} as well, and use that.",
                 )
+
+    # --- a script ---
+
+    def run(self, **options: Unpack[RunOptions]) -> None:
+        """Run the app until it is told to stop: what ``tailrace run`` does, with its options as keywords.
+
+            if __name__ == "__main__":
+                app.run(log="data/log", create_topics=True, workers=2)
+
+        Call it under that guard, from the main thread. The app has to be an attribute of a module or of the script, since
+        worker processes import it: what a script declares under the guard they do not have, and refuse to run without.
+
+        Returns where the command would exit with 0: after SIGTERM, Ctrl-C, or the end of a run with ``until_end=True``. Else
+        the reason is on standard error, and SystemExit has the exit code of the command. Raises DefinitionError for an
+        option that there is not, and UsageError where the app cannot be run from here.
+        """
+        # How an app is run is no part of what it means: the command line is above the core, which does not import it.
+        import_module("tailrace.cli.script").run_app(self, options)
 
     # --- the plan ---
 
