@@ -13,7 +13,7 @@ from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self, get_origin
+from typing import Any, BinaryIO, Self
 
 import click
 import msgspec
@@ -27,6 +27,7 @@ from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, to_dateti
 from tailrace.core.errors import BadRecordError, TailraceError
 from tailrace.core.records import Output
 from tailrace.core.suggestions import did_you_mean
+from tailrace.core.values.event_fields import event_fields
 from tailrace.core.values.event_values import not_finite
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 
@@ -190,11 +191,7 @@ def _at(cells: Any, path: str) -> Any:
 
 def _check_field(topic: Topic[Any, Any], path: str) -> None:
     """Refuse a field that the events of a topic do not have, before each row is broken for it."""
-    fields = {
-        field.name
-        for member in members_of(topic.type)
-        for field in msgspec.structs.fields(get_origin(member) or member)
-    }
+    fields = {name for member in members_of(topic.type) for name in event_fields(member)}
     name = path.partition(".")[0]
     if name not in fields:
         raise click.BadParameter(

@@ -11,7 +11,7 @@ from msgspec import inspect
 
 from tailrace.core.errors import DefinitionError, EmittedTypeError, EventValueError, UsageError
 from tailrace.core.values.event_values import Change, change_of, is_comparable, json_writer
-from tailrace.core.values.types import parts_of, spell
+from tailrace.core.values.types import check_emitted, parts_of, spell
 
 _KEEP = 'Emit None or nothing where there is no number, or declare the topic with format="msgpack", which keeps it.'
 _CONVERT = "Convert it before it is emitted, or declare the field with the type that it holds."
@@ -41,6 +41,10 @@ class EventCodec:
         self.encode: Callable[[Any], bytes] = self._write
         if self._json:
             self.encode = json_writer(type, self._write, self._encode_checked)
+
+    def check_emitted(self) -> None:
+        """Refuse a type whose records would depend on more than the event: DefinitionError."""
+        check_emitted(self.type, topic=self.topic)
 
     def check(self, event: Any) -> None:
         """Raise EmittedTypeError unless the readers of an event's record get what it says. It costs time: for tests."""

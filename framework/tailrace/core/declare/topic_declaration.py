@@ -16,6 +16,7 @@ from tailrace.core.declare.topic import Topic, TopicOptions, TopicSettings
 from tailrace.core.durations import duration, to_ms
 from tailrace.core.errors import DefinitionError, UsageError
 from tailrace.core.suggestions import did_you_mean
+from tailrace.core.values.event_fields import kind_of
 from tailrace.core.values.key_paths import Path
 from tailrace.core.values.keys import key_codec_for, key_getter, key_type_of
 from tailrace.core.values.types import check_durable, spell
@@ -118,18 +119,30 @@ def legal_name(name: Any, what: str, limit: int = 249) -> str:
 
 
 def _check_type(type: Any, where: str) -> None:
-    for member in members_of(type):
-        if not isinstance(get_origin(member) or member, msgspec.StructMeta):
+    members = members_of(type)
+    kinds = [kind_of(member) for member in members]
+    for member, kind in zip(members, kinds, strict=True):
+        if kind is None:
             raise DefinitionError(
                 f"{where} is to hold {spell(member)}, which is no event type",
-                mend="Declare events as msgspec.Struct classes, several as a union of tagged ones.",
+                mend="Declare events as msgspec.Struct classes, dataclasses or pydantic models, several as a union of "
+                "tagged structs.",
             )
-    structs = [get_origin(member) or member for member in members_of(type)]
-    if len(structs) > 1 and any(struct.__struct_config__.tag is None for struct in structs):
+        if kind == "dataclass" and hasattr(get_origin(member) or member, "__pydantic_validator__"):
+            raise DefinitionError(
+                f"{where} is to hold {spell(member)}, a dataclass of pydantic, whose validators would not run",
+                mend="Make it a pydantic.BaseModel, or a dataclass of the standard library.",
+            )
+    if len(members) > 1 and any(
+        kind != "struct" or (get_origin(member) or member).__struct_config__.tag is None
+        for member, kind in zip(members, kinds, strict=True)
+    ):
         raise DefinitionError(
-            f"{where} holds {' | '.join(map(spell, structs))}, which cannot be told apart",
-            mend="Tag each of them: class A(msgspec.Struct, tag=True).",
+            f"{where} holds {' | '.join(map(spell, members))}, which cannot be told apart",
+            mend="Make each a struct with a tag: class A(msgspec.Struct, tag=True).",
         )
+    if kinds == ["model"]:
+        return
     try:
         msgspec.json.Decoder[Any](type)
     except (TypeError, NameError) as error:

@@ -53,7 +53,7 @@ def event_fields(declared: Any) -> Mapping[str, EventField]:
             hints = get_type_hints(cls, include_extras=True)
             given = dict(zip(getattr(cls, "__parameters__", ()), get_args(declared), strict=False))
             return {
-                one.name: EventField(one.name, one.name, given.get(hints[one.name], hints[one.name]))
+                one.name: EventField(one.name, one.name, _with_parameters(hints[one.name], given))
                 for one in dataclasses.fields(cls)
             }
         case "model":
@@ -67,6 +67,14 @@ def event_fields(declared: Any) -> Mapping[str, EventField]:
             }
         case None:
             return {}
+
+
+def _with_parameters(declared: Any, given: Mapping[Any, Any]) -> Any:
+    """A field's type in a generic class that is given its parameters."""
+    if declared in given:
+        return given[declared]
+    wanted: tuple[Any, ...] = getattr(declared, "__parameters__", ())
+    return declared[tuple(given.get(one, one) for one in wanted)] if wanted else declared
 
 
 def _with_metadata(declared: Any, metadata: Any) -> Any:
