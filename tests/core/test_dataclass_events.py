@@ -58,6 +58,38 @@ def test_key_event_time_and_fields_are_those_of_the_dataclass(format: str) -> No
     topic.codec.check(EVENT)
 
 
+@dataclass(frozen=True)
+class Stop:
+    place: str = "Oslo"
+    minutes: int = 5
+
+
+@dataclass(frozen=True)
+class Trip:
+    ship: str
+    stops: list[Stop] = field(default_factory=list)
+    first: Stop | None = None
+    note: str = ""
+
+
+@pytest.mark.parametrize("format", ["json", "msgpack"])
+def test_equal_events_have_equal_bytes_decoded_or_constructed(format: str) -> None:
+    topic = topic_of(Trip, format=format)
+    constructed = Trip("Ada", [Stop(minutes=7)], Stop())
+    short = {"ship": "Ada", "stops": [{"minutes": 7}], "first": {}}
+    decoded = topic.decode((msgspec.json if format == "json" else msgspec.msgpack).encode(short))
+    assert decoded == constructed
+    assert topic.encode(decoded) == topic.encode(constructed)
+
+
+def test_a_struct_with_a_dataclass_in_it_has_equal_bytes_as_well() -> None:
+    class Around(msgspec.Struct):
+        stop: Stop
+
+    topic = topic_of(Around)
+    assert topic.encode(topic.decode(b'{"stop":{}}')) == topic.encode(Around(Stop()))
+
+
 def test_a_nested_field_may_be_the_key() -> None:
     topic = topic_of(Seen, key="place.name")
     assert (topic.key_type, topic.encode_key(EVENT)) == (str, b"Oslo")

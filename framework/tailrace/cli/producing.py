@@ -44,8 +44,9 @@ def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Callable[[str],
     The record's timestamp is the field ``timestamp``, else the event's own time, else the present. ``notice`` is told of each
     column of a table that is dropped, once.
     """
-    decode: Callable[[bytes], Any] = msgspec.json.Decoder[Any](topic.type).decode
     type_, settings = topic.type, topic.settings
+    is_json = settings.format == "json"
+    decode: Callable[[bytes], Any] = topic.decode if is_json else msgspec.json.Decoder[Any](type_).decode
     if timestamp is not None:
         _check_field(topic, timestamp)
     stamp = None if timestamp is None else attrgetter(timestamp)
@@ -63,8 +64,10 @@ def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Callable[[str],
         except msgspec.MsgspecError as error:
             raise BadRecordError(str(error)) from None
 
+    complete = topic.codec.complete
+
     def produce(row: Row, now_ms: int) -> Output:
-        event = event_of(row)
+        event = event_of(row) if complete is None else complete(event_of(row))
         key = topic.encode_key(event)
         time_ms = None if topic.time_of is None else topic.time_of(event)
         if topic.time_of is not None and time_ms is None:

@@ -65,6 +65,9 @@ class ModelCodec:
         self._dump: Callable[..., Any] = type.__pydantic_serializer__.to_python
         self.encode: Callable[[Any], bytes] = self._encode_checked if self._runs_code else self._encode
 
+    complete: Callable[[Any], Any] | None = None
+    """As for ``EventCodec``; pydantic leaves nothing out."""
+
     def decode(self, data: bytes) -> Any:
         """The event of a record. Raises msgspec.ValidationError, as for structs, with what pydantic says."""
         try:
