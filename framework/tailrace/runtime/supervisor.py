@@ -200,7 +200,7 @@ class Supervisor:
     """
 
     def __init__(self, options: ServiceOptions, plan: Plan) -> None:
-        self._options = replace(options, declared=declared_by(find_app(options.app)))
+        self._options = options
         self._plan = plan
         self._spawn = multiprocessing.get_context("spawn")
         self._children = [_Child(index) for index in range(options.workers)]
@@ -218,7 +218,8 @@ class Supervisor:
     def run(self) -> Counter[Kind]:
         """Supervise until all children have left; which dead letters they have made."""
         prepare(self._options, self._plan)
-        self._options = with_snapshot_settled(self._options, self._plan)
+        options = with_snapshot_settled(self._options, self._plan)
+        self._options = replace(options, declared=declared_by(find_app(options.app)))
         with closing(EmbeddedLog(self._options.log, self._options.log_options, create=False)) as log:
             letters = self._supervise(log)
         if self._failure is not None:
