@@ -214,6 +214,14 @@ def test_a_dataclass_of_pydantic_is_refused() -> None:
         topic_of(Half)
 
 
+def test_an_annotation_that_cannot_be_looked_up_is_refused() -> None:
+    class Unknown(pydantic.BaseModel):
+        what: Nowhere  # type: ignore[name-defined]  # pyright: ignore[reportUndefinedVariable]  # noqa: F821  # what is refused here
+
+    with pytest.raises(tr.DefinitionError, match=r"an annotation of .*Unknown cannot be looked up: .*Nowhere"):
+        topic_of(Unknown)
+
+
 def test_models_go_through_a_service_and_its_replay() -> None:
     app = tr.App("shops")
     orders = app.topic("orders", Order)

@@ -142,6 +142,13 @@ def _check_type(type: Any, where: str) -> None:
             mend="Make each a struct with a tag: class A(msgspec.Struct, tag=True).",
         )
     if kinds == ["model"]:
+        try:
+            type.model_rebuild()
+        except NameError as error:
+            raise DefinitionError(
+                f"{where}: an annotation of {spell(type)} cannot be looked up: {' '.join(str(error).split())}",
+                mend="Define what it names at the top of the module.",
+            ) from None
         return
     try:
         msgspec.json.Decoder[Any](type)

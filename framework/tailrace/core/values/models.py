@@ -51,7 +51,6 @@ class ModelCodec:
                 f"{where} has format={format!r}, but pydantic models are written as JSON",
                 mend="Leave format= out, or declare the events as msgspec structs.",
             )
-        type.model_rebuild()
         self._schema: list[Mapping[str, Any]] = list(_parts(type.__pydantic_core_schema__))
         check_model(type, self._schema, where)
         kinds = {one.get("type") for one in self._schema}
