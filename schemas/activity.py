@@ -2,16 +2,18 @@
 
 import msgspec
 
+import tailrace as tr
 
-class Activity(msgspec.Struct, frozen=True):
+
+class Activity(msgspec.Struct, tr.Keyed[str], frozen=True):
     """Something happened under a key."""
 
-    key: str
-    at_ms: int
+    key: tr.Key[str]
+    at_ms: tr.EventTime[int]
 
 
-class Count(msgspec.Struct, frozen=True):
+class Count(msgspec.Struct, tr.Keyed[str], frozen=True):
     """How often something has happened under a key so far."""
 
-    key: str
+    key: tr.Key[str]
     count: int

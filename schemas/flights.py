@@ -6,6 +6,8 @@ departure name it. How the instants come out of the published history: docs/flig
 
 import msgspec
 
+import tailrace as tr
+
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 
@@ -18,16 +20,16 @@ def leg_name(carrier: str, flight: int, scheduled_ms: int) -> str:
 # --- what becomes known
 
 
-class Departure(msgspec.Struct, frozen=True, gc=False):
+class Departure(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
     """An aircraft has left its gate; known when it has left the ground."""
 
-    tail: str
+    tail: tr.Key[str]
     carrier: str
     flight: int
     origin: str
     destination: str
     scheduled_ms: int
-    departed_ms: int
+    departed_ms: tr.EventTime[int]
     scheduled_arrival_ms: int
 
     @property
@@ -46,15 +48,15 @@ class Departure(msgspec.Struct, frozen=True, gc=False):
         return self.departed_ms + self.scheduled_arrival_ms - self.scheduled_ms
 
 
-class Arrival(msgspec.Struct, frozen=True, gc=False):
+class Arrival(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
     """An aircraft is at the gate of its destination, if by a detour."""
 
-    tail: str
+    tail: tr.Key[str]
     carrier: str
     flight: int
     scheduled_ms: int
     """The scheduled departure."""
-    arrived_ms: int
+    arrived_ms: tr.EventTime[int]
     diverted: bool = False
 
     @property
@@ -63,22 +65,22 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
         return leg_name(self.carrier, self.flight, self.scheduled_ms)
 
 
-class Cancellation(msgspec.Struct, frozen=True, gc=False):
+class Cancellation(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
     """A flight will not depart. Often no aircraft had been chosen for it."""
 
-    airport: str
+    airport: tr.Key[str]
     carrier: str
     flight: int
     destination: str
-    scheduled_ms: int
+    scheduled_ms: tr.EventTime[int]
     tail: str | None = None
 
 
-class Weather(msgspec.Struct, frozen=True, gc=False):
+class Weather(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
     """An airport's weather in the hour that begins at ``hour_ms``; None where it was not measured."""
 
-    airport: str
-    hour_ms: int
+    airport: tr.Key[str]
+    hour_ms: tr.EventTime[int]
     temperature_f: float | None
     wind_mph: float | None
     gust_mph: float | None
@@ -86,11 +88,11 @@ class Weather(msgspec.Struct, frozen=True, gc=False):
     visibility_miles: float
 
 
-class Airframe(msgspec.Struct, frozen=True, gc=False):
+class Airframe(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
     """An aircraft as the registry has it."""
 
-    tail: str
-    since_ms: int
+    tail: tr.Key[str]
+    since_ms: tr.EventTime[int]
     """Since when the registry is taken to say so."""
     manufacturer: str
     model: str
@@ -101,23 +103,23 @@ class Airframe(msgspec.Struct, frozen=True, gc=False):
 # --- what is said of aircraft
 
 
-class Movement(msgspec.Struct, frozen=True, gc=False):
+class Movement(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
     """An aircraft has left an airport: what the airport wants to know of a departure."""
 
-    airport: str
+    airport: tr.Key[str]
     tail: str
     carrier: str
     flight: int
-    scheduled_ms: int
+    scheduled_ms: tr.EventTime[int]
     delay_minutes: int
     handed_minutes: int
     """How much of the delay the aircraft may have brought from its leg before."""
 
 
-class LegFinished(msgspec.Struct, frozen=True, gc=False):
+class LegFinished(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
     """A leg from gate to gate."""
 
-    tail: str
+    tail: tr.Key[str]
     number: int
     """How many the aircraft has finished, this one included."""
     carrier: str
@@ -125,7 +127,7 @@ class LegFinished(msgspec.Struct, frozen=True, gc=False):
     origin: str
     destination: str
     departed_ms: int
-    arrived_ms: int
+    arrived_ms: tr.EventTime[int]
     departure_delay_minutes: int
     arrival_delay_minutes: int
     handed_minutes: int
@@ -134,10 +136,10 @@ class LegFinished(msgspec.Struct, frozen=True, gc=False):
     diverted: bool
 
 
-class AircraftOverdue(msgspec.Struct, frozen=True, gc=False):
+class AircraftOverdue(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
     """An aircraft had not arrived when it should have been there for an hour."""
 
-    tail: str
+    tail: tr.Key[str]
     carrier: str
     flight: int
     origin: str
@@ -149,10 +151,10 @@ class AircraftOverdue(msgspec.Struct, frozen=True, gc=False):
 # --- what is said of airports
 
 
-class DepartureInWeather(msgspec.Struct, frozen=True, gc=False):
+class DepartureInWeather(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
     """A departure, and the weather of the hour it was scheduled in; None if that was never observed."""
 
-    airport: str
+    airport: tr.Key[str]
     carrier: str
     flight: int
     scheduled_ms: int
@@ -160,10 +162,10 @@ class DepartureInWeather(msgspec.Struct, frozen=True, gc=False):
     weather: Weather | None
 
 
-class HourlyStatistics(msgspec.Struct, frozen=True, gc=False):
+class HourlyStatistics(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
     """The flights of an airport that were scheduled in one hour. A later revision replaces an earlier one."""
 
-    airport: str
+    airport: tr.Key[str]
     hour_ms: int
     revision: int
     """1 for the first; each flight that becomes known later makes another."""
@@ -183,10 +185,10 @@ class HourlyStatistics(msgspec.Struct, frozen=True, gc=False):
         return self.delay_minutes / self.departures if self.departures else None
 
 
-class CongestionAlert(msgspec.Struct, frozen=True, gc=False):
+class CongestionAlert(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
     """An airport's departures have been badly late for hours on end."""
 
-    airport: str
+    airport: tr.Key[str]
     since_ms: int
     hours: int
     departures: int

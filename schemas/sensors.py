@@ -2,12 +2,14 @@
 
 import msgspec
 
+import tailrace as tr
 
-class Reading(msgspec.Struct, frozen=True):
+
+class Reading(msgspec.Struct, tr.Keyed[str], frozen=True):
     """One measurement of one sensor."""
 
-    sensor: str
-    at_ms: int
+    sensor: tr.Key[str]
+    at_ms: tr.EventTime[int]
     fahrenheit: float
 
     @property
@@ -16,26 +18,26 @@ class Reading(msgspec.Struct, frozen=True):
         return (self.fahrenheit - 32.0) * 5.0 / 9.0
 
 
-class Average(msgspec.Struct, frozen=True):
+class Average(msgspec.Struct, tr.Keyed[str], frozen=True):
     """A sensor's mean temperature over a window; its time is the window's end, which is no longer part of it."""
 
-    sensor: str
-    window_end_ms: int
+    sensor: tr.Key[str]
+    window_end_ms: tr.EventTime[int]
     celsius: float
     readings: int
 
 
-class RisingAlert(msgspec.Struct, frozen=True):
+class RisingAlert(msgspec.Struct, tr.Keyed[str], frozen=True):
     """A sensor's temperature has risen, without a fall, for as long as somebody should be told."""
 
-    sensor: str
+    sensor: tr.Key[str]
     since_ms: int
     fahrenheit: float
 
 
-class Opening(msgspec.Struct, frozen=True):
+class Opening(msgspec.Struct, tr.Keyed[str], frozen=True):
     """A sensor's readings may pass from ``at_ms`` on, for ``for_ms``."""
 
-    sensor: str
-    at_ms: int
+    sensor: tr.Key[str]
+    at_ms: tr.EventTime[int]
     for_ms: int

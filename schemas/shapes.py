@@ -2,17 +2,19 @@
 
 import msgspec
 
+import tailrace as tr
 
-class Shape(msgspec.Struct, frozen=True):
+
+class Shape(msgspec.Struct, tr.Keyed[str], frozen=True):
     """A shape that was drawn."""
 
-    drawing: str
+    drawing: tr.Key[str]
     kind: str
     colour: str
 
 
-class ColourCount(msgspec.Struct, frozen=True):
+class ColourCount(msgspec.Struct, tr.Keyed[str], frozen=True):
     """The running number of shapes of one colour."""
 
-    colour: str
+    colour: tr.Key[str]
     count: int

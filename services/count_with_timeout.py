@@ -9,8 +9,8 @@ from schemas.activity import Activity, Count
 QUIET_MS = 500
 
 app = tr.App("count-with-timeout")
-activity = app.topic("activity", Activity, key="key", key_type=str, event_time="at_ms")
-counts = app.topic("counts", Count, key="key", key_type=str)
+activity = app.topic("activity", Activity)
+counts = app.topic("counts", Count)
 
 
 @app.actor

@@ -14,21 +14,11 @@ import tailrace as tr
 from schemas.sensors import Opening, Reading
 
 app = tr.App("forwarder")
-late_readings = app.topic("late-readings", Reading, key="sensor", key_type=str, event_time="at_ms")
-readings = app.topic(
-    "readings",
-    Reading,
-    key="sensor",
-    key_type=str,
-    event_time="at_ms",
-    out_of_order="1s",
-    late=late_readings,
-)
+late_readings = app.topic("late-readings", Reading)
+readings = app.topic("readings", Reading, out_of_order="1s", late=late_readings)
 # Openings are rare: after 5 s with none, the readings wait for them no longer.
-openings = app.topic(
-    "openings", Opening, key="sensor", key_type=str, event_time="at_ms", out_of_order="1s", idle_after="5s"
-)
-forwarded = app.topic("forwarded", Reading, key="sensor", key_type=str, event_time="at_ms")
+openings = app.topic("openings", Opening, out_of_order="1s", idle_after="5s")
+forwarded = app.topic("forwarded", Reading)
 
 
 @app.actor

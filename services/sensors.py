@@ -16,10 +16,10 @@ WINDOW_MS = 5_000
 RISING_MS = 1_000
 
 app = tr.App("sensors")
-readings = app.topic("readings", Reading, key="sensor", key_type=str, event_time="at_ms", out_of_order="1s")
-averages = app.topic("averages", Average, key="sensor", key_type=str, event_time="window_end_ms")
-late_readings = app.topic("late-readings", Reading, key="sensor", key_type=str, event_time="at_ms")
-rising_alerts = app.topic("rising-alerts", RisingAlert, key="sensor", key_type=str)
+readings = app.topic("readings", Reading, out_of_order="1s")
+averages = app.topic("averages", Average)
+late_readings = app.topic("late-readings", Reading)
+rising_alerts = app.topic("rising-alerts", RisingAlert)
 
 
 class Sum(msgspec.Struct):

@@ -10,9 +10,9 @@ import tailrace as tr
 from schemas.shapes import ColourCount, Shape
 
 app = tr.App("shapes")
-shapes = app.topic("shapes", Shape, key="drawing", key_type=str)
+shapes = app.topic("shapes", Shape)
 by_colour = app.topic("shapes-by-colour", Shape, key="colour", key_type=str)
-colour_counts = app.topic("colour-counts", ColourCount, key="colour", key_type=str)
+colour_counts = app.topic("colour-counts", ColourCount)
 
 
 @app.process(shapes)

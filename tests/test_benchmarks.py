@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from benchmarks import apps, loops, table
+from benchmarks import apps, event_kinds, loops, table
 from benchmarks.drive import SLICE, Drive
 from benchmarks.measure import Row
 from benchmarks.run import Report, main
@@ -239,3 +239,11 @@ def test_a_case_does_not_go_into_the_table_of_the_others(told, capsys):
     with pytest.raises(SystemExit):
         main([*told, "--write-docs"])
     assert f"{told[0]}: not in this table of the page" in capsys.readouterr().err
+
+
+def test_every_kind_of_event_is_measured_in_the_same_way() -> None:
+    measured = event_kinds.measure(count=200, repeats=1)
+    assert list(measured) == list(event_kinds.KINDS)
+    shown = event_kinds.table(measured).splitlines()
+    assert len(shown) == 2 + len(event_kinds.KINDS)
+    assert all(line.count("|") == 5 for line in shown)

@@ -2,8 +2,12 @@
 
     import tailrace as tr
 
+    class Departure(msgspec.Struct, frozen=True):
+        tail: tr.Key[str]
+        at: tr.EventTime[int]
+
     app = tr.App("flights")
-    departures = app.topic("departures", Departure, key="tail", event_time="at", out_of_order="30m")
+    departures = app.topic("departures", Departure, out_of_order="30m")
 
     @app.actor
     class Aircraft(tr.Actor):
@@ -20,6 +24,7 @@ from __future__ import annotations
 
 from tailrace.core.declare.actor import Actor
 from tailrace.core.declare.app import App
+from tailrace.core.declare.event_marks import EventTime, Key, Keyed
 from tailrace.core.declare.event_time import ARRIVAL_TIME, RECORD_TIME, WatermarkGenerator
 from tailrace.core.declare.fields import field
 from tailrace.core.declare.handlers import on_message, on_processing_timer, on_timer, process, query
@@ -47,7 +52,10 @@ __all__ = [
     "DefinitionError",
     "DurableTypeError",
     "DurableValueError",
+    "EventTime",
     "HandlerError",
+    "Key",
+    "Keyed",
     "ListState",
     "MapState",
     "ReplayDivergedError",

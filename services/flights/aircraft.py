@@ -30,18 +30,14 @@ ROTATION_MS = 12 * HOUR_MS
 
 app = tr.App("aircraft")
 # Loaded before all else, and never waited for: of an aircraft that has not been read yet nothing is known.
-airframes = app.topic("airframes", Airframe, key="tail", key_type=str, event_time="since_ms", watermark=False)
+airframes = app.topic("airframes", Airframe, watermark=False)
 # A departure is known at take-off. Few aircraft taxi for more than an hour; those are late, and handled.
-departures = app.topic(
-    "departures", Departure, key="tail", key_type=str, event_time="departed_ms", out_of_order="1h"
-)
-arrivals = app.topic("arrivals", Arrival, key="tail", key_type=str, event_time="arrived_ms")
+departures = app.topic("departures", Departure, out_of_order="1h")
+arrivals = app.topic("arrivals", Arrival)
 # Airports look at hours of the schedule, and departures are behind it: as far as this, the airports wait for them.
-movements = app.topic(
-    "movements", Movement, key="airport", key_type=str, event_time="scheduled_ms", out_of_order="3h"
-)
-legs_finished = app.topic("legs-finished", LegFinished, key="tail", key_type=str, event_time="arrived_ms")
-aircraft_overdue = app.topic("aircraft-overdue", AircraftOverdue, key="tail", key_type=str)
+movements = app.topic("movements", Movement, out_of_order="3h")
+legs_finished = app.topic("legs-finished", LegFinished)
+aircraft_overdue = app.topic("aircraft-overdue", AircraftOverdue)
 
 
 class Leg(msgspec.Struct):

@@ -34,24 +34,14 @@ CONGESTED_HOURS = 4
 
 app = tr.App("airport")
 # Many tasks write this topic, each at its own pace: what they publish says how far all of them are.
-movements = app.topic(
-    "movements",
-    Movement,
-    key="airport",
-    key_type=str,
-    event_time="scheduled_ms",
-    out_of_order="3h",
-    watermark="upstream",
-)
+movements = app.topic("movements", Movement, out_of_order="3h", watermark="upstream")
 # Rare, so nobody waits for one; one that comes after its hour makes a revision like any other.
-cancellations = app.topic(
-    "cancellations", Cancellation, key="airport", key_type=str, event_time="scheduled_ms", watermark=False
-)
+cancellations = app.topic("cancellations", Cancellation, watermark=False)
 # There are gaps, and the observations end a day before the flights: then an airport waits for them no longer.
-weather = app.topic("weather", Weather, key="airport", key_type=str, event_time="hour_ms", idle_after="5s")
-departures_in_weather = app.topic("departures-in-weather", DepartureInWeather, key="airport", key_type=str)
-hourly_statistics = app.topic("hourly-statistics", HourlyStatistics, key="airport", key_type=str)
-congestion_alerts = app.topic("congestion-alerts", CongestionAlert, key="airport", key_type=str)
+weather = app.topic("weather", Weather, idle_after="5s")
+departures_in_weather = app.topic("departures-in-weather", DepartureInWeather)
+hourly_statistics = app.topic("hourly-statistics", HourlyStatistics)
+congestion_alerts = app.topic("congestion-alerts", CongestionAlert)
 
 
 class Hour(msgspec.Struct):

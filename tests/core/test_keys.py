@@ -349,7 +349,7 @@ def test_the_type_of_a_key_may_come_from_a_generic_event() -> None:
     [
         ("airlin", "Did you mean 'airline'"),
         ("gate", "no single type: str, int"),
-        ("number.digits", "is no msgspec.Struct"),
+        ("number.digits", "in int, which has no fields"),
         ("plane.wing", "Plane has no field 'wing'"),
         (("airline",), "1 fields"),
         ((), "0 fields"),

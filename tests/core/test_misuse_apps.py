@@ -189,15 +189,15 @@ def topic_named_like_the_changelog(d: Deck) -> None:
 
 
 @said(
-    "the topic 'counts' is to hold int, which is no event type. Declare events as msgspec.Struct classes,"
-    " several as a union of tagged ones."
+    "the topic 'counts' is to hold int, which is no event type. Declare events as msgspec.Struct classes, dataclasses or "
+    "pydantic models, several as a union of tagged structs."
 )
 def topic_of_no_struct(d: Deck) -> None:
     d.app.topic("counts", int, key="tail")
 
 
 @said(
-    "the topic 'both' holds Departure | Arrival, which cannot be told apart. Tag each of them: class "
+    "the topic 'both' holds Departure | Arrival, which cannot be told apart. Make each a struct with a tag: class "
     "A(msgspec.Struct, tag=True)."
 )
 def union_without_tags(d: Deck) -> None:

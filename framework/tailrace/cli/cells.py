@@ -26,7 +26,8 @@ import msgspec
 
 from tailrace.core.declare.annotations import members_of
 from tailrace.core.errors import BadRecordError
-from tailrace.core.values.types import shortened
+from tailrace.core.values.event_fields import event_fields, kind_of
+from tailrace.core.values.types import shortened, spell
 
 _NUMBER = re.compile(r"\s*[+-]?[0-9]*\.?[0-9]+\.?([eE][+-]?[0-9]+)?\s*")
 
@@ -37,6 +38,10 @@ def event_of_cells(cells: Mapping[str, Any], declared: Any) -> Any:
     Raises:
         BadRecordError: They are none, or one of them could be taken for something else.
     """
+    if kind_of(declared) == "model":
+        raise BadRecordError(
+            f"{spell(declared)} is a pydantic model, and the cells of a table make structs and dataclasses: append JSON"
+        )
     try:
         event = msgspec.convert(cells, declared, strict=False)
     except msgspec.MsgspecError as error:
@@ -50,8 +55,9 @@ def fields_of(declared: Any) -> frozenset[str]:
     names: set[str] = set()
     for member in members_of(declared):
         cls = get_origin(member) or member
-        names.update(cls.__struct_encode_fields__)
-        names.update(filter(None, (cls.__struct_config__.tag_field,)))
+        names.update(one.encode_name for one in event_fields(member).values())
+        if isinstance(cls, msgspec.StructMeta):
+            names.update(filter(None, (cls.__struct_config__.tag_field,)))
     return frozenset(names)
 
 
@@ -69,6 +75,12 @@ def _pairs(cell: Any, value: Any) -> Iterator[tuple[Any, Any, str]]:
         for name, field in zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True):
             if name in cell:
                 yield cell[name], getattr(value, field), f".{name}"
+    elif kind_of(type(value)) == "dataclass" and isinstance(cell, Mapping):
+        yield from (
+            (cell[name], getattr(value, name), f".{name}")
+            for name in event_fields(type(value))
+            if name in cell
+        )
     elif isinstance(value, dict):
         for (key, was), now in zip(dict(cell).items(), _values(value), strict=False):  # pyright: ignore[reportUnknownArgumentType]  # any cell
             yield was, now, f"[{key!r}]"

@@ -13,7 +13,7 @@ from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self, get_origin
+from typing import Any, BinaryIO, Self
 
 import click
 import msgspec
@@ -27,6 +27,7 @@ from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, to_dateti
 from tailrace.core.errors import BadRecordError, TailraceError
 from tailrace.core.records import Output
 from tailrace.core.suggestions import did_you_mean
+from tailrace.core.values.event_fields import event_fields
 from tailrace.core.values.event_values import not_finite
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 
@@ -43,8 +44,9 @@ def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Callable[[str],
     The record's timestamp is the field ``timestamp``, else the event's own time, else the present. ``notice`` is told of each
     column of a table that is dropped, once.
     """
-    decode: Callable[[bytes], Any] = msgspec.json.Decoder[Any](topic.type).decode
     type_, settings = topic.type, topic.settings
+    is_json = settings.format == "json"
+    decode: Callable[[bytes], Any] = topic.decode if is_json else msgspec.json.Decoder[Any](type_).decode
     if timestamp is not None:
         _check_field(topic, timestamp)
     stamp = None if timestamp is None else attrgetter(timestamp)
@@ -62,8 +64,10 @@ def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Callable[[str],
         except msgspec.MsgspecError as error:
             raise BadRecordError(str(error)) from None
 
+    complete = topic.codec.complete
+
     def produce(row: Row, now_ms: int) -> Output:
-        event = event_of(row)
+        event = event_of(row) if complete is None else complete(event_of(row))
         key = topic.encode_key(event)
         time_ms = None if topic.time_of is None else topic.time_of(event)
         if topic.time_of is not None and time_ms is None:
@@ -190,11 +194,7 @@ def _at(cells: Any, path: str) -> Any:
 
 def _check_field(topic: Topic[Any, Any], path: str) -> None:
     """Refuse a field that the events of a topic do not have, before each row is broken for it."""
-    fields = {
-        field.name
-        for member in members_of(topic.type)
-        for field in msgspec.structs.fields(get_origin(member) or member)
-    }
+    fields = {name for member in members_of(topic.type) for name in event_fields(member)}
     name = path.partition(".")[0]
     if name not in fields:
         raise click.BadParameter(

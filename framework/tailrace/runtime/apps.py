@@ -1,11 +1,16 @@
 """From ``package.module:app`` to the app: what every command and every worker process begins with.
 
 ``package.module:app@other`` is the same app under another name: it runs beside the first, with a state of its own.
+
+A script that runs is the module of its name. ``python ships.py`` is ``__main__``, and imported as ``ships`` it would be executed
+a second time, with a second app; the same holds for a process that multiprocessing has spawned, which executes the script
+as ``__mp_main__``. So whoever asks for the module ``ships`` is given the script.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 import sys
 import traceback
@@ -83,8 +88,48 @@ def plan_reading(reference: str, read: Mapping[str, str]) -> Plan:
     return replace(plan, inputs=inputs) if read else plan
 
 
+def name_of_script() -> str:
+    """The name under which the script that runs here can be imported elsewhere.
+
+    Raises:
+        UsageError: There is none: it is an interactive session, or its file has no name that a module can have.
+    """
+    script = sys.modules["__main__"]
+    spec, file = getattr(script, "__spec__", None), getattr(script, "__file__", None)
+    if spec is not None:
+        return str(spec.name)
+    if file is None:
+        raise UsageError(
+            "the app is declared in an interactive session, which another process cannot import",
+            mend="Write it to a file.",
+        )
+    name = Path(file).stem
+    if not name.isidentifier() or not _is_script(name):
+        raise UsageError(
+            f"the script {file} cannot be imported as the module {name!r} by another process",
+            mend="Give its file another name: letters, digits and '_', and no name of an installed module.",
+        )
+    return name
+
+
+def _is_script(name: str) -> bool:
+    """Whether a module that is not imported yet is the script that runs, or that this process was spawned by."""
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    if file is None:
+        return False
+    if name in sys.modules:
+        return sys.modules[name] is sys.modules["__main__"]
+    try:
+        spec = importlib.util.find_spec(name)
+        return spec is not None and spec.origin is not None and Path(spec.origin).samefile(file)
+    except (ImportError, ValueError, OSError):
+        return False  # the import itself says what is wrong
+
+
 def _import(name: str) -> ModuleType:
     try:
+        if name not in sys.modules and _is_script(name):
+            sys.modules[name] = sys.modules["__main__"]
         return importlib.import_module(name)
     except TailraceError:
         raise

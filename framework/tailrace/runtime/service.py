@@ -91,6 +91,8 @@ class ServiceOptions:
     """How often it is looked whether the log is to be cleaned."""
     snapshots: SnapshotSchedule | None = None
     """When and where it takes snapshots of itself, if it does."""
+    declared: frozenset[str] | None = None
+    """What the app declares in the process that starts the others; see ``supervisor``."""
 
 
 def serve(options: ServiceOptions, plan: Plan) -> Counter[Kind]:

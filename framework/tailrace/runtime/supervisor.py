@@ -26,15 +26,16 @@ import sys
 import time
 from collections import Counter
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from types import FrameType
 from typing import Literal, TypeAlias, cast
 
+from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import TailraceError, WorkerLostError
+from tailrace.core.errors import TailraceError, UsageError, WorkerLostError
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime import logs
 from tailrace.runtime.apps import find_app
@@ -122,7 +123,9 @@ def work(options: ServiceOptions, index: int, phase: int, pipe: _Childs) -> None
     logs.configure(options.log_format)
     tune_collector()
     try:
-        plan = find_app(options.app).plan()
+        app = find_app(options.app)
+        _check_declared(app, options)
+        plan = app.plan()
         numbers = range(index, plan.partitions, options.workers)
         with ExitStack() as leaving:
             opened = open_worker(options, plan, numbers, leaving)
@@ -135,6 +138,27 @@ def work(options: ServiceOptions, index: int, phase: int, pipe: _Childs) -> None
         _log.debug("this worker ends", exc_info=True)
         _say(pipe, error)
         sys.exit(1)
+
+
+def _check_declared(app: App, options: ServiceOptions) -> None:
+    """See that this process has imported the app that its parent runs.
+
+    Raises:
+        UsageError: A script has declared something that its import does not.
+    """
+    found = declared_by(app)
+    if options.declared is not None and found != options.declared:
+        what = sorted(found ^ options.declared)
+        raise UsageError(
+            f"a worker process has imported {options.app} without {what[0]}, or with it where its parent has none",
+            mend='Declare everything at the top of the module, not under if __name__ == "__main__".',
+        )
+
+
+def declared_by(app: App) -> frozenset[str]:
+    """Topics, streams, actors and functions of an app, by name."""
+    kinds = ("topic", app.topics), ("stream", app.streams), ("actor", app.actors), ("function", app.functions)
+    return frozenset(f"the {kind} {name!r}" for kind, names in kinds for name in list(names))
 
 
 def _say(pipe: _Childs, error: TailraceError) -> None:
@@ -194,7 +218,8 @@ class Supervisor:
     def run(self) -> Counter[Kind]:
         """Supervise until all children have left; which dead letters they have made."""
         prepare(self._options, self._plan)
-        self._options = with_snapshot_settled(self._options, self._plan)
+        options = with_snapshot_settled(self._options, self._plan)
+        self._options = replace(options, declared=declared_by(find_app(options.app)))
         with closing(EmbeddedLog(self._options.log, self._options.log_options, create=False)) as log:
             letters = self._supervise(log)
         if self._failure is not None:

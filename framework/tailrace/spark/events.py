@@ -10,8 +10,11 @@ import msgspec
 from msgspec import inspect
 
 from tailrace.core.declare.annotations import members_of
+from tailrace.core.declare.event_codec import EventCodec
+from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import BadRecordError, DefinitionError, UnknownTopicError, UsageError
 from tailrace.core.suggestions import did_you_mean
+from tailrace.core.values.event_fields import kind_of
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema, describe_type
@@ -95,7 +98,7 @@ def events_of(options: Options, topic: str) -> Events | None:
         key = Column("_key", *column("", _schema(found.key_codec.type))[1:])
         by_murmur2 = found.key_of is not None and not found.settings.repartition
         return Events(
-            found.decode, *_columns(found.type), key, found.key_codec, _omits(found.type), by_murmur2
+            _decoder(found), *_columns(found.type), key, found.key_codec, _omits(found.type), by_murmur2
         )
     if "schema" not in options:
         options.refuse("format", "undecodable", because="values are read as bytes without app or schema")
@@ -105,6 +108,12 @@ def events_of(options: Options, topic: str) -> Events | None:
     codec = key_codec_for(bytes)
     key = column("_key", _schema(bytes))
     return Events(decoder.Decoder(type_).decode, *_columns(type_), key, codec, _omits(type_))
+
+
+def _decoder(topic: Topic[Any, Any]) -> Callable[[bytes], Any]:
+    """What makes an event out of a record; for a pydantic model, what it says as JSON."""
+    codec = topic.codec
+    return codec.decode if isinstance(codec, EventCodec) else lambda data: codec.plain(codec.decode(data))
 
 
 def _named_type(reference: str) -> Any:
@@ -119,6 +128,11 @@ def _named_type(reference: str) -> Any:
             f"schema is {reference!r}: {error}",
             mend="Write the module and the type in it: package.module:Type.",
         ) from None
+    if kind_of(found) == "model":
+        raise UsageError(
+            f"schema is {reference!r}, a pydantic model, which is read as an app declares it",
+            mend='Name the app with .option("app", "package.module:app").',
+        )
     return found
 
 

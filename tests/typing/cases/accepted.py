@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
 
 import msgspec
 
@@ -162,3 +164,36 @@ class Ship(tr.Actor):
 
 @app.actor(name="boat", emits=[])
 class Boat(Ship): ...
+
+
+class Order(msgspec.Struct, tr.Keyed[str], frozen=True):
+    shop: tr.Key[str]
+    at: tr.EventTime[int]
+
+
+@dataclass(frozen=True)
+class Payment(tr.Keyed[tuple[str, int]]):
+    shop: tr.Key[str]
+    number: tr.Key[int]
+    at: tr.EventTime[datetime]
+
+
+class Marked(msgspec.Struct, frozen=True):
+    shop: tr.Key[str]
+    at: tr.EventTime[int] = 0
+
+
+assert_type(Order("Ada", 1).shop, str)
+assert_type(Order("Ada", 1).at, int)
+assert_type(app.topic("orders", Order), tr.Topic[Order, str])
+assert_type(app.topic("payments", Payment, out_of_order="1m"), tr.Topic[Payment, tuple[str, int]])
+assert_type(app.topic("unsaid", Marked), tr.Topic[Marked, Any])
+assert_type(app.topic("said", Marked, key_type=str), tr.Topic[Marked, str])
+assert_type(app.topic("others", Order, key="at", key_type=int), tr.Topic[Order, int])
+assert_type(app.topic("functions", Order, key=lambda e: e.at), tr.Topic[Order, int])
+assert_type(app.topic("loose", Order, key=None), tr.Topic[Order, bytes | None])
+
+
+@app.process(app.topic("orders", Order))
+def bare_context(event: Order, ctx: tr.Context) -> None:
+    assert_type(ctx.key, Any)  # no checker takes a parameter's default from the decorator around it

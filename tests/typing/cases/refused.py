@@ -16,6 +16,11 @@ class Arrival(msgspec.Struct, frozen=True):
     tail: str
 
 
+class Order(msgspec.Struct, tr.Keyed[str], frozen=True):
+    shop: tr.Key[str]
+    at: tr.EventTime[int]
+
+
 class Ping(msgspec.Struct, frozen=True):
     n: int
 
@@ -27,6 +32,11 @@ numbers = app.topic("numbers", Departure, key="at", key_type=int)
 both: tr.Topic[Departure | Arrival, str] = app.topic("both", Departure | Arrival, key="tail")
 cleaned = app.stream("cleaned", Departure)
 
+orders = app.topic("orders", Order)
+
+Order(shop=1, at=2)  # error
+app.topic("o", Order, event_time=lambda e: e.when)  # error
+app.topic("p", Order, lateness="30m")  # error
 app.topic("a", Departure, key=lambda e: e.tial)  # error
 app.topic("b", Departure, key="tail", event_time=lambda e: e.when)  # error
 app.topic("c", Departure, key="tail", late="ignore")  # error
@@ -76,6 +86,12 @@ class Aircraft(tr.Actor):
 
     @tr.process(departures)  # error
     async def asynchronous(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+    @tr.process(orders)  # error
+    def wrong_keyed(self, event: Order, ctx: tr.Context[int]) -> None: ...
+
+    @tr.process(orders)  # error
+    def wrong_order(self, event: Departure, ctx: tr.Context[str]) -> None: ...
 
     @tr.process("departures")  # error
     def by_name(self, event: Departure, ctx: tr.Context[str]) -> None: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from types import UnionType
 from typing import Any, Literal, TypeVar, Unpack, overload
 
@@ -12,11 +13,13 @@ from tailrace.core.declare import planner
 from tailrace.core.declare.actor import A, ActorMeta, declaration_of, resolve
 from tailrace.core.declare.annotations import Scope
 from tailrace.core.declare.emissions import Declared, check_emits
+from tailrace.core.declare.event_marks import KeyedType
 from tailrace.core.declare.handlers import Handler, ProcessRole, QueryRole, check_edges, check_shape, place_of
 from tailrace.core.declare.options import NoOptions, refuse_unknown
 from tailrace.core.declare.plan import ON_ERROR, OnError, Plan
+from tailrace.core.declare.run_options import RunOptions
 from tailrace.core.declare.topic import Edge, Stream, Topic, TopicOptions
-from tailrace.core.declare.topic_declaration import declare_topic, legal_name
+from tailrace.core.declare.topic_declaration import FROM_TYPE, declare_topic, legal_name
 from tailrace.core.errors import DefinitionError
 from tailrace.core.handling.context import Context
 from tailrace.core.suggestions import did_you_mean
@@ -149,15 +152,23 @@ class App:
     ) -> Topic[E, Any]: ...
     @overload
     def topic(
-        self, name: str, type: type[E], *, key: None = None, **options: Unpack[TopicOptions[E]]
+        self, name: str, type: type[E], *, key: None, **options: Unpack[TopicOptions[E]]
     ) -> Topic[E, bytes | None]: ...
+    @overload
+    def topic(self, name: str, type: KeyedType[E, K], **options: Unpack[TopicOptions[E]]) -> Topic[E, K]: ...
+    @overload
+    def topic(
+        self, name: str, type: type[E], *, key_type: type[K], **options: Unpack[TopicOptions[E]]
+    ) -> Topic[E, K]: ...
+    @overload
+    def topic(self, name: str, type: type[E], **options: Unpack[TopicOptions[E]]) -> Topic[E, Any]: ...
     @overload
     def topic(
         self,
         name: str,
         type: UnionType,
         *,
-        key: str | tuple[str, ...] | Callable[[Any], Any] | None = None,
+        key: str | tuple[str, ...] | Callable[[Any], Any] | None = ...,
         key_type: Any = None,
         **options: Unpack[TopicOptions[Any]],
     ) -> Topic[Any, Any]: ...
@@ -166,15 +177,22 @@ class App:
         name: str,
         type: Any,
         *,
-        key: Any = None,
+        key: Any = FROM_TYPE,
         key_type: Any = None,
         **options: Unpack[TopicOptions[Any]],
     ) -> Topic[Any, Any]:
         """Declare a topic of events of one msgspec struct, or of a union of tagged ones.
 
+        Key and event time are best declared once, on the event type: ``tail: tr.Key[str]``, ``at: tr.EventTime[int]``. What is
+        given here takes precedence over that; ``key=None`` declares a topic without a key.
+
         ``key``: a field (``"tail"``), a nested one (``"plane.tail"``), several (``("airline", "number")``), or a function
-        of the event. Without it a topic can be written to, with no key, and read by stateless functions. ``key_type``
-        says what the key is to a type checker, and to us where a function does not: it then checks ``tr.Context[...]``.
+        of the event. A topic without a key can be written to, and read by stateless functions.
+
+        The key's type is found in the event type, and checked against ``tr.Context[...]`` when the app is defined. A type
+        checker knows it if the event type is ``tr.Keyed[str]``, if ``key`` is a function of a typed event, or from
+        ``key_type=str``; a field named as a string, or marked as ``tr.Key`` alone, is ``Any`` to it. ``key_type`` is needed at
+        run time for a function that does not annotate what it returns.
         For a union, annotate the result: ``shapes: tr.Topic[Circle | Square, str] = app.topic(...)``.
 
         Options, all by keyword:
@@ -396,6 +414,24 @@ class App:
                     f"{where} uses {edge.name!r} of type {spell(edge.type)}, which was declared in another app",
                     mend=f"Declare it in the app {self.name!r} as well, and use that.",
                 )
+
+    # --- a script ---
+
+    def run(self, **options: Unpack[RunOptions]) -> None:
+        """Run the app until it is told to stop: what ``tailrace run`` does, with its options as keywords.
+
+            if __name__ == "__main__":
+                app.run(log="data/log", create_topics=True, workers=2)
+
+        Call it under that guard, from the main thread. The app has to be an attribute of a module or of the script, since
+        worker processes import it: what a script declares under the guard they do not have, and refuse to run without.
+
+        Returns where the command would exit with 0: after SIGTERM, Ctrl-C, or the end of a run with ``until_end=True``. Else
+        the reason is on standard error, and SystemExit has the exit code of the command. Raises DefinitionError for an
+        option that there is not, and UsageError where the app cannot be run from here.
+        """
+        # How an app is run is no part of what it means: the command line is above the core, which does not import it.
+        import_module("tailrace.cli.script").run_app(self, options)
 
     # --- the plan ---
 

@@ -10,8 +10,9 @@ import msgspec
 from msgspec import inspect
 
 from tailrace.core.errors import DefinitionError, EmittedTypeError, EventValueError, UsageError
+from tailrace.core.values.dataclass_defaults import completer
 from tailrace.core.values.event_values import Change, change_of, is_comparable, json_writer
-from tailrace.core.values.types import parts_of, spell
+from tailrace.core.values.types import check_emitted, parts_of, spell
 
 _KEEP = 'Emit None or nothing where there is no number, or declare the topic with format="msgpack", which keeps it.'
 _CONVERT = "Convert it before it is emitted, or declare the field with the type that it holds."
@@ -27,7 +28,7 @@ class EventCodec:
     ``check``. ``decode`` is msgspec's own function.
     """
 
-    __slots__ = ("_compare", "_json", "_write", "decode", "encode", "topic", "type")
+    __slots__ = ("_compare", "_json", "_write", "complete", "decode", "encode", "topic", "type")
 
     def __init__(self, topic: str, type: Any, format: str) -> None:
         self.topic = topic
@@ -36,11 +37,18 @@ class EventCodec:
         self.decode: Callable[[bytes], Any] = (
             (msgspec.json if self._json else msgspec.msgpack).Decoder[Any](type).decode
         )
+        self.complete = completer(type)
+        if self.complete is not None:
+            self.decode = _completing(self.decode, self.complete)
         self._write = _writer(topic, type, json=self._json)
         self._compare = is_comparable(type)
         self.encode: Callable[[Any], bytes] = self._write
         if self._json:
             self.encode = json_writer(type, self._write, self._encode_checked)
+
+    def check_emitted(self) -> None:
+        """Refuse a type whose records would depend on more than the event: DefinitionError."""
+        check_emitted(self.type, topic=self.topic)
 
     def check(self, event: Any) -> None:
         """Raise EmittedTypeError unless the readers of an event's record get what it says. It costs time: for tests."""
@@ -80,6 +88,10 @@ class EventCodec:
 
     def _said(self, event: Any, change: Change) -> str:
         return f"an event of type {spell(type(event))} cannot be written as it is: {change}"
+
+
+def _completing(read: Callable[[bytes], Any], complete: Callable[[Any], Any]) -> Callable[[bytes], Any]:
+    return lambda data: complete(read(data))
 
 
 def _writer(topic: str, declared: Any, *, json: bool) -> Callable[[Any], bytes]:

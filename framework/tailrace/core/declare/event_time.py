@@ -13,6 +13,8 @@ from msgspec import inspect
 from tailrace.core.durations import to_datetime, to_ms
 from tailrace.core.errors import BadRecordError, DefinitionError, UsageError
 from tailrace.core.suggestions import did_you_mean
+from tailrace.core.values.event_fields import event_fields, kind_of
+from tailrace.core.values.types import spell
 
 YEAR_2200_MS: Final = 7_258_118_400_000
 
@@ -125,25 +127,34 @@ def _walk(node: inspect.Type, names: list[str], path: str, where: str, leaves: s
         return False
     if isinstance(node, inspect.NoneType):
         return True
-    if not isinstance(node, inspect.StructType):
+    if not isinstance(node, inspect.StructType | inspect.DataclassType | inspect.CustomType) or not kind_of(
+        node.cls
+    ):
         raise DefinitionError(
             f"{where} takes its event time from {path!r}, but {names[0]!r} is looked for in a {_kind(node)}",
             mend="Name a field of a struct.",
         )
-    found = next((field for field in node.fields if field.name == names[0]), None)
+    if isinstance(node, inspect.CustomType):
+        fields = {one.name: inspect.type_info(one.type) for one in event_fields(node.cls).values()}
+    else:
+        fields = {one.name: one.type for one in node.fields}
+    found = fields.get(names[0])
     if found is None:
-        known = [field.name for field in node.fields]
+        known = list(fields)
         raise DefinitionError(
             f"{where} takes its event time from {path!r}, but {node.cls.__name__} has no field {names[0]!r}",
             mend=did_you_mean(names[0], known, f"It has {', '.join(known)}."),
         )
-    return _walk(found.type, names[1:], path, where, leaves)
+    return _walk(found, names[1:], path, where, leaves)
 
 
 def _leaf(node: inspect.Type, path: str, where: str) -> Leaf:
     if isinstance(node, inspect.IntType):
         return "int"
-    if isinstance(node, inspect.DateTimeType):
+    if isinstance(node, inspect.DateTimeType) or (
+        isinstance(node, inspect.CustomType)
+        and spell(node.cls) in ("AwareDatetime", "PastDatetime", "FutureDatetime")
+    ):  # these are pydantic's
         return "datetime"
     if isinstance(node, inspect.NoneType):
         return "none"

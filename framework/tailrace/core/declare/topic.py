@@ -17,8 +17,10 @@ from tailrace.core.declare.annotations import members_of
 from tailrace.core.declare.event_codec import EventCodec
 from tailrace.core.declare.event_time import RECORD_TIME, TimeSource, WatermarkGenerator, time_reader
 from tailrace.core.declare.plan import Late, OnError, TimeKind, WatermarkKind
+from tailrace.core.values.event_fields import kind_of
 from tailrace.core.values.keys import KeyCodec, key_codec_for
-from tailrace.core.values.types import check_emitted, is_immutable, spell
+from tailrace.core.values.models import ModelCodec
+from tailrace.core.values.types import is_immutable, spell
 
 E = TypeVar("E")
 K = TypeVar("K", default=Any)
@@ -130,7 +132,11 @@ class Topic(Edge[E, K]):
         super().__init__(app, name, type, key_type, is_stream=False)
         self.partitions = partitions
         self.settings = settings
-        self.codec = EventCodec(name, type, settings.format)
+        self.codec: EventCodec | ModelCodec = (
+            ModelCodec(name, type, settings.format)
+            if kind_of(type) == "model"
+            else EventCodec(name, type, settings.format)
+        )
         self.encode, self.decode = self.codec.encode, self.codec.decode
         self.encode_emitted: Callable[[Any], bytes] = self._checked_encode
         """``encode`` for what is emitted, whose bytes must follow from the value alone. Checked at the first use."""
@@ -143,7 +149,7 @@ class Topic(Edge[E, K]):
             self.time_of = time_reader(type, settings.event_time, f"the topic {name!r}")
 
     def _checked_encode(self, event: Any) -> bytes:
-        check_emitted(self.type, topic=self.name)
+        self.codec.check_emitted()
         self.encode_emitted = self.encode
         return self.encode(event)
 

@@ -9,18 +9,22 @@ from typing import Any, Final, cast, get_origin
 import msgspec
 
 from tailrace.core.declare.annotations import Scope, members_of
+from tailrace.core.declare.event_marks import keyed_type, marked_event_time, marked_key
 from tailrace.core.declare.event_time import RECORD_TIME, YEAR_2200_MS, TimeSource, WatermarkGenerator
 from tailrace.core.declare.plan import ON_ERROR, TimeKind, WatermarkKind
 from tailrace.core.declare.topic import Topic, TopicOptions, TopicSettings
 from tailrace.core.durations import duration, to_ms
 from tailrace.core.errors import DefinitionError, UsageError
 from tailrace.core.suggestions import did_you_mean
+from tailrace.core.values.event_fields import kind_of
 from tailrace.core.values.key_paths import Path
 from tailrace.core.values.keys import key_codec_for, key_getter, key_type_of
 from tailrace.core.values.types import check_durable, spell
 
 IDLE_AFTER: Final = "60s"
 """After which an input is idle where nothing else is declared."""
+FROM_TYPE: Final = object()
+"""Stands for a key that is not said: it is what the type of the events marks as theirs, if anything."""
 _PATH: Final[tuple[type[Any], ...]] = (str, tuple)
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -32,9 +36,33 @@ def declare_topic(
     where = f"the topic {name!r}"
     legal_name(name, "a topic")
     _check_type(type, where)
+    if key is FROM_TYPE:
+        key = marked_key(type, where)
+        _check_keyed(where, type, key)
+    if "event_time" not in options and (event_time := marked_event_time(type, where)) is not None:
+        options = {**options, "event_time": event_time}
     key_type, key_of = _key(where, type, key, key_type)
     settings = _settings(where, type, key, options)
     return Topic(app, name, type, partitions=partitions, key_type=key_type, key_of=key_of, settings=settings)
+
+
+def _check_keyed(where: str, type: Any, key: Path | None) -> None:
+    """See that the marked fields of each class make the key that ``tr.Keyed`` tells the type checkers."""
+    for member in members_of(type):
+        said = keyed_type(member)
+        if said is None:
+            continue
+        if key is None:
+            raise DefinitionError(
+                f"{where}: {spell(member)} is tr.Keyed, but no field of it is marked as the key",
+                mend=f"Mark it: field: tr.Key[{spell(said)}], or say key= for the topic.",
+            )
+        found = key_type_of(member, key)
+        if found != said:
+            raise DefinitionError(
+                f"{where}: {spell(member)} is tr.Keyed[{spell(said)}], but its key {key!r} is {spell(found)}",
+                mend=f"Write tr.Keyed[{spell(found)}].",
+            )
 
 
 def _key(where: str, type: Any, key: Any, key_type: Any) -> tuple[Any, Callable[[Any], Any] | None]:
@@ -91,18 +119,37 @@ def legal_name(name: Any, what: str, limit: int = 249) -> str:
 
 
 def _check_type(type: Any, where: str) -> None:
-    for member in members_of(type):
-        if not isinstance(get_origin(member) or member, msgspec.StructMeta):
+    members = members_of(type)
+    kinds = [kind_of(member) for member in members]
+    for member, kind in zip(members, kinds, strict=True):
+        if kind is None:
             raise DefinitionError(
                 f"{where} is to hold {spell(member)}, which is no event type",
-                mend="Declare events as msgspec.Struct classes, several as a union of tagged ones.",
+                mend="Declare events as msgspec.Struct classes, dataclasses or pydantic models, several as a union of "
+                "tagged structs.",
             )
-    structs = [get_origin(member) or member for member in members_of(type)]
-    if len(structs) > 1 and any(struct.__struct_config__.tag is None for struct in structs):
+        if kind == "dataclass" and hasattr(get_origin(member) or member, "__pydantic_validator__"):
+            raise DefinitionError(
+                f"{where} is to hold {spell(member)}, a dataclass of pydantic, whose validators would not run",
+                mend="Make it a pydantic.BaseModel, or a dataclass of the standard library.",
+            )
+    if len(members) > 1 and any(
+        kind != "struct" or (get_origin(member) or member).__struct_config__.tag is None
+        for member, kind in zip(members, kinds, strict=True)
+    ):
         raise DefinitionError(
-            f"{where} holds {' | '.join(map(spell, structs))}, which cannot be told apart",
-            mend="Tag each of them: class A(msgspec.Struct, tag=True).",
+            f"{where} holds {' | '.join(map(spell, members))}, which cannot be told apart",
+            mend="Make each a struct with a tag: class A(msgspec.Struct, tag=True).",
         )
+    if kinds == ["model"]:
+        try:
+            type.model_rebuild()
+        except NameError as error:
+            raise DefinitionError(
+                f"{where}: an annotation of {spell(type)} cannot be looked up: {' '.join(str(error).split())}",
+                mend="Define what it names at the top of the module.",
+            ) from None
+        return
     try:
         msgspec.json.Decoder[Any](type)
     except (TypeError, NameError) as error:

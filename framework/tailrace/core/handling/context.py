@@ -101,7 +101,12 @@ class Metrics:
 
 
 class Context(Generic[K]):
-    """What a handler knows and can do. All instants are milliseconds since the epoch, UTC."""
+    """What a handler knows and can do. All instants are milliseconds since the epoch, UTC.
+
+    ``tr.Context[str]`` says that keys are of type str; that is checked against the topics when the app is defined, and by
+    type checkers for a topic whose key type they know. In a bare ``tr.Context`` the key is ``Any``: a checker does not take the
+    type of a parameter from the decorator around its function.
+    """
 
     __slots__ = (
         "_allowed",

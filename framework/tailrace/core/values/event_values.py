@@ -237,7 +237,7 @@ def not_finite(value: Any, path: str = "") -> tuple[str, float] | None:
     """The first float in a value that JSON has no number for, with its path; None if there is none."""
     if isinstance(value, float):
         return None if isfinite(value) else (path, value)
-    for step, inner in _inside(value):
+    for step, inner in inside(value):
         found = not_finite(inner, f"{path}{step}")
         if found is not None:
             return found
@@ -246,7 +246,7 @@ def not_finite(value: Any, path: str = "") -> tuple[str, float] | None:
 
 def _unwritable(value: Any, encode: Encode) -> str:
     """The path of the innermost value that cannot be encoded."""
-    for step, inner in _inside(value):
+    for step, inner in inside(value):
         try:
             encode(inner)
         except CODEC_ERRORS:
@@ -254,8 +254,8 @@ def _unwritable(value: Any, encode: Encode) -> str:
     return ""
 
 
-def _inside(value: Any) -> Iterator[tuple[str, Any]]:
-    """What a value is made of, each with its step in the path."""
+def inside(value: Any) -> Iterator[tuple[str, Any]]:
+    """What a value is made of, each part with its step in the path."""
     if isinstance(value, msgspec.Struct):
         names: Iterable[str] = value.__struct_fields__
         yield from ((f".{name}", getattr(value, name)) for name in names if hasattr(value, name))
@@ -284,7 +284,7 @@ def _difference(old: Any, new: Any, path: str) -> Change | None:
             return changed
     else:
         return None if _is_same(old, new) else changed
-    for (step, was), (_, now) in zip(_inside(old), _inside(new), strict=False):
+    for (step, was), (_, now) in zip(inside(old), inside(new), strict=False):
         found = _difference(was, now, f"{path}{step}")
         if found is not None:
             return found

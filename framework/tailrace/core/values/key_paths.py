@@ -11,6 +11,7 @@ import msgspec
 
 from tailrace.core.errors import BadRecordError, DefinitionError
 from tailrace.core.suggestions import did_you_mean
+from tailrace.core.values.event_fields import event_fields, kind_of
 from tailrace.core.values.types import spell
 
 Path: TypeAlias = str | tuple[str, ...]
@@ -41,7 +42,7 @@ def _encoded(event_type: Any, path: str) -> str:
     names: list[str] = []
     owners = members_of(event_type)
     for attr in path.split("."):
-        found = [field for owner in owners for field in msgspec.structs.fields(owner) if field.name == attr]
+        found = [event_fields(owner)[attr] for owner in owners]
         names.append(found[0].encode_name)
         owners = tuple(member for field in found for member in members_of(field.type))
     return ".".join(names)
@@ -109,16 +110,15 @@ def _type_at(event_type: Any, path: str) -> Any:
 
 
 def _field(owner: Any, name: str, event_type: Any, path: str) -> Any:
-    cls = get_origin(owner) or owner
-    if not (isinstance(cls, type) and issubclass(cls, msgspec.Struct)):
+    if kind_of(owner) is None:
         raise DefinitionError(
-            f"the key {path!r} of {spell(event_type)} looks for {name!r} in {spell(owner)}, which is no msgspec.Struct",
-            mend="Give a function as key=, or make the event a msgspec.Struct.",
+            f"the key {path!r} of {spell(event_type)} looks for {name!r} in {spell(owner)}, which has no fields",
+            mend="Name a field of a msgspec.Struct, a dataclass or a pydantic model, or give a function as key=.",
         )
-    fields = {field.name: field.type for field in msgspec.structs.fields(owner)}
+    fields = event_fields(owner)
     if name not in fields:
         raise DefinitionError(
             f"the key {path!r} of {spell(event_type)}: {spell(owner)} has no field {name!r}",
             mend=did_you_mean(name, fields, f"Its fields are: {', '.join(fields) or 'none'}."),
         )
-    return fields[name]
+    return fields[name].type

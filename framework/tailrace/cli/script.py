@@ -1,0 +1,138 @@
+"""``app.run()``: what ``tailrace run`` does, from a script.
+
+It is the command itself, with the keywords as its arguments: one code path, one set of checks and messages. What is added
+is the way from an app to its name, because worker processes import the app by its name. A script that was started as
+``python ships.py`` is the module ``ships`` for them (see ``runtime.apps``), so it has to be one that can be imported: its
+call of ``app.run`` stands under ``if __name__ == "__main__"``.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any, Final
+
+import click
+
+from tailrace.cli.main import execute
+from tailrace.cli.run import run
+from tailrace.core.declare.app import App
+from tailrace.core.declare.options import refuse_unknown
+from tailrace.core.durations import duration
+from tailrace.core.errors import UsageError
+from tailrace.runtime.apps import name_of_script
+
+_GUARD: Final = 'Put the call under if __name__ == "__main__".'
+
+
+def run_app(app: App, options: Mapping[str, Any]) -> None:
+    """Run an app as ``tailrace run`` does; returns where that exits with 0, and else ends the process as it does.
+
+    Raises:
+        UsageError: It cannot be run from here: the app has no name, or the script could not be imported by a worker.
+        DefinitionError: There is no such option.
+        SystemExit: With the exit code of the command, which has said on standard error what is wrong.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise UsageError(
+            "app.run was called in a thread",
+            mend="Call it in the main thread, which gets the signals to stop.",
+        )
+    _check_guarded(inspect.currentframe())
+    code = execute(["run", reference_to(app), *_arguments(app, options)])
+    if code:
+        raise SystemExit(code)
+
+
+def flags() -> dict[str, click.Option]:
+    """The options of the command by their keyword: ``until_end`` for ``--until-end``, ``as_`` for ``--as``."""
+    found: dict[str, click.Option] = {}
+    for option in run.params:
+        if isinstance(option, click.Option):
+            name = option.opts[0].removeprefix("--").replace("-", "_")
+            found["as_" if name == "as" else name] = option
+    return found
+
+
+def reference_to(app: App) -> str:
+    """``module:attribute``, under which another process finds an app.
+
+    Raises:
+        UsageError: No module has it; or the script that has it cannot be imported.
+    """
+    scripts: list[str] = []
+    for name, module in reversed(list(sys.modules.items())):  # a module comes after those that import it
+        attribute = _attribute(module, app)
+        if attribute is None:
+            continue
+        if module is not sys.modules.get("__main__"):
+            return f"{name}:{attribute}"
+        scripts.append(attribute)
+    if not scripts:
+        raise UsageError(
+            f"the app {app.name!r} cannot be found by another process: no module has it as an attribute",
+            mend="Assign it at the top of a module: app = tr.App(...).",
+        )
+    return f"{name_of_script()}:{scripts[0]}"
+
+
+def _attribute(module: ModuleType, app: App) -> str | None:
+    # Any object may stand in sys.modules.
+    attributes: Mapping[str, object] = getattr(module, "__dict__", {})
+    return next(
+        (name for name, value in list(attributes.items()) if value is app and name.isidentifier()), None
+    )
+
+
+def _arguments(app: App, options: Mapping[str, Any]) -> list[str]:
+    known = flags()
+    refuse_unknown(
+        f"run of the app {app.name!r}", {name: None for name in options if name not in known}, tuple(known)
+    )
+    arguments: list[str] = []
+    for name, value in options.items():
+        option, flag = known[name], known[name].opts[0]
+        if option.is_flag:
+            if type(value) is not bool:
+                raise UsageError(f"{name}={value!r} is neither True nor False", mend=f"Write {name}=True.")
+            arguments += [flag] if value else []
+        elif option.multiple:
+            if isinstance(value, str) or not isinstance(value, Sequence):
+                raise UsageError(f"{name}={value!r} is no list", mend=f"Write {name}=[...].")
+            arguments += [f"{flag}={one}" for one in value]  # pyright: ignore[reportUnknownVariableType]  # any value
+        elif name in ("commit_interval", "lease", "snapshot_every") and isinstance(value, int | timedelta):
+            arguments.append(f"{flag}={duration(value)}ms")
+        else:
+            arguments.append(f"{flag}={value}")
+    return arguments
+
+
+def _check_guarded(frame: FrameType | None) -> None:
+    """See that importing the script that calls does not call again: each worker process imports it.
+
+    Raises:
+        UsageError: It does.
+    """
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    if frame is None:
+        return
+    name = frame.f_globals.get("__name__")
+    if name != "__main__":
+        raise UsageError(f"app.run was called while the module {name!r} is imported", mend=_GUARD)
+    file = frame.f_globals.get("__file__")
+    if file is None or not Path(file).is_file():
+        return  # an interactive session, or a program in an archive
+    for statement in ast.parse(Path(file).read_bytes()).body:
+        is_it = statement.lineno <= frame.f_lineno <= (statement.end_lineno or statement.lineno)
+        if is_it and not (isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test)):
+            raise UsageError(
+                f"app.run is called at {file}:{frame.f_lineno} whenever the script is imported, as by each worker process",
+                mend=_GUARD,
+            )

@@ -1,0 +1,35 @@
+"""What ``App.run`` can be told: the options of ``tailrace run``, as keywords."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of ``tailrace run``, which explains them: ``--until-end`` is ``until_end=True``, ``--as`` is ``as_=``."""
+
+    log: str | PathLike[str]
+    state: str | PathLike[str]
+    workers: int
+    commit_interval: str | int | timedelta
+    lease: str | int | timedelta
+    max_record_bytes: int
+    until_end: bool
+    allow_dead_letters: bool
+    create_topics: bool
+    change_inputs: bool
+    after_deleted: bool
+    drop_state: Sequence[str]
+    from_snapshot: str
+    replace_state: bool
+    snapshots: str
+    snapshot_every: str | int | timedelta
+    snapshot_keep: int
+    as_: str
+    fsync: Literal["never", "commit", "interval"]
+    log_format: Literal["auto", "json", "text"]

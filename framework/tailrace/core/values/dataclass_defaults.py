@@ -1,0 +1,72 @@
+"""Decoded dataclasses, made equal to constructed ones in every byte that is written of them.
+
+msgspec leaves a field that a record does not have to the default on the class, and writes what an instance has itself. So of two
+equal instances of a dataclass without slots, the constructed one would be written with the field, the decoded one without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from typing import Any, get_origin
+
+from msgspec import inspect
+
+from tailrace.core.values.event_values import inside
+from tailrace.core.values.types import parts_of
+
+
+def completer(declared: Any) -> Callable[[Any], Any] | None:
+    """A function that gives each dataclass within a decoded value its defaults, and returns the value.
+
+    None where there is nothing to do: no dataclass of the type has defaults on its class, or all of them have slots.
+    """
+    known = {
+        cls: names
+        for part in parts_of(inspect.type_info(declared), set())
+        if isinstance(part, inspect.DataclassType)
+        if (names := _on_class(cls := get_origin(part.cls) or part.cls))
+    }
+    if not known:
+        return None
+    node = inspect.type_info(declared)
+    if isinstance(node, inspect.DataclassType) and not _inner_classes(node) & known.keys():
+        return _flat(known[get_origin(declared) or declared])
+
+    def complete(value: Any) -> Any:
+        names = known.get(value.__class__)
+        if names is not None:
+            own = value.__dict__
+            for name, default in names:
+                if name not in own:
+                    own[name] = default
+        for _, inner in inside(value):
+            complete(inner)
+        return value
+
+    return complete
+
+
+def _flat(names: tuple[tuple[str, Any], ...]) -> Callable[[Any], Any]:
+    """For a type whose only defaults are its own: there is nothing to look for within its fields."""
+
+    def complete(value: Any) -> Any:
+        own = value.__dict__
+        for name, default in names:
+            if name not in own:
+                own[name] = default
+        return value
+
+    return complete
+
+
+def _inner_classes(node: inspect.DataclassType) -> set[type]:
+    parts = (part for field in node.fields for part in parts_of(field.type, set()))
+    return {get_origin(part.cls) or part.cls for part in parts if isinstance(part, inspect.DataclassType)}
+
+
+def _on_class(cls: type) -> tuple[tuple[str, Any], ...]:
+    """The defaults that instances find on their class."""
+    if cls.__dictoffset__ == 0:  # slots alone
+        return ()
+    return tuple((one.name, one.default) for one in fields(cls) if one.default is not MISSING)

@@ -1,0 +1,84 @@
+"""The fields of an event class, whichever way it is declared: a msgspec struct, a dataclass or a pydantic model.
+
+A pydantic model is recognised by what its class carries, so pydantic itself is never imported here: where there is a
+model, the module that declares it has imported it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+
+Kind = Literal["struct", "dataclass", "model"]
+"""How an event class is declared."""
+
+
+class EventField(NamedTuple):
+    """A field as it is declared, ``Annotated`` included, and its name in an encoded event."""
+
+    name: str
+    encode_name: str
+    type: Any
+
+
+def kind_of(declared: Any) -> Kind | None:
+    """How a class, or a generic class with its parameters, is declared; None if it is no event class."""
+    cls = get_origin(declared) or declared
+    if isinstance(cls, msgspec.StructMeta):
+        return "struct"
+    if not isinstance(cls, type):
+        return None
+    if "__pydantic_fields__" in cls.__dict__ and "__pydantic_decorators__" in cls.__dict__:
+        return "dataclass" if dataclasses.is_dataclass(cls) else "model"
+    return "dataclass" if dataclasses.is_dataclass(cls) else None
+
+
+def event_fields(declared: Any) -> Mapping[str, EventField]:
+    """The fields by name, in the order of their declaration; empty for what is no event class.
+
+    Raises:
+        NameError: An annotation names what its module does not have.
+    """
+    match kind_of(declared):
+        case "struct":
+            return {
+                one.name: EventField(one.name, one.encode_name, one.type)
+                for one in msgspec.structs.fields(declared)
+            }
+        case "dataclass":
+            cls = get_origin(declared) or declared
+            hints = get_type_hints(cls, include_extras=True)
+            given = dict(zip(getattr(cls, "__parameters__", ()), get_args(declared), strict=False))
+            return {
+                one.name: EventField(one.name, one.name, _with_parameters(hints[one.name], given))
+                for one in dataclasses.fields(cls)
+            }
+        case "model":
+            return {
+                name: EventField(
+                    name,
+                    one.serialization_alias or one.alias or name,
+                    _with_metadata(one.annotation, one.metadata),
+                )
+                for name, one in declared.model_fields.items()
+            }
+        case None:
+            return {}
+
+
+def _with_parameters(declared: Any, given: Mapping[Any, Any]) -> Any:
+    """A field's type in a generic class that is given its parameters."""
+    if declared in given:
+        return given[declared]
+    wanted: tuple[Any, ...] = getattr(declared, "__parameters__", ())
+    return declared[tuple(given.get(one, one) for one in wanted)] if wanted else declared
+
+
+def _with_metadata(declared: Any, metadata: Any) -> Any:
+    """Pydantic keeps what ``Annotated`` says beside the type; here it is put together again."""
+    for one in metadata:
+        declared = Annotated[declared, one]
+    return declared

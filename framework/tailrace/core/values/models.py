@@ -1,0 +1,247 @@
+"""Events that are pydantic models: what their records say, and what may be said so.
+
+pydantic validates and serialises; what is added here is that a record says what its event says, and says it in the same bytes
+wherever it is written. Two things could break that, and both are found in the schema that pydantic compiles:
+
+===========================================  ======================================================================
+a model with                                 is
+===========================================  ======================================================================
+validators, serialisers, its own             written, read and written again at each emit; refused if the second
+``__init__``, ``model_post_init``            record differs, since then its readers get another event
+``Any``, ``extra="allow"``                   looked through for sets at each emit
+a set                                        read, but never emitted: its order differs between processes
+excluded fields, private attributes          refused: they would be lost
+an alias for reading or writing alone        refused: what is written could not be read
+a ``default_factory`` that varies            refused: an event without the field would be another at each replay
+===========================================  ======================================================================
+
+Whether a validator depends on more than its value (a clock, a dice) cannot be seen; checked runs decode each event twice.
+pydantic is not imported here: its classes bring along what is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, cast
+
+import msgspec
+
+from tailrace.core.errors import DefinitionError, EmittedTypeError, EventValueError
+from tailrace.core.values.event_values import not_finite
+from tailrace.core.values.types import spell
+
+_FUNCTIONS: Final = ("function-before", "function-after", "function-wrap", "function-plain")
+_NO_PARTS: Final = ("metadata", "cls", "default", "expected")
+"""Of a part of a schema: what is not a schema."""
+_write = msgspec.json.Encoder(order="deterministic").encode
+_read = msgspec.json.Decoder[Any]().decode
+
+
+class ModelCodec:
+    """The codec of a topic of pydantic models, with the interface of ``EventCodec``. JSON only."""
+
+    __slots__ = ("_dump", "_has_any", "_runs_code", "_schema", "_validate", "encode", "topic", "type")
+
+    def __init__(self, topic: str, type: Any, format: str) -> None:
+        self.topic = topic
+        self.type = type
+        where = f"the topic {topic!r}"
+        if format != "json":
+            raise DefinitionError(
+                f"{where} has format={format!r}, but pydantic models are written as JSON",
+                mend="Leave format= out, or declare the events as msgspec structs.",
+            )
+        self._schema: list[Mapping[str, Any]] = list(_parts(type.__pydantic_core_schema__))
+        check_model(type, self._schema, where)
+        kinds = {one.get("type") for one in self._schema}
+        extras = any(_allows_extras(one) for one in self._schema)
+        self._has_any = "any" in kinds or extras
+        self._runs_code = any(
+            one.get("type") in _FUNCTIONS or one.get("custom_init") or one.get("post_init")
+            for one in self._schema
+        )
+        self._validate: Callable[[bytes], Any] = type.__pydantic_validator__.validate_json
+        self._dump: Callable[..., Any] = type.__pydantic_serializer__.to_python
+        self.encode: Callable[[Any], bytes] = self._encode_checked if self._runs_code else self._encode
+
+    complete: Callable[[Any], Any] | None = None
+    """As for ``EventCodec``; pydantic leaves nothing out."""
+
+    def decode(self, data: bytes) -> Any:
+        """The event of a record. Raises msgspec.ValidationError, as for structs, with what pydantic says."""
+        try:
+            return self._validate(data)
+        except ValueError as error:
+            raise msgspec.ValidationError(_said(error)) from None
+
+    def check_emitted(self) -> None:
+        """Refuse a type whose records would depend on more than the event: DefinitionError."""
+        if any(one.get("type") in ("set", "frozenset") for one in self._schema):
+            raise DefinitionError(
+                f"events of type {spell(self.type)} cannot be emitted to {self.topic!r}: it contains a set",
+                mend="Its order differs between processes: use a sorted list.",
+            )
+
+    def check(self, event: Any) -> None:
+        """Raise unless the readers of an event's record get what it says, each time the same. It costs time: for tests."""
+        written = self._encode(event)
+        self._check_read(written, EmittedTypeError)
+        if _write(self.plain(self.decode(written))) != _write(self.plain(self.decode(written))):
+            raise EmittedTypeError(
+                f"an event of type {spell(self.type)} is read as another each time",
+                topic=self.topic,
+                mend="Its validators must depend on the event alone: no clock, no randomness.",
+            )
+
+    def unwritable(self, event: Any, error: Exception) -> Exception:
+        """What to raise where ``encode`` has raised ``error``: it says topic and field itself, as far as they are known."""
+        return EventValueError(
+            f"an event of type {spell(type(event))} cannot be written: {error}",
+            topic=self.topic,
+            mend="Give the model the values that it declares.",
+        )
+
+    def plain(self, event: Any) -> Any:
+        """An event as JSON's own values, by the names of its record. Raises EventValueError."""
+        try:
+            return self._dump(event, mode="json", by_alias=True, round_trip=True, warnings="error")
+        except ValueError as error:
+            raise EventValueError(
+                f"an event of type {spell(self.type)} cannot be written: {_said(error)}",
+                topic=self.topic,
+                mend="Give the model the values that it declares.",
+            ) from None
+
+    def _encode(self, event: Any) -> bytes:
+        plain = self.plain(event)
+        written = _write(plain)
+        lost = _not_finite(plain) if b"null" in written else None
+        if lost is not None:
+            raise EventValueError(
+                f"an event of type {spell(self.type)} cannot be written as it is: {lost[0]} is {lost[1]!r}, and JSON has no "
+                "such number",
+                topic=self.topic,
+                field=lost[0],
+                mend="Emit None or nothing where there is no number.",
+            )
+        if self._has_any and _has_set(self._dump(event, mode="python")):
+            raise EventValueError(
+                f"an event of type {spell(self.type)} holds a set, whose order differs between processes",
+                topic=self.topic,
+                mend="Emit a sorted list.",
+            )
+        return written
+
+    def _encode_checked(self, event: Any) -> bytes:
+        """``encode`` for a model that runs code of its own when it is read or written."""
+        written = self._encode(event)
+        self._check_read(written, EventValueError)
+        return written
+
+    def _check_read(self, written: bytes, kind: type[EventValueError | EmittedTypeError]) -> None:
+        try:
+            again = _write(self.plain(self.decode(written)))
+        except msgspec.ValidationError as error:
+            raise kind(
+                f"an event of type {spell(self.type)} cannot be written as it is: its readers could not decode it: {error}",
+                topic=self.topic,
+                mend="Its validators must take what its serialisers write.",
+            ) from None
+        if again != written:
+            field = _first_difference(_read(written), _read(again))
+            raise kind(
+                f"an event of type {spell(self.type)} is read as another: {field or 'it'} changes when its record is decoded",
+                topic=self.topic,
+                field=field or None,
+                mend="Its validators and serialisers must leave alone what they have already changed: f(f(x)) == f(x).",
+            )
+
+
+def check_model(cls: Any, schema: list[Mapping[str, Any]], where: str) -> None:
+    """Refuse a model whose events would lose something on the way through a record. ``where`` begins the message.
+
+    Raises:
+        DefinitionError: With the field.
+    """
+    for part in schema:
+        if part.get("root_model"):
+            raise DefinitionError(
+                f"{where} is to hold a RootModel, which has no fields", mend="Give it a field."
+            )
+        if part.get("type") == "model" and (private := getattr(part["cls"], "__private_attributes__", None)):
+            raise DefinitionError(
+                f"{where}: the private attribute {spell(part['cls'])}.{next(iter(private))} would be lost in the log",
+                mend="Make it a field, or keep it out of the event.",
+            )
+        fields: Mapping[str, Any] = part.get("fields", {}) if part.get("type") == "model-fields" else {}
+        for name, field in fields.items():
+            at = f"{where}: {part.get('model_name', spell(cls))}.{name}"
+            if field.get("serialization_exclude"):
+                raise DefinitionError(
+                    f"{at} is excluded, and would be lost in the log", mend="Leave exclude= out."
+                )
+            reads, writes = field.get("validation_alias", name), field.get("serialization_alias", name)
+            if reads != writes:
+                raise DefinitionError(
+                    f"{at} is written as {writes!r} and read as {reads!r}",
+                    mend="Give it one name for both: alias=.",
+                )
+            factory = field["schema"].get("default_factory")
+            takes_data = field["schema"].get("default_factory_takes_data")
+            if factory is not None and not takes_data and factory() != factory():
+                raise DefinitionError(
+                    f"{at} has a default_factory that gives another value each time, so an event without it would be "
+                    "another at each replay",
+                    mend="Give the value where the event is made.",
+                )
+
+
+def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """All parts of pydantic's schema of a class, which is plain dicts and lists."""
+    if isinstance(schema, Mapping):
+        part = cast("Mapping[str, Any]", schema)
+        if "type" in part:
+            yield part
+        for name, inner in part.items():
+            if name not in _NO_PARTS:
+                yield from _parts(inner)
+    elif isinstance(schema, (list, tuple)):
+        for inner in cast("list[Any]", schema):
+            yield from _parts(inner)
+
+
+def _allows_extras(part: Mapping[str, Any]) -> bool:
+    config: Mapping[str, Any] = part.get("config") or {}
+    return config.get("extra_fields_behavior") == "allow"
+
+
+def _has_set(value: Any) -> bool:
+    if isinstance(value, (set, frozenset)):
+        return True
+    if isinstance(value, dict):
+        return any(map(_has_set, cast("dict[str, Any]", value).values()))
+    return isinstance(value, (list, tuple)) and any(map(_has_set, cast("list[Any]", value)))
+
+
+def _not_finite(plain: Mapping[str, Any]) -> tuple[str, float] | None:
+    return next((lost for name, value in plain.items() if (lost := not_finite(value, name))), None)
+
+
+def _first_difference(old: Any, new: Any) -> str:
+    """The path of the first field in which two dicts differ; empty for what are no dicts."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return ""
+    was, now = cast("dict[str, Any]", old), cast("dict[str, Any]", new)
+    for name in {**was, **now}:
+        if was.get(name) != now.get(name):
+            return f"{name}.{_first_difference(was.get(name), now.get(name))}".rstrip(".")
+    return ""
+
+
+def _said(error: ValueError) -> str:
+    """What pydantic says, in one line and without the address of its manual."""
+    told: Callable[..., Any] | None = getattr(error, "errors", None)
+    if told is None:
+        return " ".join(str(error).split())
+    found = told(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in found)

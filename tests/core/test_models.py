@@ -1,0 +1,249 @@
+"""Events as pydantic models: decoded as pydantic validates, written so that every reader gets what was emitted."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Any
+from uuid import uuid4
+
+import msgspec
+import pydantic
+import pytest
+
+import tailrace as tr
+from tailrace.core.errors import EmittedTypeError, EventValueError
+from tailrace.testing import Harness
+
+_number = itertools.count()
+
+
+class Line(pydantic.BaseModel):
+    article: str
+    price: Decimal
+
+
+class Order(pydantic.BaseModel, tr.Keyed[str], frozen=True):
+    shop: tr.Key[str]
+    at: Annotated[tr.EventTime[int], pydantic.Field(ge=0)]
+    lines: list[Line] = []
+    note: str | None = pydantic.Field(default=None, alias="remark", max_length=5)
+    rates: dict[str, float] = {}
+
+
+class Shout(pydantic.BaseModel):
+    """Its validator may be applied any number of times."""
+
+    text: tr.Key[str]
+
+    @pydantic.field_validator("text")
+    @classmethod
+    def upper(cls, text: str) -> str:
+        return text.upper()
+
+
+class Growing(pydantic.BaseModel):
+    """Its validator changes what it has already changed."""
+
+    text: tr.Key[str]
+
+    @pydantic.field_validator("text")
+    @classmethod
+    def longer(cls, text: str) -> str:
+        return f"{text}!"
+
+
+class Unlike(pydantic.BaseModel):
+    """Each time that it is read it is another."""
+
+    text: str
+
+    @pydantic.field_validator("text")
+    @classmethod
+    def numbered(cls, text: str) -> str:
+        return f"{text.partition('#')[0]}#{next(_number)}"
+
+
+class Free(pydantic.BaseModel, extra="allow"):
+    what: Any
+
+
+class Tags(pydantic.BaseModel):
+    tags: set[str]
+
+
+def topic_of(type: Any, **options: Any) -> tr.Topic[Any, Any]:
+    return tr.App("models").topic("events", type, **options)
+
+
+def test_key_event_time_and_fields_are_those_of_the_model() -> None:
+    topic = topic_of(Order)
+    event = Order(shop="Ada", at=7, lines=[Line(article="tea", price=Decimal("1.50"))], remark="x")
+    assert (topic.key_type, topic.encode_key(event)) == (str, b"Ada")
+    assert topic.time_of is not None
+    assert topic.time_of(event) == 7
+    written = topic.encode_emitted(event)
+    assert written == (
+        b'{"at":7,"lines":[{"article":"tea","price":"1.50"}],"rates":{},"remark":"x","shop":"Ada"}'
+    )
+    assert topic.decode(written) == event
+    topic.codec.check(event)
+
+
+@pytest.mark.parametrize("declared", [datetime, pydantic.AwareDatetime, datetime | None])
+def test_the_event_time_may_be_a_datetime(declared: Any) -> None:
+    event_type: Any = pydantic.create_model("Seen", ship=str, at=declared)
+    topic = topic_of(event_type, key="ship", event_time="at")
+    assert topic.time_of is not None
+    assert topic.time_of(event_type(ship="Ada", at=datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC))) == 2_000
+
+
+def test_equal_models_have_equal_bytes_whatever_the_order_of_their_dicts() -> None:
+    topic = topic_of(Order)
+    one, other = ({"a": 1.0, "b": 2.0}, {"b": 2.0, "a": 1.0})
+    assert topic.encode(Order(shop="A", at=1, rates=one)) == topic.encode(Order(shop="A", at=1, rates=other))
+
+
+def test_what_pydantic_refuses_is_an_undecodable_record() -> None:
+    with pytest.raises(msgspec.ValidationError, match="at: Input should be greater than or equal to 0"):
+        topic_of(Order).decode(b'{"shop":"Ada","at":-1}')
+    with pytest.raises(msgspec.ValidationError, match="Invalid JSON"):
+        topic_of(Order).decode(b"{")
+
+
+def test_a_validator_that_can_be_applied_again_is_no_obstacle() -> None:
+    topic = topic_of(Shout)
+    assert topic.encode_emitted(Shout(text="hey")) == b'{"text":"HEY"}'
+
+
+def test_a_validator_that_changes_its_own_result_is_refused_at_each_emit() -> None:
+    with pytest.raises(EventValueError, match=r"text changes when its record is decoded.*f\(f\(x\)\)"):
+        topic_of(Growing).encode_emitted(Growing(text="hey"))
+
+
+def test_a_serialiser_that_its_validators_cannot_read_is_refused() -> None:
+    class Odd(pydantic.BaseModel):
+        n: int
+
+        @pydantic.field_serializer("n")
+        def spelled(self, n: int) -> str:
+            return f"number {n}"
+
+    with pytest.raises(EventValueError, match="its readers could not decode it: n:"):
+        topic_of(Odd).encode_emitted(Odd(n=1))
+
+
+def test_a_checked_run_finds_a_validator_that_is_no_function_of_the_event() -> None:
+    topic, event = topic_of(Unlike), Unlike(text="a")
+    with pytest.raises((EmittedTypeError, EventValueError)):
+        topic.codec.check(event)
+
+
+def test_a_value_that_was_never_validated_is_refused() -> None:
+    with pytest.raises(EventValueError, match="at"):
+        topic_of(Order).encode_emitted(Order.model_construct(shop="Ada", at="soon"))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_json_has_not_is_refused(number: float) -> None:
+    with pytest.raises(EventValueError, match=r"rates\['a'\] is (nan|inf), and JSON has no such number"):
+        topic_of(Order).encode_emitted(Order(shop="A", at=1, rates={"a": number}))
+
+
+def test_a_set_is_read_and_never_emitted() -> None:
+    topic = topic_of(Tags)
+    assert topic.decode(b'{"tags":["a"]}') == Tags(tags={"a"})
+    with pytest.raises(tr.DefinitionError, match="it contains a set"):
+        topic.encode_emitted(Tags(tags={"a"}))
+    with pytest.raises(EventValueError, match="holds a set"):
+        topic_of(Free).encode_emitted(Free(what={"a", "b"}))
+    assert topic_of(Free).encode_emitted(Free.model_validate({"what": [1], "more": {"b": 1, "a": 2}})) == (
+        b'{"more":{"a":2,"b":1},"what":[1]}'
+    )
+
+
+class Excluding(pydantic.BaseModel):
+    a: int = pydantic.Field(default=0, exclude=True)
+
+
+class Private(pydantic.BaseModel):
+    a: int
+    _b: int = 0
+
+
+class OneWay(pydantic.BaseModel):
+    a: int = pydantic.Field(validation_alias="b")
+
+
+class Varying(pydantic.BaseModel):
+    a: str = pydantic.Field(default_factory=lambda: str(uuid4()))
+
+
+class Nested(pydantic.BaseModel):
+    inner: list[OneWay]
+
+
+@pytest.mark.parametrize(
+    ("declared", "options", "said"),
+    [
+        (Excluding, {}, r"Excluding\.a is excluded, and would be lost"),
+        (Private, {}, r"the private attribute Private\._b would be lost"),
+        (OneWay, {}, r"OneWay\.a is written as 'a' and read as 'b'"),
+        (Nested, {}, r"OneWay\.a is written as 'a' and read as 'b'"),
+        (Varying, {}, r"Varying\.a has a default_factory that gives another value each time"),
+        (pydantic.RootModel[int], {}, "RootModel"),
+        (Order | Shout, {}, "cannot be told apart"),
+        (Order, {"format": "msgpack"}, "pydantic models are written as JSON"),
+        (Order, {"key": "shops"}, "Did you mean 'shop'"),
+        (Order, {"event_time": "when"}, "Order has no field 'when'"),
+        (Order, {"event_time": "lines"}, "which is a list"),
+    ],
+)
+def test_a_model_whose_events_would_lose_something_is_refused(declared: Any, options: Any, said: str) -> None:
+    with pytest.raises(tr.DefinitionError, match=said):
+        topic_of(declared, **options)
+
+
+def test_a_dataclass_of_pydantic_is_refused() -> None:
+    @pydantic.dataclasses.dataclass
+    class Half:
+        a: int
+
+    with pytest.raises(tr.DefinitionError, match="a dataclass of pydantic, whose validators would not run"):
+        topic_of(Half)
+
+
+def test_an_annotation_that_cannot_be_looked_up_is_refused() -> None:
+    class Unknown(pydantic.BaseModel):
+        what: Nowhere  # type: ignore[name-defined]  # pyright: ignore[reportUndefinedVariable]  # noqa: F821  # what is refused here
+
+    with pytest.raises(tr.DefinitionError, match=r"an annotation of .*Unknown cannot be looked up: .*Nowhere"):
+        topic_of(Unknown)
+
+
+def test_models_go_through_a_service_and_its_replay() -> None:
+    app = tr.App("shops")
+    orders = app.topic("orders", Order)
+    shouts = app.topic("shouts", Shout)
+
+    @app.actor
+    class Shop(tr.Actor):
+        total: Decimal = Decimal(0)
+
+        @tr.process(orders)
+        def ordered(self, event: Order, ctx: tr.Context[str]) -> None:
+            self.total += sum((line.price for line in event.lines), Decimal(0))
+            ctx.set_timer(event.at + 1_000, "told")
+
+        @tr.on_timer("told")
+        def told(self, ctx: tr.Context[str]) -> None:
+            ctx.emit(shouts, Shout(text=f"{ctx.key} has {self.total}"))
+
+    line = Line(article="tea", price=Decimal("1.5"))
+    with Harness(app) as h:
+        h.send(orders, Order(shop="Ada", at=10_000, lines=[line]))
+        h.send(orders, Order(shop="Ada", at=10_100, lines=[line, line]))
+        h.crash()
+        assert h.advance_watermark(20_000).to(shouts) == [Shout(text="ADA HAS 4.5")]
+        h.replay()
