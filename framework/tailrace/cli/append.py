@@ -13,6 +13,7 @@ import msgspec
 
 from tailrace.cli import showing
 from tailrace.cli.arguments import json_option, log_option, opened, piped, refuse_own_topic, topic_of_app
+from tailrace.cli.commands import Command
 from tailrace.cli.misspelt import Choice
 from tailrace.cli.producing import Producer, SideFile, produced, raw, typed
 from tailrace.cli.sources import FORMATS, Rows, format_of
@@ -25,12 +26,12 @@ _BYTES_PER_COMMIT = 16 << 20
 _STDIN = "-"
 
 
-@click.command(short_help="Append rows of files to a topic.")
+@click.command(cls=Command, short_help="Append rows of files to a topic.")
 @click.argument("topic")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option(
     "--app",
-    metavar="MODULE:APP",
+    metavar="APP",
     help="The app that declares the topic: rows are its events, validated and keyed.",
 )
 @click.option(

@@ -12,11 +12,11 @@ import click
 import msgspec
 
 from tailrace.cli import showing
-from tailrace.cli.arguments import json_option, log_option, opened, piped, table
-from tailrace.cli.misspelt import Choice, Commands
+from tailrace.cli.arguments import app_argument, json_option, log_option, name_of, opened, piped, table
+from tailrace.cli.commands import Commands
+from tailrace.cli.misspelt import Choice
 from tailrace.core.errors import RecordError
 from tailrace.runtime import dead_letters as letters
-from tailrace.runtime.apps import find_app
 from tailrace.runtime.dead_letters import DeadLetter
 from tailrace.runtime.letter_outcomes import Outcome, letters_with_outcomes
 
@@ -26,6 +26,7 @@ _OF_TIMERS = "'tailrace rebuild --retry-failed' runs them again in their place."
 
 class _IdType(click.ParamType):
     name = "id"
+    example = "2-17"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The id as it is."""
@@ -34,7 +35,6 @@ class _IdType(click.ParamType):
         return str(value)
 
 
-app_argument = click.argument("app", metavar="APP")
 reason_option = click.option(
     "--reason",
     "reasons",
@@ -57,7 +57,7 @@ def dead_letters() -> None:
 @log_option
 def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, folder: Path) -> None:
     """List dead letters: ids, reasons, origins, and what became of them."""
-    name = _name_of(app)
+    name = name_of(app)
     with opened(folder) as log, piped():
         found = [
             (letter, outcome)
@@ -96,7 +96,7 @@ def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, f
 @log_option
 def show(*, app: str, id_: str, as_json: bool, folder: Path) -> None:
     """Show one dead letter: the record, what was wrong, and the traceback."""
-    name = _name_of(app)
+    name = name_of(app)
     place = letters.parse_id(id_)
     assert place is not None
     with opened(folder) as log:
@@ -157,7 +157,7 @@ def redrive(
     """
     if not (ids or reasons or everything) or (everything and (ids or reasons)):
         raise click.UsageError("Say which dead letters: --id, --reason, or --all.")
-    name = _name_of(app)
+    name = name_of(app)
     seen: set[str] = set()
     with opened(folder) as log:
         outcome = letters.redrive(
@@ -196,10 +196,6 @@ def _wanted(ids: tuple[str, ...], reasons: tuple[str, ...], seen: set[str]) -> C
         return (not chosen or letter.id in chosen) and (not reasons or letter.reason in reasons)
 
     return wanted
-
-
-def _name_of(app: str) -> str:
-    return find_app(app).name if ":" in app else app
 
 
 def _missing(app: str, ids: list[str]) -> RecordError:
