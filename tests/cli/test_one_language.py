@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
+from tailrace.cli.commands import Command, Commands
 from tailrace.cli.main import tailrace
 from tailrace.cli.settings import Setting
 from tests.cli.test_wrong_arguments import ALL
@@ -21,7 +27,6 @@ DIFFERENT: dict[str, dict[str, Any]] = {
     "--to": dict.fromkeys(("archive", "rebuild", "replay"), "is a place of its own kind"),
     "--format": dict.fromkeys(("graph", "log append", "log dump"), "has formats of its own"),
     "--records": dict.fromkeys(("explore", "log tail"), "has a number of its own"),
-    "--app": {"log create": "", "log append": ""},
 }
 """Where an option differs, and why."""
 SILENT = {
@@ -80,9 +85,40 @@ def test_a_setting_shows_its_environment_variable_in_the_help(command: str) -> N
 
 
 def test_all_commands_are_of_the_class_that_explains_what_was_wrong() -> None:
-    from tailrace.cli.commands import Command, Commands
-
     assert {type(one) for one in ALL.values()} == {Command}
     assert {type(one) for one in (tailrace, *tailrace.commands.values()) if isinstance(one, click.Group)} == {
         Commands
     }
+
+
+def test_the_documentation_lists_every_setting() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| .* \| `(TAILRACE_\w+)` \| `([a-z-]+)` \|$", page, re.MULTILINE))
+    assert listed == {
+        (one.envvar, one.setting)
+        for command in ALL.values()
+        for one in command.params
+        if isinstance(one, Setting)
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("tailrace snap", "plain,snapshot"),
+        ("tailrace dead-letters redrive --dr", "plain,--dry-run"),
+        ("tailrace run app --fsync c", "plain,commit"),
+    ],
+)
+def test_the_shell_completes_commands_options_and_choices(words: str, said: str) -> None:
+    asked = {"_TAILRACE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    program = "from tailrace.cli.main import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **asked},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.stdout.splitlines() == [said], ended.stderr
