@@ -131,3 +131,12 @@ def test_a_trace_is_for_one_process_whatever_the_environment_says(
     monkeypatch.setenv("TAILRACE_WORKERS", "2")
     done("replay", SHOP, "--trace", "a", *where)
     assert "leave --workers out" in run("replay", SHOP, "--trace", "a", "--workers", "2", *where).err
+
+
+def test_a_misspelt_variable_is_warned_of(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAILRACE_SOMETHING_ELSE", "1")
+    assert not done("log", "list").err
+    monkeypatch.setenv("TAILRACE_LOGS", "nowhere")
+    assert done("log", "list").err == (
+        "tailrace: warning: no option reads the environment variable TAILRACE_LOGS. Did you mean TAILRACE_LOG?\n"
+    )

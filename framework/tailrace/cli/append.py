@@ -44,18 +44,18 @@ _STDIN = "-"
     type=Choice(["auto", *FORMATS]),
     default="auto",
     show_default=True,
-    help="What the input is; auto: by the file's suffix, else JSON lines.",
+    help="Format of the input; auto: by the file's suffix, else JSON lines.",
 )
 @click.option(
     "--rejects",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where broken lines are kept. Default: beside the input, as <name>.rejected.jsonl.",
+    help="File for broken lines (default: <name>.rejected.jsonl beside the input).",
 )
 @click.option("--strict", is_flag=True, help="Stop at the first broken line.")
 @click.option(
     "--allow-rejects",
     is_flag=True,
-    help="Exit 0 where some lines are broken, not 3; where all are it is still 1.",
+    help="Exit with 0 instead of 3 if some lines are broken; with 1 if all are.",
 )
 @json_option
 @log_option

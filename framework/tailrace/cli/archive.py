@@ -26,7 +26,7 @@ from tailrace.runtime.archived import open_archive
     setting="archive",
     required=True,
     metavar="URI",
-    help="Where the archive is, or is to be: a folder, file://…, s3://bucket/prefix.",
+    help="The archive, new or existing: a folder, file://…, s3://bucket/prefix.",
 )
 @click.option(
     "--topic",
@@ -39,12 +39,12 @@ from tailrace.runtime.archived import open_archive
     type=click.IntRange(1, 10_000_000),
     default=100_000,
     show_default=True,
-    help="At most. So many are held in memory, here and by who reads them.",
+    help="Maximum number of records in a file; writers and readers hold a file in memory.",
 )
 @click.option(
     "--after-deleted",
     is_flag=True,
-    help="Go on where the log begins, if it has deleted what should have come next: that is lost.",
+    help="Skip records that the log deleted before they were archived; they are lost.",
 )
 @json_option
 def archive(
@@ -58,7 +58,7 @@ def archive(
 ) -> None:
     """Archive what the log holds and the archive does not: a file for each topic, partition and day.
 
-    The service may run meanwhile. One that was interrupted is gone on with by the same command.
+    The service may run meanwhile. An interrupted archive resumes with the same command.
     """
     outside_of_log(uri, folder, "--to")
     found = open_archive(uri)

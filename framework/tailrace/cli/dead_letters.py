@@ -40,7 +40,7 @@ reason_option = click.option(
     "reasons",
     type=Choice(letters.REASONS),
     multiple=True,
-    help="Only those with this reason; may be repeated.",
+    help="Only dead letters with this reason; may be repeated.",
 )
 
 
@@ -52,7 +52,9 @@ def dead_letters() -> None:
 @dead_letters.command(name="list")
 @app_argument
 @reason_option
-@click.option("--pending", is_flag=True, help="Only those that were not redriven, or handled by a rebuild.")
+@click.option(
+    "--pending", is_flag=True, help="Only dead letters that were neither redriven nor handled by a rebuild."
+)
 @json_option
 @log_option
 def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, folder: Path) -> None:
@@ -134,10 +136,10 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path) -> None:
 
 @dead_letters.command(short_help="Append records to their topics again, each once.")
 @app_argument
-@click.option("--id", "ids", multiple=True, type=_IdType(), help="Only this one; may be repeated.")
+@click.option("--id", "ids", multiple=True, type=_IdType(), help="Only this dead letter; may be repeated.")
 @reason_option
-@click.option("--all", "everything", is_flag=True, help="All that were not redriven yet.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--all", "everything", is_flag=True, help="All dead letters that were not redriven yet.")
+@click.option("--dry-run", is_flag=True, help="Show what would be redriven, without doing it.")
 @json_option
 @log_option
 def redrive(

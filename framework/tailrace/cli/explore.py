@@ -35,8 +35,8 @@ DEPENDENT = 1
     show_default=True,
     help="Number of schedules, the reference included.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="What the schedules are drawn from.")
-@click.option("--schedule", type=click.IntRange(0), help="Run this schedule only, and the reference.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the schedules.")
+@click.option("--schedule", type=click.IntRange(0), help="Run only this schedule and the reference.")
 @click.option(
     "--records",
     type=click.IntRange(1),

@@ -20,7 +20,7 @@ from tailrace.core.errors import LogUnavailableError
     type=click.IntRange(1),
     help="Delete the oldest records of a partition that is larger.",
 )
-@click.option("--forever", is_flag=True, help="Delete none from now on.")
+@click.option("--forever", is_flag=True, help="Keep all records from now on.")
 @log_option
 def retain(
     *, topic: str, retention: int | None, retention_bytes: int | None, forever: bool, folder: Path

@@ -122,7 +122,12 @@ def list_(*, as_json: bool, folder: Path) -> None:
 @log.command(short_help="Show the last records, and those that come.")
 @click.argument("topic")
 @click.option(
-    "-n", "--records", type=click.IntRange(0), default=10, show_default=True, help="How many to begin with."
+    "-n",
+    "--records",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="Number of past records to show first.",
 )
 @partitions_option
 @click.option("--no-follow", is_flag=True, help="Do not wait for more.")
@@ -159,11 +164,11 @@ def tail(
     type=Choice(["jsonl", "csv"]),
     default="jsonl",
     show_default=True,
-    help="Written as.",
+    help="Format of the output.",
 )
 @output_option
-@click.option("--from", "start", type=PlaceType(), help="From this offset, or this time, on.")
-@click.option("--until", "stop", type=PlaceType(), help="Up to this offset, or this time, without it.")
+@click.option("--from", "start", type=PlaceType(), help="Begin at this offset, or at this time.")
+@click.option("--until", "stop", type=PlaceType(), help="Stop before this offset, or before this time.")
 @partitions_option
 @app_option
 @log_option
@@ -178,7 +183,7 @@ def dump(
     app: str | None,
     folder: Path,
 ) -> None:
-    """Write what is in TOPIC now, with offsets, timestamps, keys and headers, partition after partition.
+    """Write the records in TOPIC now, with offsets, timestamps, keys and headers, partition after partition.
 
     A time selects by the records' timestamps, in whichever order they lie in the log.
     """

@@ -11,6 +11,7 @@ exit 130  ended by Ctrl-C
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -30,7 +31,7 @@ from tailrace.cli.rebuild import rebuild
 from tailrace.cli.replay import replay
 from tailrace.cli.retire import retire
 from tailrace.cli.run import run
-from tailrace.cli.settings import config_file, default_map, origin, origins_of_named
+from tailrace.cli.settings import config_file, default_map, misspelt_variables, origin, origins_of_named
 from tailrace.cli.snapshot import snapshot
 from tailrace.cli.status import status
 from tailrace.core.errors import SetAsideError, TailraceError, UnknownAppError
@@ -68,6 +69,8 @@ def tailrace(context: click.Context) -> None:
     Options with an environment variable can also be set in tailrace.toml, or in [tool.tailrace] of pyproject.toml. The command
     line comes first, then the environment, then the file.
     """
+    for said in misspelt_variables(tailrace, os.environ):
+        click.echo(f"tailrace: warning: {said}", err=True)
     file = config_file(Path.cwd())
     if file is not None:
         context.obj = file

@@ -86,7 +86,7 @@ class _RenamedType(click.ParamType):
     type=_RenamedType(),
     metavar="TOPIC=OTHER",
     multiple=True,
-    help="Read an input from a topic of another name; may be given for several.",
+    help="Read an input from another topic; may be repeated.",
 )
 @click.option(
     "--archive", cls=Setting, metavar="URI", help="Read what the log has deleted from this archive of it."
@@ -107,7 +107,7 @@ class _RenamedType(click.ParamType):
     type=Choice(["local", "spark"]),
     default="local",
     show_default=True,
-    help="What does the work: processes of this machine, or Spark.",
+    help="Where the work is done: in processes of this machine, or in Spark.",
 )
 @click.option(
     "--master",
@@ -132,30 +132,28 @@ class _RenamedType(click.ParamType):
     metavar="none|parquet:URI|topic:SUFFIX",
     default="none",
     show_default=True,
-    help="Where to write what the handlers emit: nowhere, as Parquet files, or into topics of names with a suffix.",
+    help="Where to write the handlers' outputs: nowhere, to Parquet files, or to topics whose names have this suffix.",
 )
 @click.option(
     "--order",
     type=Choice(["auto", "tape", "canonical"]),
     default="auto",
     show_default=True,
-    help="Of the inputs: as the service had it, or by event time where there is no tape of it.",
+    help="Order of the inputs: that of the service (tape), or by event time (canonical); auto: the tape if there is one.",
 )
 @click.option(
     "--on-error",
     type=Choice(ON_ERROR),
     default="stop",
     show_default=True,
-    help="What to do where a handler fails, or a record does not decode, and did not when it ran first.",
+    help="What to do with a failure that the service did not have: of a handler, or of decoding a record.",
 )
 @click.option(
     "--retry-failed",
     is_flag=True,
-    help="Run what had failed when it ran first again, in its place; what was redriven of it is passed over.",
+    help="Retry records and timers that failed in the service, in their original place; their redriven copies are skipped.",
 )
-@click.option(
-    "--after-deleted", is_flag=True, help="Go on without what the log has deleted of its beginning."
-)
+@click.option("--after-deleted", is_flag=True, help="Skip the records that the log has deleted.")
 @any_environment_option
 @name_option
 @click.option(
@@ -167,7 +165,7 @@ class _RenamedType(click.ParamType):
 @click.option(
     "--twice",
     is_flag=True,
-    help="Find code that is not deterministic: run it again another way, and exit 1 if a key or an output differs.",
+    help="Detect code that is not deterministic: rebuild twice in different ways; exit 1 if a key or an output differs.",
 )
 @click.option(
     "--restart", is_flag=True, help="Start an interrupted rebuild from the beginning instead of resuming it."

@@ -63,7 +63,7 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
     type=DurationType(least_ms=_LEAST_LEASE_MS),
     default="10s",
     show_default=True,
-    help="After which a worker that does not run (stopped, frozen) loses its tasks to another that asks for them.",
+    help="Time after which another worker may take over the tasks of a worker that is stopped or frozen.",
 )
 @click.option(
     "--max-record-bytes",
@@ -71,13 +71,15 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
     type=click.IntRange(1_000, 1 << 30),
     default=1 << 20,
     show_default=True,
-    help="The most that one event may take in the log, its key included.",
+    help="Size limit of an event in the log, including its key.",
 )
-@click.option("--until-end", is_flag=True, help="Leave when everything there is has been read and handled.")
+@click.option(
+    "--until-end", is_flag=True, help="Stop when all records in the log have been read and handled."
+)
 @click.option(
     "--allow-dead-letters",
     is_flag=True,
-    help="With --until-end: exit 0 even if events went to the dead letters, not 3.",
+    help="With --until-end: exit with 0 instead of 3 if events went to the dead letters.",
 )
 @click.option(
     "--create-topics",
@@ -85,13 +87,11 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
     is_flag=True,
     help="Create the log and the declared topics if they are missing.",
 )
-@click.option(
-    "--change-inputs", is_flag=True, help="Let the app read other topics than its history was made from."
-)
+@click.option("--change-inputs", is_flag=True, help="Allow the app to read other topics than before.")
 @click.option(
     "--after-deleted",
     is_flag=True,
-    help="Go on without what the log has deleted of the inputs before it was read.",
+    help="Skip records that the log deleted before the app read them.",
 )
 @click.option(
     "--drop-state",
@@ -102,7 +102,7 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
 )
 @from_snapshot_option
 @click.option(
-    "--replace-state", is_flag=True, help="With --from-snapshot: in place of the state that the app has."
+    "--replace-state", is_flag=True, help="With --from-snapshot: replace the state that the app has."
 )
 @click.option(
     "--snapshots",
@@ -117,7 +117,7 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
     type=DurationType(least_ms=_LEAST_SNAPSHOT_MS),
     default="10m",
     show_default=True,
-    help="With --snapshots: time between two of them.",
+    help="With --snapshots: time between two snapshots.",
 )
 @click.option(
     "--snapshot-keep",
@@ -125,14 +125,14 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
     type=click.IntRange(1),
     default=5,
     show_default=True,
-    help="With --snapshots: how many are kept; savepoints, and what they build upon, are never deleted.",
+    help="With --snapshots: number of snapshots to keep. Savepoints, and snapshots that others build upon, are never deleted.",
 )
 @click.option(
     "--as",
     "other_name",
     metavar="NAME",
-    help="Run APP under another name, beside itself, with a state and a position of its own. If it is to take the place of "
-    "the first: stop that one, then tailrace retire.",
+    help="Run a copy of APP under this name, with its own state and position. To replace the original with the copy, stop the "
+    "original and run `tailrace retire`.",
 )
 @click.option(
     "--fsync",
@@ -140,7 +140,8 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
     type=Choice(["never", "commit", "interval"]),
     default="never",
     show_default=True,
-    help="What survives a power loss: what the system has written, every commit, all but the last second.",
+    help="When to flush the log to disk, for power losses: never (left to the system), at every commit, or at an interval of a "
+    "second.",
 )
 @click.option(
     "--log-format",
@@ -148,7 +149,7 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
     type=Choice(["auto", "json", "text"]),
     default="auto",
     show_default=True,
-    help="How this process logs to standard error; auto: text on a terminal, else JSON.",
+    help="Format of the logs on standard error; auto: text on a terminal, else JSON.",
 )
 def run(
     *,

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
-from tailrace.core.suggestions import did_you_mean
+from tailrace.core.suggestions import did_you_mean, nearest
 
 OWN_FILE = "tailrace.toml"
 PROJECT_FILE = "pyproject.toml"
 TABLE = "tool.tailrace"
+PREFIX = "TAILRACE_"
 _GIVEN = (ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 
 
@@ -30,7 +31,7 @@ class Setting(click.Option):
     def __init__(self, declarations: Any = None, *, setting: str = "", **attributes: Any) -> None:
         super().__init__(declarations, show_envvar=True, **attributes)
         self.setting = setting or max(self.opts, key=len).removeprefix("--")
-        self.envvar = f"TAILRACE_{self.setting.upper().replace('-', '_')}"
+        self.envvar: str = f"{PREFIX}{self.setting.upper().replace('-', '_')}"
 
     def get_error_hint(self, ctx: Any) -> str:
         """The name alone: ``origin`` says whether a value came from the environment."""
@@ -92,6 +93,16 @@ def default_map(file: ConfigFile, commands: click.Group) -> dict[str, Any]:
             what = "true or false" if setting.is_flag else "text or a number"
             raise click.UsageError(f"The value of {file.of_key(key)} is not {what}.")
     return _mapped(commands, file.values)
+
+
+def misspelt_variables(commands: click.Group, environment: Iterable[str]) -> Iterator[str]:
+    """A sentence for each variable that is nearly one of a setting, but none. Others are not ours to judge."""
+    known = {one.envvar.removeprefix(PREFIX) for one in _settings(commands)}
+    for name in sorted(environment):
+        rest = name.removeprefix(PREFIX)
+        meant = nearest(rest, known) if name.startswith(PREFIX) and rest not in known else None
+        if meant is not None:
+            yield f"no option reads the environment variable {name}. Did you mean {PREFIX}{meant}?"
 
 
 def origin(context: click.Context, parameter: click.Parameter) -> str:

@@ -52,10 +52,10 @@ def snapshot() -> None:
 @click.option(
     "--incremental",
     is_flag=True,
-    help="Only what has changed since the latest one, where that can be built upon.",
+    help="Store only the changes since the latest snapshot, if it can be built upon.",
 )
-@click.option("--automatic", is_flag=True, help="One of many, of which --keep leaves the newest.")
-@click.option("--keep", type=click.IntRange(1), help="Afterwards delete automatic ones but the newest N.")
+@click.option("--automatic", is_flag=True, help="Mark the snapshot as automatic: --keep deletes old ones.")
+@click.option("--keep", type=click.IntRange(1), help="Then delete all automatic snapshots but the newest N.")
 @json_option
 def create(
     *,
@@ -176,13 +176,13 @@ def verify(*, app: str, which: str, uri: str, as_json: bool) -> int:
 @app_argument
 @click.argument("ids", nargs=-1, metavar="ID...")
 @snapshots_option
-@click.option("--dependants", is_flag=True, help="With the incremental ones that build upon it.")
-@click.option("--keep", type=click.IntRange(1), help="Automatic ones but the newest N.")
+@click.option("--dependants", is_flag=True, help="Also delete the incremental snapshots that build upon it.")
+@click.option("--keep", type=click.IntRange(1), help="Delete all automatic snapshots but the newest N.")
 @click.option(
     "--leftovers",
     type=DurationType(),
     metavar="AGE",
-    help="What attempts left behind that were not published, if it is older than this, such as 1d.",
+    help="Delete files of unfinished snapshots that are older than this, such as 1d.",
 )
 @json_option
 def delete(
