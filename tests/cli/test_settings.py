@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 
 import pytest
 
+from tailrace.cli.main import execute
 from tests.cli.commands import SHOP, done, run
 
 
@@ -140,3 +143,25 @@ def test_a_misspelt_variable_is_warned_of(here: Path, monkeypatch: pytest.Monkey
     assert done("log", "list").err == (
         "tailrace: warning: no option reads the environment variable TAILRACE_LOGS. Did you mean TAILRACE_LOG?\n"
     )
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_no_color_turns_the_colours_of_a_terminal_off(
+    here: Path, monkeypatch: pytest.MonkeyPatch, quiet_logs: None
+) -> None:
+    done("run", SHOP, "--until-end", "--create-topics")
+    said: list[str] = []
+    for value in ("", "1"):
+        monkeypatch.setenv("NO_COLOR", value)
+        terminal = Terminal()
+        with monkeypatch.context() as changed:
+            changed.setattr(sys, "stdout", terminal)
+            assert execute(["replay", SHOP, "--compare"]) == 0
+        said.append(terminal.getvalue())
+    assert "\x1b[32mdifferences: none\x1b[0m" in said[0]
+    assert "differences: none" in said[1]
+    assert "\x1b" not in said[1]

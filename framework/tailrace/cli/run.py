@@ -97,8 +97,8 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
     "--drop-state",
     multiple=True,
     metavar="NAME",
-    help="Drop the state of an actor, of a field (Actor.field), or pending timers (Actor.timers:family), that nothing "
-    "declares any more.",
+    help="Drop state that the app no longer declares: of an actor (Actor), a field (Actor.field), or pending timers "
+    "(Actor.timers:family).",
 )
 @from_snapshot_option
 @click.option(
