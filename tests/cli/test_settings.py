@@ -126,6 +126,16 @@ def test_an_option_that_needs_another_is_reported_with_its_place(
     assert "--snapshot-every comes from the environment variable TAILRACE_SNAPSHOT_EVERY." in ended.err
 
 
+def test_an_option_whose_name_begins_like_another_is_not_taken_for_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILRACE_WORK", "work")
+    monkeypatch.setenv("TAILRACE_WORKERS", "none")
+    said = run("rebuild", SHOP).err
+    assert "--workers comes from" in said
+    assert "--work comes from" not in said
+
+
 def test_a_trace_is_for_one_process_whatever_the_environment_says(
     here: Path, monkeypatch: pytest.MonkeyPatch, quiet_logs: None
 ) -> None:

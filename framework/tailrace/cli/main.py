@@ -117,7 +117,8 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except click.Abort:
         return INTERRUPTED
     except TailraceError as error:
-        said = " ".join([str(error), *getattr(error, "__notes__", ())])
+        notes: list[str] = getattr(error, "__notes__", [])
+        said = " ".join([str(error), *(_sentence(one) for one in notes)])
         return _complain(said, _CODES.get(type(error), FAILED))
     return code if isinstance(code, int) else 0
 

@@ -8,6 +8,7 @@ that has the option. A value that turns out to be wrong is reported with the pla
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -124,7 +125,8 @@ def origins_of_named(context: click.Context, message: str) -> list[str]:
         said
         for one in context.command.params
         if isinstance(one, Setting) and (said := origin(context, one))
-        if _name(one) in message or repr(str(context.params.get(str(one.name), "\0"))) in message
+        if re.search(rf"(?<![\w-]){_name(one)}(?![\w-])", message)
+        or repr(str(context.params.get(str(one.name), "\0"))) in message
     ]
 
 
