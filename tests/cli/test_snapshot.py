@@ -226,6 +226,14 @@ class TestCompare:
         assert said["differences"] == 1
         assert said["first"][0]["changes"][0]["label"] == "count"
 
+    def test_the_event_is_looked_for_when_that_is_asked_for(self, lived, capsys, monkeypatch) -> None:
+        count_wrong(lived)
+        monkeypatch.setenv("TAILRACE_LOG", str(lived / "log"))
+        assert compare(lived, "state", "snaps") == 1
+        assert "no event explains it" not in capsys.readouterr().out
+        assert compare(lived, "state", "snaps", "--explain") == 1
+        assert "no event explains it" in capsys.readouterr().out
+
     def test_of_a_state_in_canonical_order_it_is_not_said_since_when(self, lived, capsys) -> None:
         made = ["rebuild", APP, "--log", str(lived / "log"), "--to", str(lived / "made"), "--workers", "1"]
         assert execute([*made, "--order", "canonical"]) == 0
