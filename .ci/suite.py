@@ -19,13 +19,24 @@ WORKERS = "2"
 MISSING = "no such Python on this machine"
 MAIN_ONLY = (
     "tests/proof/test_mutations.py",  # whether the checks can fail
-    "tests/spark/proof",  # the engine of Spark has tests of its own
     "tests/soak",
+    "tests/months",
+    "tests/log/embedded",
     "tests/test_benchmarks.py",
     "tests/services/test_demo_flights.py",
+    "tests/services/test_flights_again.py",
+    "tests/services/test_flights_year.py",
     "tests/docs/test_tutorial.py",
+    "tests/runtime/test_housekeeping.py",
+    "tests/state/snapshots/test_dying.py",
 )
 """Tests that run on the main Python alone: what they check does not depend on its version."""
+
+SAMPLED = {
+    "tests/spark": ("test_session.py",),
+    "tests/runtime/rebuilding": ("test_along_the_tape.py", "test_code.py"),
+}
+"""Folders of which the other Pythons run these files: they show that the parts work there, which the rest builds on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +101,30 @@ def counts(report: Path) -> tuple[int, int, int]:
     return len(cases) - failed - len(kinds), failed, len(kinds) - kinds.count("pytest.xfail")
 
 
+def main_only() -> list[str]:
+    """What the other Pythons leave out."""
+    left_out = [
+        str(path.relative_to(ROOT))
+        for folder, kept in SAMPLED.items()
+        for path in sorted((ROOT / folder).iterdir())
+        if path.name.startswith("test_") and path.name not in kept
+    ]
+    return [*MAIN_ONLY, *left_out, "tests/spark/proof"]
+
+
+def slow() -> list[str]:
+    """What `make quick` leaves out beside that: other processes, Spark, and history run again."""
+    return [
+        *main_only(),
+        "tests/spark",
+        "tests/runtime/rebuilding",
+        "tests/runtime/test_worker_process.py",
+        "tests/services",
+        "tests/proof/test_laws.py",
+        "tests/runtime/test_rekeyed_join.py",
+    ]
+
+
 def found(version: str) -> bool:
     """Whether a Python of this version is on this machine."""
     find = [str(ROOT / ".ci" / "environment"), "--find", version]
@@ -100,20 +135,23 @@ def main() -> int:
     """Run every stage and print the summary."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, required=True, help="on the main Python")
-    parser.add_argument("--seeds-others", type=int, required=True)
-    parser.add_argument("versions", nargs="+", metavar="VERSION")
+    parser.add_argument("--seeds-others", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="the main Python alone, without what takes long")
+    parser.add_argument("versions", nargs="*", metavar="VERSION")
     options = parser.parse_args()
     strict = os.environ.get("CI", "").lower() not in {"", "0", "false"}
     main_version = f"{sys.version_info.major}.{sys.version_info.minor}"
     REPORTS.mkdir(exist_ok=True)
 
+    if options.quick:
+        return 0 if tests(main_version, ".venv", options.seeds, *slow(), strict=strict).ok else 1
     outcomes = [make("lint"), make("types"), tests(main_version, ".venv", options.seeds, strict=strict)]
     for version in options.versions:
         if version == main_version:
             continue
         if found(version):
             outcomes.append(
-                tests(version, f".venv-{version}", options.seeds_others, *MAIN_ONLY, strict=strict)
+                tests(version, f".venv-{version}", options.seeds_others, *main_only(), strict=strict)
             )
         else:
             outcomes.append(Outcome(f"tests on Python {version}", not strict, seconds=0, remark=MISSING))

@@ -16,6 +16,9 @@ What was idle before a start, or had ended with a bounded run, counts again afte
 more, so it has to be seen at its end for its time once more. That is the first thing that a started task does. A worker has it
 committed, and so published, before it takes a record: what follows this task must not run ahead of what it still has to read.
 
+When the end of input begins (a bounded run), every source counts again, and none becomes idle until the run is over: see
+``progress``.
+
 An input that is ahead of the others by more than its topic allows (``ahead=``) is held back. That must never stop an app: what
 it waits for does not follow from it; if all heads here are held back, and the watermarks they wait for have not moved for
 ``ahead_patience_ms``, the least of them goes on by as much as it may be ahead.
@@ -198,11 +201,9 @@ class Slices:
         if worked:
             task.drain()
             self._drained = True
-            self._send()
         if not task.draining and now_ms >= task.clock_due_ms:
             worked = True
             task.clock(now_ms)
-            self._send()
         self._clocked = self._followed = False
         self._asked = [False] * len(self._asked)
         taken = 0
@@ -216,7 +217,7 @@ class Slices:
         if not worked and self._later and self.trouble is None:
             worked = True
             self._later.popleft()()
-            self._send()
+        self._send()
         return worked or task.draining
 
     @property
@@ -378,7 +379,6 @@ class Slices:
             return False
         step()
         self._followed = True
-        self._send()
         return True
 
     def _take(self, most: int) -> int:
@@ -400,7 +400,6 @@ class Slices:
         stop = task.run(number, heads, start)
         self._left = None if stop == len(heads) else _Run(number, heads, stop)
         self._moved += stop - start
-        self._send()
         return stop - start
 
     def _limits(self) -> dict[int, int]:
@@ -441,7 +440,6 @@ class Slices:
         if not self._clocked:
             self._clocked = True
             self.task.clock(self.now_ms)
-            self._send()
 
     def _fall_idle(self) -> bool:
         """Tell the task of inputs that have had nothing for their declared time."""
@@ -457,13 +455,13 @@ class Slices:
                 break
             fell = self._told_idle[one.index] = True
             self.task.idle(one.index)
-            self._send()
         return fell
 
     def _may_fall_idle(self, one: InputPlan) -> bool:
         return not self._ending and not self._told_idle[one.index] and _falls_idle(one)
 
     def _send(self) -> None:
+        """Append what has come of a slice to the open transaction, all at once: most runs of a merge are short."""
         outputs = self.task.take_outputs()
         if outputs:
             self._moved += len(outputs)
