@@ -77,7 +77,7 @@ sys.meta_path.insert(0, Refuses())
 from tailrace.cli.main import execute
 assert execute(["--help"]) == 0
 for command in (
-    ["snapshot", "list", "app", "--at", {str(tmp_path)!r}],
+    ["snapshot", "list", "app", "--snapshots", {str(tmp_path)!r}],
     ["rebuild", "services.sensors:app", "--log", {str(tmp_path)!r}, "--engine", "spark"],
     ["archive", "--help"],
 ):

@@ -71,7 +71,15 @@ def snapshots(scale: Scale) -> list[Row]:
 def _create(house: House) -> Command:
     return Command(
         house.folder / "said-snapshot",
-        *("snapshot", "create", APP, "--log", house.folder / "log", "--at", house.folder / "snapshots"),
+        *(
+            "snapshot",
+            "create",
+            APP,
+            "--log",
+            house.folder / "log",
+            "--snapshots",
+            house.folder / "snapshots",
+        ),
     )
 
 

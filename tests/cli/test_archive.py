@@ -25,27 +25,27 @@ def fill(folder, count):
 
 
 def test_a_log_is_archived_and_what_is_new_is_added(folder):
-    first = done("archive", folder / "log", "--to", folder / "archive", "--records-per-file", 30)
+    first = done("archive", "--log", folder / "log", "--to", folder / "archive", "--records-per-file", 30)
     assert first.out == "archived 100 records of 1 topic in 4 chunks\n"
     fill(folder, 7)
-    again = done("archive", folder / "log", "--to", folder / "archive", "--json")
+    again = done("archive", "--log", folder / "log", "--to", folder / "archive", "--json")
     assert again.lines == [{"topics": 1, "records": 7, "chunks": 2, "swept": 0, "lost": []}]
     alone = open_history(None, str(folder / "archive"))
     assert sum(1 for number in range(2) for _ in scan(alone, "things", number)) == 107
 
 
 def test_what_was_deleted_before_it_was_archived_is_told(folder):
-    done("archive", folder / "log", "--to", folder / "archive")
+    done("archive", "--log", folder / "log", "--to", folder / "archive")
     log = EmbeddedLog(folder / "log")
     before = log.end_offset("things", 0)
     fill(folder, 50)
     ends = [log.end_offset("things", number) for number in range(2)]
     log.delete_before("things", 0, ends[0])
     log.close()
-    failed = run("archive", folder / "log", "--to", folder / "archive")
+    failed = run("archive", "--log", folder / "log", "--to", folder / "archive")
     assert failed.code == 1
     assert "--after-deleted" in failed.err
-    told = done("archive", folder / "log", "--to", folder / "archive", "--after-deleted")
+    told = done("archive", "--log", folder / "log", "--to", folder / "archive", "--after-deleted")
     assert told.out.splitlines()[1] == (
         f"lost: things partition 0 offsets {before} to {ends[0] - 1}, deleted before they were archived"
     )
@@ -54,13 +54,13 @@ def test_what_was_deleted_before_it_was_archived_is_told(folder):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["LOG"], 2, "--to"),
-        (["LOG", "--to", "ARCHIVE", "--topic", "thing"], 1, "thing"),
-        (["LOG", "--to", "ARCHIVE", "--records-per-file", "0"], 2, "records-per-file"),
-        (["LOG", "--to", ""], 2, "--to: it names no place"),
-        (["LOG/none", "--to", "ARCHIVE"], 1, "there is no log"),
-        (["LOG", "--to", "LOG"], 2, "within the log's folder"),
-        (["LOG", "--to", "nothing://here"], 1, "nothing://here"),
+        (["--log", "LOG"], 2, "--to"),
+        (["--log", "LOG", "--to", "ARCHIVE", "--topic", "thing"], 1, "thing"),
+        (["--log", "LOG", "--to", "ARCHIVE", "--records-per-file", "0"], 2, "records-per-file"),
+        (["--log", "LOG", "--to", ""], 2, "--to: it names no place"),
+        (["--log", "LOG/none", "--to", "ARCHIVE"], 1, "there is no log"),
+        (["--log", "LOG", "--to", "LOG"], 2, "within the log's folder"),
+        (["--log", "LOG", "--to", "nothing://here"], 1, "nothing://here"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_sentence(folder, arguments, code, said):
@@ -74,6 +74,6 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(folder, arguments, code,
 def test_without_pyarrow_the_mend_names_the_extra(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    ended = run("archive", folder / "log", "--to", folder / "archive")
+    ended = run("archive", "--log", folder / "log", "--to", folder / "archive")
     assert ended.code == 1
     assert "pip install 'tailrace[parquet]'" in ended.err

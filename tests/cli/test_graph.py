@@ -23,6 +23,22 @@ def test_the_suffix_of_the_output_says_what_is_written(tmp_path) -> None:
     assert done("graph", SHOP, "--format", "svg").out == (tmp_path / "a.svg").read_text()
 
 
+def test_json_is_a_format_too() -> None:
+    assert done("graph", SHOP, "--json").out == done("graph", SHOP, "--format", "json").out
+    ended = run("graph", SHOP, "--json", "--format", "svg")
+    assert ended.code == 2
+    assert "--json and --format svg contradict each other" in ended.err
+
+
+def test_other_tools_can_draw_it(tmp_path) -> None:
+    done("graph", SHOP, "--output", tmp_path / "a.mmd")
+    done("graph", SHOP, "--output", tmp_path / "a.dot")
+    assert (tmp_path / "a.mmd").read_text() == done("graph", SHOP, "--format", "mermaid").out
+    assert (tmp_path / "a.dot").read_text() == done("graph", SHOP, "--format", "dot").out
+    assert (tmp_path / "a.mmd").read_text().startswith("flowchart LR\n")
+    assert (tmp_path / "a.dot").read_text().startswith("digraph tailrace {\n")
+
+
 def test_several_apps_are_one_graph() -> None:
     assert "actor Account [ledger]" in done("graph", "tests.runtime.graph.market:app", LEDGER).out
 
@@ -40,7 +56,7 @@ def test_an_app_is_drawn_once_and_two_of_one_name_are_refused(tmp_path, monkeypa
 def test_a_suffix_that_says_nothing_is_refused_and_nothing_is_written(tmp_path) -> None:
     ended = run("graph", SHOP, "--output", tmp_path / "a.png")
     assert ended.code == 2
-    assert "nothing is known of '.png': name it .svg, .json or .txt" in ended.err
+    assert "nothing is known of '.png': name it .svg, .json, .mmd, .dot or .txt" in ended.err
     assert not (tmp_path / "a.png").exists()
     done("graph", SHOP, "--output", tmp_path / "a.png", "--format", "text")
     assert (tmp_path / "a.png").read_text() == done("graph", SHOP).out

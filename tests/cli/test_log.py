@@ -36,18 +36,16 @@ def test_a_topic_is_created_once_with_its_settings(tmp_path) -> None:
     for _ in range(2):
         done("log", "create", "t", "--partitions", 2, "--compacted", "--retention", "7d", "--log", path)
     (found,) = done("log", "list", "--json", "--log", path).lines
-    assert found == [
-        {
-            "topic": "t",
-            "partitions": 2,
-            "offsets": 0,
-            "starts": [0, 0],
-            "ends": [0, 0],
-            "compacted": True,
-            "retention_ms": 604_800_000,
-            "retention_bytes": None,
-        }
-    ]
+    assert found == {
+        "topic": "t",
+        "partitions": 2,
+        "offsets": 0,
+        "starts": [0, 0],
+        "ends": [0, 0],
+        "compacted": True,
+        "retention_ms": 604_800_000,
+        "retention_bytes": None,
+    }
     other = run("log", "create", "t", "--partitions", 3, "--log", path)
     assert other.code == 1
     assert "Use the settings it has, or another name." in other.err
@@ -280,7 +278,7 @@ def test_a_full_disk_under_standard_output_is_told_in_one_line_by_every_command(
     folder = tmp_path / "log"
     done("log", "create", "--app", SHOP, "--log", folder)
     more = {
-        "archive": [str(folder), "--to", str(tmp_path / "archive")],
+        "archive": ["--log", str(folder), "--to", str(tmp_path / "archive")],
         "log append": ["visits", "--json", "--log", str(folder)],
         "dead-letters redrive": ["shop", "--all", "--log", str(folder)],
     }

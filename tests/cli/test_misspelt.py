@@ -31,7 +31,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done("log", "create", "--app", SHOP, "--log", path / "log")
     done("log", "create", "weather", "--log", path / "log")
     done("run", SHOP, "--until-end", "--log", path / "log", "--state", path / "state")
-    done("snapshot", "create", SHOP, "--log", path / "log", "--at", path / "snapshots", "--name", "before")
+    done(
+        "snapshot",
+        "create",
+        SHOP,
+        "--log",
+        path / "log",
+        "--snapshots",
+        path / "snapshots",
+        "--name",
+        "before",
+    )
     return path
 
 
@@ -75,8 +85,8 @@ LOG = ("--log", "LOG")
         (["log", "dump", "wether", *LOG], 1, "(topic 'wether'). Did you mean 'weather'?"),
         (["log", "tail", "purchase", *LOG], 1, "Did you mean 'purchases'?"),
         (["log", "append", "wether", *LOG], 1, "Did you mean 'weather'?"),
-        (["log", "retain", "wether", "--for-ever", *LOG], 1, "Did you mean 'weather'?"),
-        (["archive", "LOG", "--to", "TO", "--topic", "wether"], 1, "Did you mean 'weather'?"),
+        (["log", "retain", "wether", "--forever", *LOG], 1, "Did you mean 'weather'?"),
+        (["archive", "--log", "LOG", "--to", "TO", "--topic", "wether"], 1, "Did you mean 'weather'?"),
         (
             ["log", "append", "purchses", "--app", SHOP, *LOG],
             2,
@@ -86,14 +96,14 @@ LOG = ("--log", "LOG")
         (["replay", SHOP, "--until-offset", "purchase=1", *LOG], 2, "Did you mean 'purchases'?"),
         (["replay", SHOP, "--trace", "a", "--actor", "Costumer", *LOG], 2, "Did you mean 'Customer'?"),
         (["rebuild", SHOP, "--to", "TO", "--read", "purchase=x", *LOG], 1, "Did you mean 'purchases'?"),
-        (["rebuild", SHOP, "--to", "TO", "--until-offset", "purchase:0:1", *LOG], 1, "Did you mean 'purchases'?"),
+        (["rebuild", SHOP, "--to", "TO", "--until-offset", "purchase:0=1", *LOG], 2, "Did you mean 'purchases'?"),
         # snapshots
-        (["snapshot", "show", "shop", "befor", "--at", "AT"], 1, "no snapshot 'befor'"),
-        (["snapshot", "show", "shop", "befor", "--at", "AT"], 1, "Did you mean 'before'?"),
-        (["snapshot", "show", "shpo", "before", "--at", "AT"], 1, "no snapshot 'before'"),
-        (["snapshot", "show", "shpo", "latest", "--at", "AT"], 1, "Did you mean 'shop'?"),
-        (["snapshot", "list", "shpo", "--at", "AT"], 0, "there is no snapshot of 'shpo' in"),
-        (["snapshot", "list", "shpo", "--at", "AT"], 0, "Did you mean 'shop'?"),
+        (["snapshot", "show", "shop", "befor", "--snapshots", "AT"], 1, "no snapshot 'befor'"),
+        (["snapshot", "show", "shop", "befor", "--snapshots", "AT"], 1, "Did you mean 'before'?"),
+        (["snapshot", "show", "shpo", "before", "--snapshots", "AT"], 1, "no snapshot 'before'"),
+        (["snapshot", "show", "shpo", "latest", "--snapshots", "AT"], 1, "Did you mean 'shop'?"),
+        (["snapshot", "list", "shpo", "--snapshots", "AT"], 0, "there is no snapshot of 'shpo' in"),
+        (["snapshot", "list", "shpo", "--snapshots", "AT"], 0, "Did you mean 'shop'?"),
         # fields
         (
             ["log", "append", "purchases", "--app", SHOP, "--timestamp", "at_sm", *LOG],

@@ -35,7 +35,7 @@ def tally(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_snapshot_is_made_reported_and_named(tally: Path, tmp_path: Path) -> None:
-    arguments = ("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--processes", 1)
+    arguments = ("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--workers", 1)
     said = done(*arguments, "--name", "before-the-change").out
     assert "rebuilt tally along the tape: snapshot " in said
     assert "120 events, 23 keys, " in said
@@ -52,7 +52,7 @@ def test_what_had_failed_is_run_again_and_reported(tmp_path: Path, monkeypatch: 
     lived.append(tmp_path, [orders.record(orders.Order("a", 1_000, 13))], {"orders": 2})
     lived.live_on(tmp_path, ORDERS)
     monkeypatch.setattr(orders, "BROKEN", frozenset())
-    arguments = ("rebuild", ORDERS, "--log", tmp_path / "log", "--to", tmp_path / "made", "--processes", 1)
+    arguments = ("rebuild", ORDERS, "--log", tmp_path / "log", "--to", tmp_path / "made", "--workers", 1)
     report = json.loads(done(*arguments, "--json", "--retry-failed").out)
     assert (report["retried"], report["failed_again"], report["passed_over"]) == (1, 0, 0)
     said = done(*arguments, "--retry-failed").out
@@ -62,7 +62,7 @@ def test_what_had_failed_is_run_again_and_reported(tmp_path: Path, monkeypatch: 
 def test_a_service_goes_on_from_what_was_rebuilt(tally: Path, tmp_path: Path) -> None:
     """With an empty state folder and no changelog to read: what it then holds is what the live one holds."""
     own = shutil.copytree(tally, tmp_path / "own")
-    done("rebuild", TALLY, "--log", own / "log", "--to", tmp_path / "made", "--processes", 1)
+    done("rebuild", TALLY, "--log", own / "log", "--to", tmp_path / "made", "--workers", 1)
     lived.serve_tallies(own, 20, 1, first_round=3)
     arguments = ("--log", own / "log", "--state", tmp_path / "state", "--until-end")
     done("run", TALLY, *arguments, "--from-snapshot", tmp_path / "made")
@@ -76,7 +76,7 @@ def test_a_state_is_replaced_by_what_corrected_code_makes_though_its_version_is_
     lived.live_on(tmp_path, SHOPS)
     where = ("--log", tmp_path / "log")
     monkeypatch.setattr(shops, "WRONG", "sets")
-    done("rebuild", SHOPS, *where, "--to", tmp_path / "to", "--processes", 1)
+    done("rebuild", SHOPS, *where, "--to", tmp_path / "to", "--workers", 1)
     compared = ("compare", SHOPS, tmp_path / "log", tmp_path / "to")
     assert run(*compared).code == 1
     start = (
@@ -103,7 +103,7 @@ def test_behind_a_state_that_was_put_in_it_does_not_matter_which_version_ran_bef
     monkeypatch.setattr(shops.app, "_plan", None)
     monkeypatch.setattr(shops, "WRONG", "fee")
     where = ("--log", tmp_path / "log")
-    rebuild = ("rebuild", SHOPS, *where, "--to", tmp_path / "to", "--processes", 1, "--json")
+    rebuild = ("rebuild", SHOPS, *where, "--to", tmp_path / "to", "--workers", 1, "--json")
     said = json.loads(done(*rebuild).out)
     assert any("was run by version '1'" in one for one in said["notes"])
     start = ("run", SHOPS, *where, "--state", tmp_path / "state", "--until-end", "--replace-state")
@@ -121,7 +121,7 @@ def test_behind_a_state_that_was_put_in_it_does_not_matter_which_version_ran_bef
 
 def test_no_service_starts_from_some_keys_only(tally: Path, tmp_path: Path) -> None:
     """Beside or in place: the other keys would be gone."""
-    done("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path / "some", "--key", "k7", "--processes", 1)
+    done("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path / "some", "--key", "k7", "--workers", 1)
     where = ("--log", tally / "log", "--state", tmp_path / "state", "--until-end")
     for more in (["--as", "beside"], ["--replace-state"]):
         ended = run("run", TALLY, *where, "--from-snapshot", tmp_path / "some", *more)
@@ -130,8 +130,8 @@ def test_no_service_starts_from_some_keys_only(tally: Path, tmp_path: Path) -> N
 
 
 def test_limits_keys_and_orders_are_taken_from_the_command_line(tally: Path, tmp_path: Path) -> None:
-    arguments = ("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--processes", 1, "--json")
-    said = json.loads(done(*arguments, "--until-offset", "ticks:0:2", "--until-offset", "ticks:1:3").out)
+    arguments = ("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--workers", 1, "--json")
+    said = json.loads(done(*arguments, "--until-offset", "ticks:0=2", "--until-offset", "ticks:1=3").out)
     assert any("ends within commit" in one for one in said["notes"])
     assert json.loads(done(*arguments, "--key", "k7").out)["keys"] == 1
     some = done(*[one for one in arguments if one != "--json"], "--key", "k7").out
@@ -139,7 +139,7 @@ def test_limits_keys_and_orders_are_taken_from_the_command_line(tally: Path, tmp
     assert "note: it holds the key k7 only\n" in some
     assert "there is no state of" not in some
     assert json.loads(done(*arguments, "--order", "canonical").out)["order"] == "canonical"
-    said = json.loads(done(*arguments, "--until-time", "1970-01-01T00:00:00.030Z").out)
+    said = json.loads(done(*arguments, "--until", "1970-01-01T00:00:00.030Z").out)
     assert 30 < said["events"] < 90
     whole = json.loads(done(*arguments).out)
     said = json.loads(done(*arguments, "--from-snapshot", f"{tmp_path}#{whole['snapshot']}").out)
@@ -150,7 +150,7 @@ def test_limits_keys_and_orders_are_taken_from_the_command_line(tally: Path, tmp
 def test_a_key_of_which_nothing_is_known_is_no_key(
     tally: Path, tmp_path: Path, more: tuple[str, ...]
 ) -> None:
-    arguments = ("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--processes", 1)
+    arguments = ("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--workers", 1)
     said = done(*arguments, "--key", "nobody", *more).out
     assert ", 0 keys, 0 rows, " in said
     assert "note: there is no state of the key nobody\n" in said
@@ -161,7 +161,7 @@ def test_what_is_left_out_is_said_to_be_counted(tally: Path, tmp_path: Path) -> 
     where = ("--log", tmp_path / "log")
     done("log", "retain", "ticks", "--retention-bytes", 1, *where)
     done("log", "clean", *where)
-    arguments = ("rebuild", TALLY, *where, "--to", tmp_path / "to", "--processes", 1)
+    arguments = ("rebuild", TALLY, *where, "--to", tmp_path / "to", "--workers", 1)
     assert "--after-deleted" in run(*arguments).err
     said = done(*arguments, "--after-deleted").out
     assert "are deleted, and left out\n" in said
@@ -171,9 +171,9 @@ def test_what_is_left_out_is_said_to_be_counted(tally: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--until-offset", "ticks"], 2, "is no offset of a partition"),
-        (["--until-offset", "tick:0:1"], 1, "does not read 'tick'"),
-        (["--until-time", "soon"], 2, "'soon' is no instant"),
+        (["--until-offset", "ticks"], 2, "is no offset of a topic"),
+        (["--until-offset", "tick:0=1"], 2, "does not read 'tick'"),
+        (["--until", "soon"], 2, "'soon' is no instant"),
         (["--key", "k1", "--outputs", "csv"], 1, "outputs cannot go to 'csv'"),
         (["--outputs", "parquet:"], 2, "--outputs: it names no place"),
         (["--outputs", "topic:"], 2, "a suffix is what tells the new topics from the service's: topic:-new"),
@@ -227,7 +227,7 @@ def test_a_target_that_is_a_file_is_told(tally: Path, tmp_path: Path) -> None:
 def test_where_there_is_no_room_nothing_is_published_and_the_next_run_goes_on(
     tally: Path, tmp_path: Path
 ) -> None:
-    arguments = ["rebuild", TALLY, "--log", str(tally / "log"), "--to", str(tmp_path), "--processes", "1"]
+    arguments = ["rebuild", TALLY, "--log", str(tally / "log"), "--to", str(tmp_path), "--workers", "1"]
     ended = subprocess.run(
         [sys.executable, "-B", "-m", "tailrace", *arguments],
         cwd=ROOT,
@@ -268,7 +268,7 @@ def test_a_handler_that_fails_is_named_and_goes_to_the_dead_letters_where_that_i
     lived.append(tmp_path, [*shops.sales(20), unlucky], {"sales": 2})
     lived.live_on(tmp_path, SHOPS)
     monkeypatch.setattr(shops, "WRONG", "fails")
-    arguments = ("rebuild", SHOPS, "--log", tmp_path / "log", "--to", tmp_path / "to", "--processes", 1)
+    arguments = ("rebuild", SHOPS, "--log", tmp_path / "log", "--to", tmp_path / "to", "--workers", 1)
     ended = run(*arguments)
     log = EmbeddedLog(tmp_path / "log", create=False)
     ends = [log.end_offset("sales", number) for number in range(2)]
@@ -285,7 +285,7 @@ def test_a_handler_that_fails_is_named_and_goes_to_the_dead_letters_where_that_i
 def test_a_service_that_was_started_from_a_snapshot_is_rebuilt_from_there(tmp_path: Path, split: int) -> None:
     """Its tape names the snapshot: what came before is not its history."""
     lived.serve_tallies(tmp_path, 20, 2)
-    done("rebuild", TALLY, "--log", tmp_path / "log", "--to", tmp_path / "made", "--processes", 1)
+    done("rebuild", TALLY, "--log", tmp_path / "log", "--to", tmp_path / "made", "--workers", 1)
     lived.append(tmp_path, ticks(20, 2, 2), {"ticks": 4})
     arguments = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--until-end")
     done("run", TALLY, *arguments, "--as", "beside", "--from-snapshot", tmp_path / "made")
@@ -295,6 +295,4 @@ def test_a_service_that_was_started_from_a_snapshot_is_rebuilt_from_there(tmp_pa
     assert rebuilt(snapshot) == wanted
     assert all(tape.decode_cut(one.cut).base for one in wanted if one.cut)
     assert report.taken == 80
-    done(
-        "rebuild", beside, "--log", tmp_path / "log", "--to", tmp_path / "again", "--twice", "--processes", 2
-    )
+    done("rebuild", beside, "--log", tmp_path / "log", "--to", tmp_path / "again", "--twice", "--workers", 2)

@@ -79,7 +79,7 @@ def test_the_version_is_told_installed_or_not(capsys, monkeypatch) -> None:
         ([APP, "--as", "tally"], "'tally' is what tests.runtime.served:app is called anyway"),
         ([APP, "--fsync", "sometimes"], "'sometimes' is not one of"),
         ([APP, "--speed", "9"], "No such option: --speed"),
-        ([APP, "another"], "unexpected extra argument (another)"),
+        ([APP, "another"], "Unexpected argument 'another'"),
     ],
 )
 def test_a_command_that_cannot_be_understood_is_told_why_in_one_line(

@@ -108,7 +108,7 @@ def test_a_replay_and_a_rebuild_tell_nothing_again(path: Path, tmp_path: Path) -
     assert served(path).code == 3
     again = run("replay", SHOP, "--log", path, "--compare", "--state", tmp_path / "state")
     assert again.code == 0, again.err
-    made = run("rebuild", SHOP, "--log", path, "--to", tmp_path / "made", "--processes", 1)
+    made = run("rebuild", SHOP, "--log", path, "--to", tmp_path / "made", "--workers", 1)
     assert made.code == 0, made.err
     assert "dead letters" not in again.err + made.err
     ended = served(path)

@@ -47,12 +47,12 @@ def run_service(folder: Path, app: str = APP, state: str = "state", **options: A
 
 
 def create(folder: Path, *arguments: str) -> int:
-    at = ("--log", str(folder / "log"), "--at", str(folder / "snaps"))
+    at = ("--log", str(folder / "log"), "--snapshots", str(folder / "snaps"))
     return execute(["snapshot", "create", APP, *at, *arguments])
 
 
 def snapshot(folder: Path, command: str, *arguments: str) -> int:
-    return execute(["snapshot", command, *arguments, "--at", str(folder / "snaps")])
+    return execute(["snapshot", command, *arguments, "--snapshots", str(folder / "snaps")])
 
 
 def compare(folder: Path, one: str, other: str, *arguments: str) -> int:
@@ -118,20 +118,25 @@ class TestSnapshots:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            (["snapshot", "create", APP, "--log", "{}/log"], "Missing option '--at'"),
-            (["snapshot", "create", APP, "--log", "{}/nowhere", "--at", "{}/snaps"], "nowhere"),
-            (["snapshot", "create", "no.such:app", "--log", "{}/log", "--at", "{}/snaps"], "no module"),
-            (["snapshot", "create", f"{APP}@new", "--log", "{}/log", "--at", "{}/snaps"], "has never run"),
-            (["snapshot", "show", APP, "other", "--at", "{}/snaps"], "no snapshot 'other'"),
-            (["snapshot", "show", "someone", "--at", "{}/snaps"], "no snapshot yet"),
-            (["snapshot", "show", APP, "--at", "{}/snaps#1"], "no snapshot yet"),
+            (["snapshot", "create", APP, "--log", "{}/nowhere", "--snapshots", "{}/snaps"], "nowhere"),
             (
-                ["snapshot", "create", APP, "--log", "{}/log", "--at", "{}/log/snaps"],
+                ["snapshot", "create", "no.such:app", "--log", "{}/log", "--snapshots", "{}/snaps"],
+                "no module",
+            ),
+            (
+                ["snapshot", "create", f"{APP}@new", "--log", "{}/log", "--snapshots", "{}/snaps"],
+                "has never run",
+            ),
+            (["snapshot", "show", APP, "other", "--snapshots", "{}/snaps"], "no snapshot 'other'"),
+            (["snapshot", "show", "someone", "--snapshots", "{}/snaps"], "no snapshot yet"),
+            (["snapshot", "show", APP, "--snapshots", "{}/snaps#1"], "no snapshot yet"),
+            (
+                ["snapshot", "create", APP, "--log", "{}/log", "--snapshots", "{}/log/snaps"],
                 "within the log's folder",
             ),
-            (["snapshot", "create", APP, "--log", "{}/log", "--at", ""], "it names no place"),
-            (["snapshot", "delete", APP, "--at", "{}/snaps"], "Say what to delete"),
-            (["snapshot", "delete", APP, "nope", "--at", "{}/snaps"], "no snapshot 'nope'"),
+            (["snapshot", "create", APP, "--log", "{}/log", "--snapshots", ""], "it names no place"),
+            (["snapshot", "delete", APP, "--snapshots", "{}/snaps"], "Say what to delete"),
+            (["snapshot", "delete", APP, "nope", "--snapshots", "{}/snaps"], "no snapshot 'nope'"),
             (["run", APP, "--log", "{}/log", "--state", "{}/new", "--replace-state"], "--replace-state"),
             (
                 ["run", APP, "--log", "{}/log", "--state", "{}/new", "--from-snapshot", "{}/none"],
@@ -174,7 +179,7 @@ class TestStart:
             str(lived / "log"),
             "--to",
             str(lived / "made"),
-            "--processes",
+            "--workers",
             "1",
         ]
         for reference in (f"{place}", f"{place}#", f"{place}#latest"):
@@ -221,8 +226,16 @@ class TestCompare:
         assert said["differences"] == 1
         assert said["first"][0]["changes"][0]["label"] == "count"
 
+    def test_the_event_is_looked_for_when_that_is_asked_for(self, lived, capsys, monkeypatch) -> None:
+        count_wrong(lived)
+        monkeypatch.setenv("TAILRACE_LOG", str(lived / "log"))
+        assert compare(lived, "state", "snaps") == 1
+        assert "no event explains it" not in capsys.readouterr().out
+        assert compare(lived, "state", "snaps", "--explain") == 1
+        assert "no event explains it" in capsys.readouterr().out
+
     def test_of_a_state_in_canonical_order_it_is_not_said_since_when(self, lived, capsys) -> None:
-        made = ["rebuild", APP, "--log", str(lived / "log"), "--to", str(lived / "made"), "--processes", "1"]
+        made = ["rebuild", APP, "--log", str(lived / "log"), "--to", str(lived / "made"), "--workers", "1"]
         assert execute([*made, "--order", "canonical"]) == 0
         capsys.readouterr()
         count_wrong(lived)

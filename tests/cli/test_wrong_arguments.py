@@ -96,7 +96,7 @@ def test_an_unknown_app(command: str, needed: list[str], app: str, said: str, tm
     for option, value in (
         ("--log", tmp_path / "log"),
         ("--state", tmp_path / "state"),
-        ("--at", tmp_path / "snapshots"),
+        ("--snapshots", tmp_path / "snapshots"),
     ):
         if option in options:
             arguments += [option, value]
@@ -111,7 +111,7 @@ def test_an_unknown_app(command: str, needed: list[str], app: str, said: str, tm
 @pytest.mark.parametrize("command", WITH_TOPIC)
 def test_an_unknown_topic(command: str, tmp_path: Path) -> None:
     done("log", "create", "plain", "--log", tmp_path / "log")
-    more = ["--for-ever"] if command == "log retain" else []
+    more = ["--forever"] if command == "log retain" else []
     said = refused(*command.split(), "plian", *more, "--log", tmp_path / "log", code=1)
     assert "there is no such topic in the log (topic 'plian')" in said
     assert "Create it, or correct the name." in said

@@ -43,7 +43,7 @@ def compared(service: Service) -> None:
 def snapshot_taken(service: Service) -> None:
     """A snapshot holds what the service has."""
     place = str(service.folder / "snapshots")
-    service.done("snapshot", "create", service.app, "--at", place)
+    service.done("snapshot", "create", service.app, "--snapshots", place)
     wanted = service.world.state(service.version)
     assert reading.rebuilt(place, service.plan, service.version) == wanted
     service.snapshots = place
@@ -79,9 +79,9 @@ def rebuild(service: Service, *options: object) -> Rebuilt:
     service.counts["rebuilds"] += 1
     place = f"{service.folder}/rebuilt-{number}"
     if service.deleted:
-        service.done("archive", service.log, "--to", service.folder / "archive", on_log=False)
+        service.done("archive", "--log", service.log, "--to", service.folder / "archive", on_log=False)
         options = (*options, "--archive", service.folder / "archive")
-    made = service.done("rebuild", service.app, "--to", place, "--processes", 1, "--json", *options)
+    made = service.done("rebuild", service.app, "--to", place, "--workers", 1, "--json", *options)
     (report,) = made.lines
     canonical = report["order"] == "canonical"
     service.counts["rebuilds in canonical order"] += canonical
@@ -187,10 +187,10 @@ def cleaned(service: Service) -> None:
 
 def deleted(service: Service) -> None:
     """The beginning is archived, and then deleted from the log."""
-    service.done("archive", service.log, "--to", service.folder / "archive", on_log=False)
+    service.done("archive", "--log", service.log, "--to", service.folder / "archive", on_log=False)
     service.done("log", "retain", "sales", "--retention", "1h")
     service.done("log", "clean")
-    service.done("log", "retain", "sales", "--for-ever")
+    service.done("log", "retain", "sales", "--forever")
     service.deleted = True
 
 

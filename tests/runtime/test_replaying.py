@@ -11,7 +11,7 @@ import pytest
 import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.engine.picture import picture
-from tailrace.core.engine.replay import Limit
+from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import (
     EnvironmentMismatchError,
     InputsChangedError,
@@ -334,9 +334,9 @@ class TestSomeKeys:
 
 
 class TestLimits:
-    def replayed(self, h: Harness, limit: Limit) -> dict[bytes, bytes]:
+    def replayed(self, h: Harness, limits: Limits) -> dict[bytes, bytes]:
         store = MemoryStore()
-        replay(h.plan, h.log, ReplayOptions(limit=limit), open_store=lambda _: store)
+        replay(h.plan, h.log, ReplayOptions(limits=limits), open_store=lambda _: store)
         return dict(store.scan(rows.STATE, rows.prefix_end(rows.STATE)))
 
     @pytest.mark.parametrize("stop", range(0, 31, 5))
@@ -346,7 +346,7 @@ class TestLimits:
             records = h.log.read("sales")
             for record in records[:stop]:
                 less.send_raw(app.plan().topics["sales"], record.value, record.key)
-            found = self.replayed(h, Limit({"sales": stop}))
+            found = self.replayed(h, Limits({"sales": {0: stop}}))
             assert {
                 row: msgspec.msgpack.decode(value[1:]) for row, value in found.items() if self.is_value(row)
             } == {
@@ -363,7 +363,7 @@ class TestLimits:
         with lived(shops(partitions=1)) as h:
             store = MemoryStore()
             report = replay(
-                h.plan, h.log, ReplayOptions(limit=Limit(watermark_ms=until_ms)), open_store=lambda _: store
+                h.plan, h.log, ReplayOptions(limits=Limits(watermark_ms=until_ms)), open_store=lambda _: store
             )
             sales = [msgspec.json.decode(one.value or b"", type=Sale).at for one in h.log.read("sales")]
         expected = next((n for n, at in enumerate(sales, 1) if at - 11 >= until_ms), len(sales))
@@ -371,13 +371,13 @@ class TestLimits:
 
     def test_up_to_a_clock_reading_nothing_later_happens(self) -> None:
         with lived(shops(partitions=1)) as h:
-            report = replay(h.plan, h.log, ReplayOptions(limit=Limit(clock_ms=2_500)))
+            report = replay(h.plan, h.log, ReplayOptions(limits=Limits(clock_ms=2_500)))
         assert report.records == 18  # sent at 0, 1,000 and 2,000 ms
 
     def test_what_was_emitted_up_to_the_limit_is_compared(self) -> None:
         with lived(shops(partitions=1)) as h:
-            assert told(compared(h, limit=Limit({"sales": 9}))) == []
-            report = compared(h, shops(partitions=1, fee=1), limit=Limit({"sales": 9}))
+            assert told(compared(h, limits=Limits({"sales": {0: 9}}))) == []
+            report = compared(h, shops(partitions=1, fee=1), limits=Limits({"sales": {0: 9}}))
         assert [(one.kind, one.key) for one in report.differences.shown] == [("output", "'b'")]
         assert "state is not compared" in report.notes[0]
 

@@ -105,7 +105,7 @@ def test_airports_over_the_topics_as_they_were_go_along_their_tape_and_come_to_t
 
 
 def test_changed_code_of_the_aircraft_is_seen_at_the_airports_key_by_key(lived, monkeypatch):
-    where = ("--log", lived / "log", "--processes", 1)
+    where = ("--log", lived / "log", "--workers", 1)
     for name, rotation_ms in (("same", aircraft.ROTATION_MS), ("rested", -1)):
         to = ("--to", lived / name)
         with monkeypatch.context() as patch:

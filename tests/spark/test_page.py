@@ -31,4 +31,4 @@ def test_the_page_on_spark_does_what_it_says(spark, tmp_path, monkeypatch):
     assert {row.key for row in found["rising"].collect()} == {"hall", "attic"}
     assert found["windows"].columns == ["key", "entry", "value", "expires"]
     assert set(found["pending"].columns) >= {"actor", "key", "time"}
-    assert '"mended"' in done("snapshot", "list", "sensors", "--at", "data/snapshots", "--json").out
+    assert '"mended"' in done("snapshot", "list", "sensors", "--snapshots", "data/snapshots", "--json").out

@@ -13,6 +13,7 @@ import msgspec
 
 from tailrace.cli import showing
 from tailrace.cli.arguments import json_option, log_option, opened, piped, refuse_own_topic, topic_of_app
+from tailrace.cli.commands import Command
 from tailrace.cli.misspelt import Choice
 from tailrace.cli.producing import Producer, SideFile, produced, raw, typed
 from tailrace.cli.sources import FORMATS, Rows, format_of
@@ -25,12 +26,12 @@ _BYTES_PER_COMMIT = 16 << 20
 _STDIN = "-"
 
 
-@click.command(short_help="Append rows of files to a topic.")
+@click.command(cls=Command, short_help="Append rows of files to a topic.")
 @click.argument("topic")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option(
     "--app",
-    metavar="MODULE:APP",
+    metavar="APP",
     help="The app that declares the topic: rows are its events, validated and keyed.",
 )
 @click.option(
@@ -43,18 +44,18 @@ _STDIN = "-"
     type=Choice(["auto", *FORMATS]),
     default="auto",
     show_default=True,
-    help="What the input is; auto: by the file's suffix, else JSON lines.",
+    help="Format of the input; auto: by the file's suffix, else JSON lines.",
 )
 @click.option(
     "--rejects",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where broken lines are kept. Default: beside the input, as <name>.rejected.jsonl.",
+    help="File for broken lines (default: <name>.rejected.jsonl beside the input).",
 )
 @click.option("--strict", is_flag=True, help="Stop at the first broken line.")
 @click.option(
     "--allow-rejects",
     is_flag=True,
-    help="Exit 0 where some lines are broken, not 3; where all are it is still 1.",
+    help="Exit with 0 instead of 3 if some lines are broken; with 1 if all are.",
 )
 @json_option
 @log_option

@@ -8,21 +8,25 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import json_option, opened, outside_of_log, piped
+from tailrace.cli.arguments import json_option, log_option, opened, outside_of_log, piped
+from tailrace.cli.commands import Command
 from tailrace.cli.progress_line import ProgressLine
+from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
 from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, archive_log
 from tailrace.runtime.archived import open_archive
 
 
-@click.command(short_help="A log's topics as Parquet files.")
-@click.argument("folder", metavar="LOG", type=click.Path(path_type=Path, file_okay=False))
+@click.command(cls=Command, short_help="A log's topics as Parquet files.")
+@log_option
 @click.option(
     "--to",
     "uri",
+    cls=Setting,
+    setting="archive",
     required=True,
     metavar="URI",
-    help="Where the archive is, or is to be: a folder, file://…, s3://bucket/prefix.",
+    help="The archive, new or existing: a folder, file://…, s3://bucket/prefix.",
 )
 @click.option(
     "--topic",
@@ -35,12 +39,12 @@ from tailrace.runtime.archived import open_archive
     type=click.IntRange(1, 10_000_000),
     default=100_000,
     show_default=True,
-    help="At most. So many are held in memory, here and by who reads them.",
+    help="Maximum number of records in a file; writers and readers hold a file in memory.",
 )
 @click.option(
     "--after-deleted",
     is_flag=True,
-    help="Go on where the log begins, if it has deleted what should have come next: that is lost.",
+    help="Skip records that the log deleted before they were archived; they are lost.",
 )
 @json_option
 def archive(
@@ -52,9 +56,9 @@ def archive(
     after_deleted: bool,
     as_json: bool,
 ) -> None:
-    """Archive what LOG, a folder, holds and the archive does not: a file for each topic, partition and day.
+    """Archive what the log holds and the archive does not: a file for each topic, partition and day.
 
-    The service may run meanwhile. One that was interrupted is gone on with by the same command.
+    The service may run meanwhile. An interrupted archive resumes with the same command.
     """
     outside_of_log(uri, folder, "--to")
     found = open_archive(uri)

@@ -1,18 +1,19 @@
-"""What several commands take: the log's folder, an app, a place in a topic."""
+"""What several commands take: the log's folder, state, snapshots, an app, a place in a topic."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import click
 
+from tailrace.cli.settings import Setting
 from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import duration, to_ms
 from tailrace.core.errors import TailraceError
@@ -21,14 +22,73 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log
 from tailrace.runtime.apps import find_app
 
+FC = TypeVar("FC", bound=Callable[..., Any])
 DEFAULT_LOG = "data/log"
+DEFAULT_SNAPSHOTS = "data/snapshots"
+app_argument = click.argument("app", metavar="APP")
 log_option = click.option(
     "--log",
     "folder",
+    cls=Setting,
     type=click.Path(path_type=Path, file_okay=False),
     default=DEFAULT_LOG,
     show_default=True,
     help="Folder of the event log.",
+)
+state_option = click.option(
+    "--state",
+    "state_folder",
+    cls=Setting,
+    type=click.Path(path_type=Path, file_okay=False),
+    default="data/state",
+    show_default=True,
+    help="Folder of the service's state: one folder per task in it, <app>/<partition>.",
+)
+snapshots_option = click.option(
+    "--snapshots",
+    "uri",
+    cls=Setting,
+    metavar="URI",
+    default=DEFAULT_SNAPSHOTS,
+    show_default=True,
+    help="Where snapshots are: a folder, file://…, s3://bucket/prefix.",
+)
+name_option = click.option(
+    "--name", metavar="NAME", help="Make the snapshot a savepoint of this name, which --keep never deletes."
+)
+from_snapshot_option = click.option(
+    "--from-snapshot",
+    metavar="URI[#ID]",
+    help="Begin with the state of this snapshot, the latest if no id or name is given.",
+)
+any_environment_option = click.option(
+    "--any-environment",
+    is_flag=True,
+    help="Replay also under another Python, msgspec or time zone data than the first run had.",
+)
+
+
+def workers_option(default: int | None, help: str) -> Callable[[FC], FC]:
+    """``--workers``; None stands for as many as there are cores."""
+    return click.option(
+        "--workers",
+        cls=Setting,
+        type=click.IntRange(1),
+        default=default,
+        show_default=True if default is not None else "number of cores",
+        help=help,
+    )
+
+
+keys_option = click.option(
+    "--key", "keys", multiple=True, metavar="KEY", help="Only this key; may be repeated."
+)
+partitions_option = click.option(
+    "--partition",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Only this partition; may be repeated.",
 )
 STDOUT = "-"
 _OWN = ("changelog", "tape", "inbox", "dead-letters", "redriven")
@@ -37,9 +97,11 @@ output_option = click.option(
     "--output",
     type=click.Path(dir_okay=False, allow_dash=True),
     default=STDOUT,
-    help="Into this file, not to standard output.",
+    help="Write to this file instead of standard output.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="For machines: JSON.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Write JSON: one object, or one object per line."
+)
 
 
 @contextmanager
@@ -50,6 +112,11 @@ def opened(folder: Path, *, create: bool = False) -> Generator[EmbeddedLog]:
         yield log
     finally:
         log.close()
+
+
+def name_of(app: str) -> str:
+    """The name of an app, from a reference to its code or as it is: the code may be gone."""
+    return find_app(app).name if ":" in app else app
 
 
 def topic_of_app(reference: str, name: str) -> Topic[Any, Any]:
@@ -106,6 +173,7 @@ class PlaceType(click.ParamType):
     """An offset (``17``), or a time: ``2013-01-01``, ``2013-01-01T05:17:00Z``, ``1357017420000ms``."""
 
     name = "offset|time"
+    example = "2013-01-01T05:17:00Z"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
         """The place."""
@@ -133,6 +201,7 @@ class DurationType(click.ParamType):
     """A length of time as the API takes it: 500ms, 1h, 7d, of at least ``least_ms``. Its value is in milliseconds."""
 
     name = "duration"
+    example = "30s"
 
     def __init__(self, least_ms: int = 0) -> None:
         self._least_ms = least_ms

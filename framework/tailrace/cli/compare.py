@@ -10,7 +10,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import json_option, piped
+from tailrace.cli.arguments import app_argument, json_option, log_option, piped
+from tailrace.cli.commands import Command
+from tailrace.cli.settings import is_typed
 from tailrace.cli.showing import printable
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
@@ -19,7 +21,8 @@ from tailrace.core.rows import SCHEMA_ROW
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.folder import LABEL as LOG_LABEL
 from tailrace.runtime.apps import find_app
-from tailrace.runtime.comparing_states import Code, Comparison, Side, compare_states, explain
+from tailrace.runtime.comparing_states import Code, Comparison, Side, compare_states
+from tailrace.runtime.comparing_states import explain as find_first
 from tailrace.runtime.history import History
 from tailrace.runtime.restore import decode_store_cut
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
@@ -30,8 +33,8 @@ DIFFERENT = 1
 _EVERYTHING = (b"\x01", b"\xff")
 
 
-@click.command(short_help="Two states of an app, key by key.")
-@click.argument("app")
+@click.command(cls=Command, short_help="Two states of an app, key by key.")
+@app_argument
 @click.argument("one")
 @click.argument("other")
 @click.option(
@@ -41,14 +44,15 @@ _EVERYTHING = (b"\x01", b"\xff")
     help="The app whose state OTHER is, if it is not APP: another version of the code, or the same under another name.",
 )
 @click.option(
-    "--log",
-    "log_folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Find in this event log from which event on keys differ, by a replay of those keys under the code of each side.",
+    "--explain",
+    is_flag=True,
+    help="Find in the event log the event from which on a key differs, by a replay of the key under the code of each side. "
+    "--log on the command line implies it.",
 )
+@log_option
 @json_option
 def compare(
-    *, app: str, one: str, other: str, other_app: str | None, log_folder: Path | None, as_json: bool
+    *, app: str, one: str, other: str, other_app: str | None, explain: bool, folder: Path, as_json: bool
 ) -> int:
     """Compare two states of APP byte by byte, and say key by key in which fields they differ. Exit 1 if they do.
 
@@ -66,8 +70,8 @@ def compare(
     with ExitStack() as closing, piped():
         sides = [_side(text, plan, closing) for text, plan in zip((one, other), plans, strict=True)]
         found = compare_states(plans[0], sides[0], sides[1])
-        if log_folder is not None and found.count:
-            log = EmbeddedLog(log_folder, create=False)
+        if (explain or is_typed("folder")) and found.count:
+            log = EmbeddedLog(folder, create=False)
             closing.callback(log.close)
             _explain(log, plans, sides, found)
         (_say_json if as_json else _say)(found, one, other)
@@ -84,7 +88,7 @@ def _explain(log: EmbeddedLog, plans: Sequence[Plan], sides: Sequence[Side], fou
             return
     codes = [Code(plan, side.cut) for plan, side in zip(plans, sides, strict=True)]
     try:
-        explain(log, codes[0], codes[1], found, (sides[0].name, sides[1].name))
+        find_first(log, codes[0], codes[1], found, (sides[0].name, sides[1].name))
     except TailraceError as error:
         # What differs is known, and is worth more than why.
         found.cuts.append(f"from which event on keys differ is not known: {error.what}")

@@ -12,11 +12,11 @@ import click
 import msgspec
 
 from tailrace.cli import showing
-from tailrace.cli.arguments import json_option, log_option, opened, piped, table
-from tailrace.cli.misspelt import Choice, Commands
+from tailrace.cli.arguments import app_argument, json_option, log_option, name_of, opened, piped, table
+from tailrace.cli.commands import Commands
+from tailrace.cli.misspelt import Choice
 from tailrace.core.errors import RecordError
 from tailrace.runtime import dead_letters as letters
-from tailrace.runtime.apps import find_app
 from tailrace.runtime.dead_letters import DeadLetter
 from tailrace.runtime.letter_outcomes import Outcome, letters_with_outcomes
 
@@ -26,6 +26,7 @@ _OF_TIMERS = "'tailrace rebuild --retry-failed' runs them again in their place."
 
 class _IdType(click.ParamType):
     name = "id"
+    example = "2-17"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The id as it is."""
@@ -34,13 +35,12 @@ class _IdType(click.ParamType):
         return str(value)
 
 
-app_argument = click.argument("app", metavar="APP")
 reason_option = click.option(
     "--reason",
     "reasons",
     type=Choice(letters.REASONS),
     multiple=True,
-    help="Only those with this reason; may be repeated.",
+    help="Only dead letters with this reason; may be repeated.",
 )
 
 
@@ -52,12 +52,14 @@ def dead_letters() -> None:
 @dead_letters.command(name="list")
 @app_argument
 @reason_option
-@click.option("--pending", is_flag=True, help="Only those that were not redriven, or handled by a rebuild.")
+@click.option(
+    "--pending", is_flag=True, help="Only dead letters that were neither redriven nor handled by a rebuild."
+)
 @json_option
 @log_option
 def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, folder: Path) -> None:
     """List dead letters: ids, reasons, origins, and what became of them."""
-    name = _name_of(app)
+    name = name_of(app)
     with opened(folder) as log, piped():
         found = [
             (letter, outcome)
@@ -96,7 +98,7 @@ def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, f
 @log_option
 def show(*, app: str, id_: str, as_json: bool, folder: Path) -> None:
     """Show one dead letter: the record, what was wrong, and the traceback."""
-    name = _name_of(app)
+    name = name_of(app)
     place = letters.parse_id(id_)
     assert place is not None
     with opened(folder) as log:
@@ -134,10 +136,10 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path) -> None:
 
 @dead_letters.command(short_help="Append records to their topics again, each once.")
 @app_argument
-@click.option("--id", "ids", multiple=True, type=_IdType(), help="Only this one; may be repeated.")
+@click.option("--id", "ids", multiple=True, type=_IdType(), help="Only this dead letter; may be repeated.")
 @reason_option
-@click.option("--all", "everything", is_flag=True, help="All that were not redriven yet.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--all", "everything", is_flag=True, help="All dead letters that were not redriven yet.")
+@click.option("--dry-run", is_flag=True, help="Show what would be redriven, without doing it.")
 @json_option
 @log_option
 def redrive(
@@ -157,7 +159,7 @@ def redrive(
     """
     if not (ids or reasons or everything) or (everything and (ids or reasons)):
         raise click.UsageError("Say which dead letters: --id, --reason, or --all.")
-    name = _name_of(app)
+    name = name_of(app)
     seen: set[str] = set()
     with opened(folder) as log:
         outcome = letters.redrive(
@@ -196,10 +198,6 @@ def _wanted(ids: tuple[str, ...], reasons: tuple[str, ...], seen: set[str]) -> C
         return (not chosen or letter.id in chosen) and (not reasons or letter.reason in reasons)
 
     return wanted
-
-
-def _name_of(app: str) -> str:
-    return find_app(app).name if ":" in app else app
 
 
 def _missing(app: str, ids: list[str]) -> RecordError:

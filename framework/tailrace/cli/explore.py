@@ -9,9 +9,10 @@ from typing import Any
 import click
 import msgspec
 
-from tailrace.cli.arguments import json_option, log_option, opened, piped
+from tailrace.cli.arguments import app_argument, json_option, log_option, opened, piped
+from tailrace.cli.commands import Command
+from tailrace.cli.limits import EndOffset, TimeType, end_offsets, until_offset_option
 from tailrace.cli.progress_line import ProgressLine
-from tailrace.cli.replay import OffsetType, TimeType
 from tailrace.cli.showing import printable
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
@@ -24,8 +25,8 @@ from tailrace.testing.exploring.report import Dependence, ExploreReport
 DEPENDENT = 1
 
 
-@click.command(short_help="Find what depends on the order of arrival.")
-@click.argument("app")
+@click.command(cls=Command, short_help="Find what depends on the order of arrival.")
+@app_argument
 @log_option
 @click.option(
     "--schedules",
@@ -34,8 +35,8 @@ DEPENDENT = 1
     show_default=True,
     help="Number of schedules, the reference included.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="What the schedules are drawn from.")
-@click.option("--schedule", type=click.IntRange(0), help="Run this schedule only, and the reference.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the schedules.")
+@click.option("--schedule", type=click.IntRange(0), help="Run only this schedule and the reference.")
 @click.option(
     "--records",
     type=click.IntRange(1),
@@ -47,15 +48,10 @@ DEPENDENT = 1
     "--from",
     "from_ms",
     type=TimeType(),
+    metavar="TIME",
     help="Begin with the first records with this timestamp or a later one. The state is empty then.",
 )
-@click.option(
-    "--until-offset",
-    "offsets",
-    type=OffsetType(),
-    multiple=True,
-    help="Stop before this offset in all partitions of an input; may be given for several.",
-)
+@until_offset_option
 @click.option(
     "--unordered",
     "unordered",
@@ -75,7 +71,7 @@ def explore(
     schedule: int | None,
     records: int,
     from_ms: int | None,
-    offsets: tuple[tuple[str, int], ...],
+    offsets: tuple[EndOffset, ...],
     unordered: tuple[str, ...],
     timestamps: bool,
     strict: bool,
@@ -88,14 +84,10 @@ def explore(
     """
     plan = find_app(app).plan()
     inputs = [one.name for one in inputs_from_outside(plan)]
-    for topic, _ in offsets:
-        if topic not in inputs:
-            raise click.BadParameter(
-                f"{plan.app!r} does not read {topic!r}, but {', '.join(inputs)}", param_hint="--until-offset"
-            )
     free = [_topic(plan, name) for name in unordered]
     with opened(folder) as log:
-        feed = feed_of_log(plan, log, most=records, from_ms=from_ms, until=dict(offsets))
+        ends = end_offsets(plan.app, inputs, offsets, log.partitions)
+        feed = feed_of_log(plan, log, most=records, from_ms=from_ms, until=ends)
     with ProgressLine() as line:
         report = explore_feed(
             plan,

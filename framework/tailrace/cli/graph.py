@@ -2,51 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import PurePath
 
 import click
 
-from tailrace.cli.arguments import output_option, written
+from tailrace.cli.arguments import json_option, output_option, written
+from tailrace.cli.commands import Command
 from tailrace.cli.misspelt import Choice
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.runtime.apps import find_app
-from tailrace.runtime.graph import as_svg, as_text, graph_of
+from tailrace.runtime.graph import Graph, as_dot, as_mermaid, as_svg, as_text, graph_of
 
-_FORMATS = {".svg": "svg", ".json": "json", ".txt": "text", ".text": "text", ".md": "text", "": "text"}
+_FORMATS = {
+    ".svg": "svg",
+    ".json": "json",
+    ".mmd": "mermaid",
+    ".mermaid": "mermaid",
+    ".dot": "dot",
+    ".gv": "dot",
+    ".txt": "text",
+    ".text": "text",
+    ".md": "text",
+    "": "text",
+}
+_WRITERS: dict[str, Callable[[Graph], str]] = {
+    "text": as_text,
+    "svg": as_svg,
+    "mermaid": as_mermaid,
+    "dot": as_dot,
+    "json": lambda drawn: f"{drawn.as_json().decode()}\n",
+}
 
 
-@click.command(short_help="Topics, actors and the edges between them.")
+@click.command(cls=Command, short_help="Topics, actors and the edges between them.")
 @click.argument("apps", metavar="APP...", nargs=-1, required=True)
 @click.option(
     "--format",
     "format_",
-    type=Choice(["auto", "text", "svg", "json"]),
+    type=Choice(["auto", *_WRITERS]),
     default="auto",
     show_default=True,
-    help="Written as; auto: by the output's suffix, else text.",
+    help="Format of the output; auto: by its suffix, else text.",
 )
 @output_option
-def graph(*, apps: tuple[str, ...], format_: str, output: str) -> None:
+@json_option
+def graph(*, apps: tuple[str, ...], format_: str, output: str, as_json: bool) -> None:
     """Show topics, actors, functions and the edges between them. An APP is given as package.module:app.
 
     What a handler emits is read from its code: a topic that it only finds when it runs is not shown.
     """
     plans = _plans(apps)
     drawn = graph_of(plans)
+    if as_json:
+        if format_ not in ("auto", "json"):
+            raise click.UsageError(f"--json and --format {format_} contradict each other: give one of them.")
+        format_ = "json"
     if format_ == "auto":
         suffix = PurePath(output).suffix
         if suffix.lower() not in _FORMATS:
             raise click.BadParameter(
-                f"nothing is known of {suffix!r}: name it .svg, .json or .txt, or say which it is (--format)",
+                f"nothing is known of {suffix!r}: name it .svg, .json, .mmd, .dot or .txt, or say which it is (--format)",
                 param_hint="--output",
             )
         format_ = _FORMATS[suffix.lower()]
     with written(output) as file:
-        if format_ == "json":
-            file.write(drawn.as_json() + b"\n")
-        else:
-            file.write((as_svg(drawn) if format_ == "svg" else as_text(drawn)).encode())
+        file.write(_WRITERS[format_](drawn).encode())
 
 
 def _plans(apps: tuple[str, ...]) -> list[Plan]:

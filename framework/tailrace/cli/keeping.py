@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import msgspec
 
-from tailrace.cli.arguments import DurationType, log_option, opened, piped, refuse_own_topic
+from tailrace.cli.arguments import DurationType, json_option, log_option, opened, piped, refuse_own_topic
+from tailrace.cli.commands import Command
 from tailrace.core.errors import LogUnavailableError
 
 
-@click.command(short_help="Change for how long a topic's records are kept.")
+@click.command(cls=Command, short_help="Change for how long a topic's records are kept.")
 @click.argument("topic")
 @click.option("--retention", type=DurationType(), help="Delete records that are older, by their timestamps.")
 @click.option(
@@ -18,26 +20,27 @@ from tailrace.core.errors import LogUnavailableError
     type=click.IntRange(1),
     help="Delete the oldest records of a partition that is larger.",
 )
-@click.option("--for-ever", is_flag=True, help="Delete none from now on.")
+@click.option("--forever", is_flag=True, help="Keep all records from now on.")
 @log_option
 def retain(
-    *, topic: str, retention: int | None, retention_bytes: int | None, for_ever: bool, folder: Path
+    *, topic: str, retention: int | None, retention_bytes: int | None, forever: bool, folder: Path
 ) -> None:
     """Change for how long the records of TOPIC are kept. Services may go on; a limit that is not given is taken away.
 
     What is past it goes with the next cleaning. A replay, a rebuild and a service that has yet to begin can then only go
     back as far as the inputs do.
     """
-    if for_ever == (retention is not None or retention_bytes is not None):
-        raise click.UsageError("Give --retention, --retention-bytes or both; or --for-ever alone.")
+    if forever == (retention is not None or retention_bytes is not None):
+        raise click.UsageError("Give --retention, --retention-bytes or both; or --forever alone.")
     with opened(folder) as log:
         refuse_own_topic(log, topic, "could not be restored or replayed without it")
         log.set_retention(topic, retention_ms=retention, retention_bytes=retention_bytes)
 
 
-@click.command(short_help="Give room back, now.")
+@click.command(cls=Command, short_help="Give room back, now.")
+@json_option
 @log_option
-def clean(*, folder: Path) -> None:
+def clean(*, as_json: bool, folder: Path) -> None:
     """Give room back: what retention says, and all but the last record of each key in compacted topics.
 
     Services do so by themselves. This does it now, the segment that is being written included.
@@ -51,4 +54,8 @@ def clean(*, folder: Path) -> None:
             mend="Wait until that has ended.",
         )
     with piped():
+        if as_json:
+            said = {"bytes_before": done.bytes_before, "bytes_after": done.bytes_after}
+            click.echo(msgspec.json.encode(said))
+            return
         click.echo(f"{done.bytes_before:,} bytes before, {done.bytes_after:,} after.")

@@ -20,13 +20,15 @@ from tailrace.cli.arguments import (
     log_option,
     opened,
     output_option,
+    partitions_option,
     piped,
     table,
     topic_of_app,
     written,
 )
+from tailrace.cli.commands import Commands
 from tailrace.cli.keeping import clean, retain
-from tailrace.cli.misspelt import Choice, Commands
+from tailrace.cli.misspelt import Choice
 from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.errors import DefinitionError
 from tailrace.core.records import InputRecord
@@ -39,7 +41,7 @@ from tailrace.runtime.topics import prepare_topics
 _AT_ONCE = 1_000
 
 app_option = click.option(
-    "--app", metavar="MODULE:APP", help="Read keys and values as this app's topic declares them."
+    "--app", metavar="APP", help="Read keys and values as this app's topic declares them."
 )
 
 
@@ -55,8 +57,8 @@ log.add_command(clean)
 
 @log.command(short_help="Create a topic, or all topics of an app.")
 @click.argument("topic", required=False)
-@click.option("--app", metavar="MODULE:APP", help="Create the topics that this app declares, and its own.")
-@click.option("--partitions", type=click.IntRange(1, 10_000), help="How many; 4 unless it is said.")
+@click.option("--app", metavar="APP", help="Create the topics that this app declares, and its own.")
+@click.option("--partitions", type=click.IntRange(1, 10_000), help="Number of partitions (default: 4).")
 @click.option("--compacted", is_flag=True, help="Keep the last record of each key only.")
 @click.option("--retention", type=DurationType(), help="Delete records that are older, by their timestamps.")
 @click.option(
@@ -108,7 +110,8 @@ def list_(*, as_json: bool, folder: Path) -> None:
     with opened(folder) as log, piped():
         found = [_described(log, name, settings) for name, settings in sorted(log.topics().items())]
         if as_json:
-            click.echo(msgspec.json.encode(found))
+            for one in found:
+                click.echo(msgspec.json.encode(one))
         else:
             rows: list[tuple[object, ...]] = [
                 (one["topic"], one["partitions"], one["offsets"], _kept(one)) for one in found
@@ -119,9 +122,14 @@ def list_(*, as_json: bool, folder: Path) -> None:
 @log.command(short_help="Show the last records, and those that come.")
 @click.argument("topic")
 @click.option(
-    "-n", "--records", type=click.IntRange(0), default=10, show_default=True, help="How many to begin with."
+    "-n",
+    "--records",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="Number of past records to show first.",
 )
-@click.option("--partition", type=click.IntRange(0), help="Of this partition alone.")
+@partitions_option
 @click.option("--no-follow", is_flag=True, help="Do not wait for more.")
 @app_option
 @json_option
@@ -130,7 +138,7 @@ def tail(
     *,
     topic: str,
     records: int,
-    partition: int | None,
+    partitions: tuple[int, ...],
     no_follow: bool,
     app: str | None,
     as_json: bool,
@@ -140,7 +148,7 @@ def tail(
     declared = None if app is None else topic_of_app(app, topic)
     show = showing.as_json if as_json else showing.as_text
     with opened(folder) as log, piped():
-        numbers = _numbers(log, topic, partition)
+        numbers = _numbers(log, topic, partitions)
         ends = {number: log.end_offset(topic, number) for number in numbers}
         for number, record in _last(log, topic, ends, records):
             click.echo(show(number, record, declared))
@@ -156,12 +164,12 @@ def tail(
     type=Choice(["jsonl", "csv"]),
     default="jsonl",
     show_default=True,
-    help="Written as.",
+    help="Format of the output.",
 )
 @output_option
-@click.option("--from", "start", type=PlaceType(), help="From this offset, or this time, on.")
-@click.option("--until", "stop", type=PlaceType(), help="Up to this offset, or this time, without it.")
-@click.option("--partition", type=click.IntRange(0), help="Of this partition alone.")
+@click.option("--from", "start", type=PlaceType(), help="Begin at this offset, or at this time.")
+@click.option("--until", "stop", type=PlaceType(), help="Stop before this offset, or before this time.")
+@partitions_option
 @app_option
 @log_option
 def dump(
@@ -171,17 +179,17 @@ def dump(
     output: str,
     start: Place | None,
     stop: Place | None,
-    partition: int | None,
+    partitions: tuple[int, ...],
     app: str | None,
     folder: Path,
 ) -> None:
-    """Write what is in TOPIC now, with offsets, timestamps, keys and headers, partition after partition.
+    """Write the records in TOPIC now, with offsets, timestamps, keys and headers, partition after partition.
 
     A time selects by the records' timestamps, in whichever order they lie in the log.
     """
     declared = None if app is None else topic_of_app(app, topic)
     with opened(folder) as log:
-        numbers = _numbers(log, topic, partition)
+        numbers = _numbers(log, topic, partitions)
         with written(output) as file:
             if format_ == "csv":
                 file.write(showing.csv_line(*showing.CSV_HEADER))
@@ -200,15 +208,14 @@ def dump(
             click.echo(f"no record of {topic!r} lies there; it has offsets in {held}", err=True)
 
 
-def _numbers(log: Log, topic: str, partition: int | None) -> Iterable[int]:
+def _numbers(log: Log, topic: str, partitions: tuple[int, ...]) -> Iterable[int]:
     count = log.partitions(topic)
-    if partition is None:
-        return range(count)
-    if partition >= count:
-        raise click.BadParameter(
-            f"{topic!r} has {count} partitions, 0 to {count - 1}.", param_hint="--partition"
-        )
-    return (partition,)
+    for number in partitions:
+        if number >= count:
+            raise click.BadParameter(
+                f"{topic!r} has {count} partitions, 0 to {count - 1}.", param_hint="--partition"
+            )
+    return sorted(set(partitions)) or range(count)
 
 
 def _between(

@@ -11,23 +11,27 @@ exit 130  ended by Ctrl-C
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import click
 
 from tailrace.cli.archive import archive
+from tailrace.cli.commands import Commands, without_value
 from tailrace.cli.compare import compare
 from tailrace.cli.dead_letters import dead_letters
 from tailrace.cli.explore import explore
 from tailrace.cli.graph import graph
 from tailrace.cli.log import log
-from tailrace.cli.misspelt import Commands, no_such_option
+from tailrace.cli.misspelt import no_such_option
 from tailrace.cli.rebuild import rebuild
 from tailrace.cli.replay import replay
 from tailrace.cli.retire import retire
 from tailrace.cli.run import run
+from tailrace.cli.settings import config_file, default_map, misspelt_variables, origin, origins_of_named
 from tailrace.cli.snapshot import snapshot
 from tailrace.cli.status import status
 from tailrace.core.errors import SetAsideError, TailraceError, UnknownAppError
@@ -36,6 +40,7 @@ FAILED = 1
 WRONG_ARGUMENTS = 2
 SET_ASIDE = 3
 INTERRUPTED = 130
+_CODES: dict[type[TailraceError], int] = {UnknownAppError: WRONG_ARGUMENTS, SetAsideError: SET_ASIDE}
 
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -57,8 +62,21 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     callback=_show_version,
     help="Show the version and exit.",
 )
-def tailrace() -> None:
-    """Event-driven services: exactly once on an event log, replayed bit for bit."""
+@click.pass_context
+def tailrace(context: click.Context) -> None:
+    """Event-driven services: exactly once on an event log, replayed bit for bit.
+
+    Options with an environment variable can also be set in tailrace.toml, or in [tool.tailrace] of pyproject.toml. The command
+    line comes first, then the environment, then the file.
+    """
+    if os.environ.get("NO_COLOR"):
+        context.color = False
+    for said in misspelt_variables(tailrace, os.environ):
+        click.echo(f"tailrace: warning: {said}", err=True)
+    file = config_file(Path.cwd())
+    if file is not None:
+        context.obj = file
+        context.default_map = default_map(file, tailrace)
 
 
 tailrace.add_command(run)
@@ -89,19 +107,30 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         return WRONG_ARGUMENTS
     except click.NoSuchOption as error:
         return _complain(f"{_sentence(no_such_option(error))} See {_help_of(error)}.", error.exit_code)
+    except click.BadOptionUsage as error:
+        return _complain(f"{_sentence(without_value(error))} See {_help_of(error)}.", error.exit_code)
     except click.UsageError as error:
-        return _complain(f"{_sentence(error.format_message())} See {_help_of(error)}.", error.exit_code)
+        said = " ".join([_sentence(error.format_message()), *_origins(error)])
+        return _complain(f"{said} See {_help_of(error)}.", error.exit_code)
     except click.ClickException as error:
         return _complain(_sentence(error.format_message()), error.exit_code)
     except click.Abort:
         return INTERRUPTED
-    except UnknownAppError as error:
-        return _complain(str(error), WRONG_ARGUMENTS)
-    except SetAsideError as error:
-        return _complain(str(error), SET_ASIDE)
     except TailraceError as error:
-        return _complain(str(error), FAILED)
+        notes: list[str] = getattr(error, "__notes__", [])
+        said = " ".join([str(error), *(_sentence(one) for one in notes)])
+        return _complain(said, _CODES.get(type(error), FAILED))
     return code if isinstance(code, int) else 0
+
+
+def _origins(error: click.UsageError) -> list[str]:
+    """Where the value came from that is wrong, if it is not from the command line."""
+    if error.ctx is None:
+        return []
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        said = origin(error.ctx, error.param)
+        return [said] if said else []
+    return origins_of_named(error.ctx, error.format_message())
 
 
 def _complain(message: str, code: int) -> int:

@@ -1,4 +1,4 @@
-"""Commands, options and choices that are misspelt: the message says which was meant."""
+"""Options and choices that are misspelt: the message says which was meant."""
 
 from __future__ import annotations
 
@@ -14,25 +14,13 @@ else:
     _Choice = click.Choice  # it takes a type from Click 8.2 on only
 
 
-class Commands(click.Group):
-    """A group that names the command that an unknown one was meant to be."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """See ``click.Group``."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.NoSuchOption:
-            raise
-        except click.UsageError as error:
-            meant = did_you_mean(args[0], self.list_commands(ctx))
-            error.message = f"{error.message} {meant}".rstrip()
-            raise
-
-
 class Choice(_Choice):
     """One of some words; for another one the message names the one that was meant."""
+
+    @property
+    def example(self) -> str:
+        """A value, for messages."""
+        return str(self.choices[0])
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See ``click.Choice``."""

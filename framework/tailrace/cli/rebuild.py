@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,36 @@ from typing import Any
 import click
 import msgspec
 
-from tailrace.cli.arguments import json_option, outside_of_log, piped
+from tailrace.cli.arguments import (
+    DEFAULT_SNAPSHOTS,
+    any_environment_option,
+    from_snapshot_option,
+    json_option,
+    keys_option,
+    log_option,
+    name_option,
+    outside_of_log,
+    piped,
+    workers_option,
+)
+from tailrace.cli.commands import Command
+from tailrace.cli.limits import (
+    EndOffset,
+    end_offsets,
+    until_clock_option,
+    until_offset_option,
+    until_option,
+)
 from tailrace.cli.misspelt import Choice
 from tailrace.cli.progress_line import ProgressLine
-from tailrace.cli.replay import TimeType
-from tailrace.core.declare.plan import ON_ERROR
+from tailrace.cli.settings import Setting, is_typed
+from tailrace.core.declare.plan import ON_ERROR, OnError
 from tailrace.core.errors import MissingExtraError
+from tailrace.runtime.apps import find_app
 from tailrace.runtime.rebuilding.chained import rebuild_chain
 from tailrace.runtime.rebuilding.driver import rebuild as run_rebuild
 from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
-from tailrace.runtime.rebuilding.job import Request
+from tailrace.runtime.rebuilding.job import Order, Request
 from tailrace.runtime.rebuilding.report import RebuildReport
 from tailrace.runtime.rebuilding.twice import TwiceReport, rebuild_twice
 from tailrace.runtime.rebuilding.work import Progress
@@ -38,21 +59,9 @@ _STAGES = {
 }
 
 
-class _OffsetType(click.ParamType):
-    name = "topic:partition:offset"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int, int]:
-        """The topic, the partition and the offset."""
-        topic, *numbers = str(value).rsplit(":", 2)
-        if not topic or len(numbers) != 2 or not all(one.isascii() and one.isdecimal() for one in numbers):
-            self.fail(f"{value!r} is no offset of a partition; write departures:0:1234.", param, ctx)
-        return topic, int(numbers[0]), int(numbers[1])
-
-
 class _RenamedType(click.ParamType):
     name = "topic=other-topic"
+    example = "movements=movements-again"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -64,203 +73,222 @@ class _RenamedType(click.ParamType):
         return topic, other
 
 
-@click.command(short_help="Make a snapshot of an app from its history.")
+@click.command(cls=Command, short_help="Make a snapshot of an app from its history.")
 @click.argument("apps", metavar="APP...", nargs=-1, required=True)
 @click.option(
     "--chain",
     is_flag=True,
     help="Rebuild several apps, each from what the ones before it emit in this rebuild. Needs --outputs topic:SUFFIX.",
 )
-@click.option(
-    "--log",
-    "--from",
-    "log",
-    type=click.Path(file_okay=False),
-    default="data/log",
-    show_default=True,
-    help="Folder of the event log.",
-)
+@log_option
 @click.option(
     "--read",
     type=_RenamedType(),
+    metavar="TOPIC=OTHER",
     multiple=True,
-    help="Read an input from a topic of another name; may be given for several.",
+    help="Read an input from another topic; may be repeated.",
 )
-@click.option("--archive", metavar="URI", help="What the log has deleted is read from this archive of it.")
+@click.option(
+    "--archive", cls=Setting, metavar="URI", help="Read what the log has deleted from this archive of it."
+)
 @click.option(
     "--to",
+    cls=Setting,
+    setting="snapshots",
     metavar="URI",
-    default="data/snapshots",
+    default=DEFAULT_SNAPSHOTS,
     show_default=True,
     help="Where the snapshot goes: a folder, or s3://bucket/prefix and the like.",
 )
+@from_snapshot_option
 @click.option(
-    "--from-snapshot", "base", metavar="URI[#ID]", help="Go on from a snapshot; the latest without ID."
-)
-@click.option("--engine", type=Choice(["local", "spark"]), default="local", show_default=True)
-@click.option("--master", metavar="URL", help="With --engine spark: the cluster; local[*] without.")
-@click.option("--processes", type=click.IntRange(1), help="Of this machine; as many as it has cores.")
-@click.option(
-    "--split", type=click.IntRange(1), default=1, help="Deal the keys of each partition to so many tasks."
-)
-@click.option(
-    "--until-offset",
-    "offsets",
-    type=_OffsetType(),
-    multiple=True,
-    help="Stop before this record of an input; may be given for several.",
+    "--engine",
+    cls=Setting,
+    type=Choice(["local", "spark"]),
+    default="local",
+    show_default=True,
+    help="Where the work is done: in processes of this machine, or in Spark.",
 )
 @click.option(
-    "--until-time", "until_ms", type=TimeType(), help="Stop as soon as a task's watermark gets there."
+    "--master",
+    cls=Setting,
+    metavar="URL",
+    help="With --engine spark: the cluster (default: local[*]).",
 )
+@workers_option(None, "With --engine local: processes of this machine.")
 @click.option(
-    "--until-clock", "clock_ms", type=TimeType(), help="Stop before the service's clock went past this."
+    "--split",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of tasks that share the keys of each partition.",
 )
-@click.option("--key", "keys", multiple=True, metavar="KEY", help="Only this key; may be repeated.")
+@until_offset_option
+@until_option
+@until_clock_option
+@keys_option
 @click.option(
     "--outputs",
     metavar="none|parquet:URI|topic:SUFFIX",
     default="none",
     show_default=True,
-    help="Where to write what the handlers emit: nowhere, as Parquet files, or into topics of names with a suffix.",
+    help="Where to write the handlers' outputs: nowhere, to Parquet files, or to topics whose names have this suffix.",
 )
 @click.option(
     "--order",
     type=Choice(["auto", "tape", "canonical"]),
     default="auto",
     show_default=True,
-    help="Of the inputs: as the service had it, or by event time where there is no tape of it.",
+    help="Order of the inputs: that of the service (tape), or by event time (canonical); auto: the tape if there is one.",
 )
 @click.option(
     "--on-error",
     type=Choice(ON_ERROR),
     default="stop",
     show_default=True,
-    help="What to do where a handler fails, or a record does not decode, and did not when it ran first.",
+    help="What to do with a failure that the service did not have: of a handler, or of decoding a record.",
 )
 @click.option(
     "--retry-failed",
     is_flag=True,
-    help="Run what had failed when it ran first again, in its place; what was redriven of it is passed over.",
+    help="Retry records and timers that failed in the service, in their original place; their redriven copies are skipped.",
 )
-@click.option(
-    "--after-deleted", is_flag=True, help="Go on without what the log has deleted of its beginning."
-)
-@click.option(
-    "--any-environment", is_flag=True, help="Also under another Python, msgspec or time zone data than then."
-)
-@click.option("--name", metavar="NAME", help="Make it a savepoint of this name.")
+@click.option("--after-deleted", is_flag=True, help="Skip the records that the log has deleted.")
+@any_environment_option
+@name_option
 @click.option(
     "--work",
+    cls=Setting,
     type=click.Path(file_okay=False),
-    help="Folder for what is under way; beside the snapshots without.",
+    help="Folder for intermediate files (default: beside the snapshots).",
 )
 @click.option(
     "--twice",
     is_flag=True,
-    help="Find code that is not deterministic: run it again another way, and exit 1 if a key or an output differs.",
+    help="Detect code that is not deterministic: rebuild twice in different ways; exit 1 if a key or an output differs.",
 )
-@click.option("--restart", is_flag=True, help="Begin anew what was interrupted, and do not go on with it.")
+@click.option(
+    "--restart", is_flag=True, help="Start an interrupted rebuild from the beginning instead of resuming it."
+)
 @json_option
-def rebuild(
-    *,
-    apps: tuple[str, ...],
-    chain: bool,
-    log: str,
-    read: tuple[tuple[str, str], ...],
-    archive: str | None,
-    to: str,
-    base: str | None,
-    engine: str,
-    master: str | None,
-    processes: int | None,
-    split: int,
-    offsets: tuple[tuple[str, int, int], ...],
-    until_ms: int | None,
-    clock_ms: int | None,
-    keys: tuple[str, ...],
-    outputs: str,
-    order: Any,
-    on_error: Any,
-    retry_failed: bool,
-    after_deleted: bool,
-    any_environment: bool,
-    name: str | None,
-    work: str | None,
-    twice: bool,
-    restart: bool,
-    as_json: bool,
-) -> int:
+def rebuild(**given: Any) -> int:
     """Make a snapshot of APP (package.module:app) from its history. Nothing of the service is changed or held up.
 
-    One that was interrupted is gone on with by the same command. Several apps, in the order in which events pass through
+    A rebuild that was interrupted resumes with the same command. Several apps, in the order in which events pass through
     them, are rebuilt with --chain.
     """
-    first, *others = apps
-    if others and not chain:
-        raise click.UsageError("Several apps are rebuilt together with --chain; without it, name one.")
-    if chain and (twice or not others):
-        raise click.UsageError("--chain goes with two or more apps, and without --twice.")
-    if master is not None and engine != "spark":
-        raise click.UsageError("--master goes with --engine spark.")
-    outside_of_log(to, Path(log), "--to")
-    kind, colon, rest = outputs.partition(":")
-    if kind == "parquet" and colon:
-        outside_of_log(rest, Path(log), "--outputs")
-    if kind == "topic" and colon and not rest:
-        raise click.BadParameter(
-            "a suffix is what tells the new topics from the service's: topic:-new", param_hint="--outputs"
-        )
-    base_uri, base_id = (None, LATEST) if base is None else which_where(base)
-    until: dict[str, dict[int, int]] = {}
-    for topic, partition, offset in offsets:
-        until.setdefault(topic, {})[partition] = offset
-    request = Request(
-        app=first,
-        read=dict(read),
-        log=log,
-        to=to,
-        archive=archive,
-        base=base_uri,
-        base_id=base_id,
-        until_offsets=until,
-        until_ms=until_ms,
-        until_clock_ms=clock_ms,
-        keys=keys,
-        outputs=outputs,
-        on_error=on_error,
-        retry_failed=retry_failed,
-        any_environment=any_environment,
-        go_on_after_deleted=after_deleted,
-        order=order,
-        split=split,
-        work=work,
-        name=name,
-    )
+    asked = _Asked(**given)
+    asked.check()
+    request = asked.request()
     reports: list[RebuildReport | TwiceReport]
-    with ProgressLine() as line, _engines(engine, master, processes) as engine_of:
+    with ProgressLine() as line, _engines(asked) as engine_of:
 
         def tell(stage: str, progress: Progress) -> None:
             line.tell(partial(_progress, stage, progress))
 
-        run = partial(run_rebuild, engine=engine_of(None), tell=tell, restart=restart)
-        if twice:
+        run = partial(run_rebuild, engine=engine_of(None), tell=tell, restart=asked.restart)
+        if asked.twice:
             reports = [rebuild_twice(request, engine_of, tell=tell)]
         else:
-            reports = [*rebuild_chain(request, apps, run)] if chain else [run(request)]
+            reports = [*rebuild_chain(request, asked.apps, run)] if asked.chain else [run(request)]
     with piped():
         for one in reports:
-            click.echo(msgspec.json.encode(one) if as_json else "\n".join(one.lines()))
+            click.echo(msgspec.json.encode(one) if asked.as_json else "\n".join(one.lines()))
     return DIFFERENT if any(isinstance(one, TwiceReport) and one.differs for one in reports) else 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What was asked for: the arguments and options of the command, by their names."""
+
+    apps: tuple[str, ...]
+    chain: bool
+    folder: Path
+    read: tuple[tuple[str, str], ...]
+    archive: str | None
+    to: str
+    from_snapshot: str | None
+    engine: str
+    master: str | None
+    workers: int | None
+    split: int
+    offsets: tuple[EndOffset, ...]
+    until_ms: int | None
+    clock_ms: int | None
+    keys: tuple[str, ...]
+    outputs: str
+    order: Order
+    on_error: OnError
+    retry_failed: bool
+    after_deleted: bool
+    any_environment: bool
+    name: str | None
+    work: str | None
+    twice: bool
+    restart: bool
+    as_json: bool
+
+    def check(self) -> None:
+        """Refuse what makes no sense together.
+
+        Raises:
+            click.UsageError: An option needs another one, or a place is within the log.
+        """
+        if len(self.apps) > 1 and not self.chain:
+            raise click.UsageError("Several apps are rebuilt together with --chain; without it, name one.")
+        if self.chain and (self.twice or len(self.apps) == 1):
+            raise click.UsageError("--chain goes with two or more apps, and without --twice.")
+        if self.master is not None and self.engine != "spark" and is_typed("master"):
+            raise click.UsageError("--master goes with --engine spark.")
+        outside_of_log(self.to, self.folder, "--to")
+        kind, colon, rest = self.outputs.partition(":")
+        if kind == "parquet" and colon:
+            outside_of_log(rest, self.folder, "--outputs")
+        if kind == "topic" and colon and not rest:
+            raise click.BadParameter(
+                "a suffix is what tells the new topics from the service's: topic:-new", param_hint="--outputs"
+            )
+
+    def request(self) -> Request:
+        """The rebuild of the first app."""
+        base_uri, base_id = (None, LATEST) if self.from_snapshot is None else which_where(self.from_snapshot)
+        return Request(
+            app=self.apps[0],
+            read=dict(self.read),
+            log=str(self.folder),
+            to=self.to,
+            archive=self.archive,
+            base=base_uri,
+            base_id=base_id,
+            until_offsets=self._ends(),
+            until_ms=self.until_ms,
+            until_clock_ms=self.clock_ms,
+            keys=self.keys,
+            outputs=self.outputs,
+            on_error=self.on_error,
+            retry_failed=self.retry_failed,
+            any_environment=self.any_environment,
+            go_on_after_deleted=self.after_deleted,
+            order=self.order,
+            split=self.split,
+            work=self.work,
+            name=self.name,
+        )
+
+    def _ends(self) -> dict[str, dict[int, int]]:
+        if not self.offsets:
+            return {}
+        plan = find_app(self.apps[0]).plan()
+        return end_offsets(
+            plan.app, [one.name for one in plan.inputs], self.offsets, lambda _: plan.partitions
+        )
+
+
 @contextmanager
-def _engines(
-    name: str, master: str | None, processes: int | None
-) -> Generator[Callable[[int | None], Engine]]:
+def _engines(asked: _Asked) -> Generator[Callable[[int | None], Engine]]:
     """What makes an engine of a hash seed, for the length of the command."""
-    if name == "local":
-        yield lambda seed: LocalEngine(processes, seed)
+    if asked.engine == "local":
+        yield lambda seed: LocalEngine(asked.workers, seed)
         return
     try:
         engines: Any = importlib.import_module("tailrace.spark.engine")
@@ -269,7 +297,7 @@ def _engines(
         raise MissingExtraError(
             f"the engine 'spark' needs {error.name}", mend="pip install 'tailrace[spark]'"
         ) from error
-    with sessions.running(master or "local[*]", attempts=sessions.ATTEMPTS) as spark:
+    with sessions.running(asked.master or "local[*]", attempts=sessions.ATTEMPTS) as spark:
         yield lambda seed: engines.SparkEngine(spark, seed)
 
 

@@ -5,18 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
 
-from tailrace.cli.arguments import Place, PlaceType, json_option, log_option, piped
+from tailrace.cli.arguments import (
+    any_environment_option,
+    app_argument,
+    json_option,
+    keys_option,
+    log_option,
+    partitions_option,
+    piped,
+    state_option,
+    workers_option,
+)
+from tailrace.cli.commands import Command
+from tailrace.cli.limits import (
+    EndOffset,
+    end_offsets,
+    until_clock_option,
+    until_offset_option,
+    until_option,
+)
 from tailrace.cli.progress_line import ProgressLine
+from tailrace.cli.settings import is_typed
 from tailrace.cli.showing import printable
 from tailrace.cli.tracing import DebuggerLeft, OutputFailed, Tracer
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.replay import Limit
+from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import OffsetGoneError
 from tailrace.core.suggestions import did_you_mean
@@ -30,98 +48,30 @@ from tailrace.runtime.replaying_apart import ReplayJob, replay_apart, run_job
 DIFFERENT = 1
 
 
-class OffsetType(click.ParamType):
-    """Where an input ends: ``departures=1234``."""
-
-    name = "topic=offset"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        """The topic and the offset."""
-        topic, _, offset = str(value).rpartition("=")
-        if not topic or not offset.isascii() or not offset.isdecimal():
-            self.fail(f"{value!r} is no offset of a topic; write departures=1234.", param, ctx)
-        return topic, int(offset)
-
-
-class TimeType(PlaceType):
-    """An instant: ``2013-01-01``, ``2013-01-01T05:17:00Z``, ``1357017420000ms``."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Milliseconds."""
-        if isinstance(value, int):
-            return value
-        try:
-            place = super().convert(value, param, ctx)
-        except click.BadParameter:
-            place = Place()
-        if place.time_ms is None:
-            self.fail(
-                f"{value!r} is no instant; write 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
-                param,
-                ctx,
-            )
-        return place.time_ms
-
-
-@click.command(short_help="Make the state again and compare, trace, debug.")
-@click.argument("app")
+@click.command(cls=Command, short_help="Replay history; compare, trace or debug it.")
+@app_argument
 @log_option
 @click.option(
     "--to",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Keep the state that is made: a folder that a service can be started on, as --state. Else it is in memory.",
+    help="Keep the state in this folder; a service can be started on it, as --state. Default: in memory.",
 )
 @click.option(
     "--compare",
     is_flag=True,
     help="Compare state and outputs with those of the service; exit 1 if any differ.",
 )
-@click.option(
-    "--state",
-    "state_folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    default="data/state",
-    show_default=True,
-    help="With --compare: the service's state, if it is there. What is in use is compared by its changelog only.",
-)
-@click.option("--key", "keys", multiple=True, metavar="KEY", help="Only this key; may be repeated.")
+@state_option
+@keys_option
 @click.option("--trace", "traced", multiple=True, metavar="KEY", help="Show what happens to this key.")
 @click.option("--break", "broken", multiple=True, metavar="KEY", help="Debug the handlers of this key.")
 @click.option("--actor", metavar="NAME", help="Trace or debug the handlers of this actor only.")
-@click.option(
-    "--until-offset",
-    "offsets",
-    type=OffsetType(),
-    multiple=True,
-    help="Stop before this record of an input; may be given for several.",
-)
-@click.option(
-    "--until", "until_ms", type=TimeType(), help="Stop as soon as the watermark reaches this event time."
-)
-@click.option(
-    "--until-clock", "clock_ms", type=TimeType(), help="Stop before the service's clock went past this."
-)
-@click.option(
-    "--partition",
-    "partitions",
-    type=click.IntRange(0),
-    multiple=True,
-    help="Only this partition; may be repeated.",
-)
-@click.option(
-    "--any-environment", is_flag=True, help="Also under another Python, msgspec or time zone data than then."
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Processes to share the partitions.",
-)
+@until_offset_option
+@until_option
+@until_clock_option
+@partitions_option
+@any_environment_option
+@workers_option(1, "Processes that share the partitions.")
 @json_option
 def replay(
     *,
@@ -134,7 +84,7 @@ def replay(
     traced: tuple[str, ...],
     broken: tuple[str, ...],
     actor: str | None,
-    offsets: tuple[tuple[str, int], ...],
+    offsets: tuple[EndOffset, ...],
     until_ms: int | None,
     clock_ms: int | None,
     partitions: tuple[int, ...],
@@ -142,14 +92,18 @@ def replay(
     workers: int,
     as_json: bool,
 ) -> int:
-    """Make the state of APP (package.module:app) again from the log, along its tape. Nothing of the service is changed.
+    """Replay the history of APP (package.module:app) from the log, along its tape. Nothing of the service is changed.
 
-    --trace and --break replay only their keys, and --key those it names: then nothing else is called or compared.
+    --compare also compares with the state folder of the service, if it is there; one that is in use is compared by its changelog
+    only. --trace and --break replay only their keys, and --key those it names: then nothing else is called or compared.
     """
     plan = find_app(app).plan()
-    _check(plan, actor, offsets, partitions, tracing=bool(traced or broken))
+    _check(plan, actor, partitions, tracing=bool(traced or broken))
+    ends = end_offsets(plan.app, [one.name for one in plan.inputs], offsets, lambda _: plan.partitions)
     if workers > 1 and (traced or broken):
-        raise click.UsageError("--trace and --break are for one process: leave --workers out.")
+        if is_typed("workers"):
+            raise click.UsageError("--trace and --break are for one process: leave --workers out.")
+        workers = 1
     chosen = _named(plan, (*keys, *traced, *broken), "--key, --trace and --break")
     numbers = _partitions(plan, chosen, partitions)
     tracer = None
@@ -161,11 +115,10 @@ def replay(
             actor=actor,
             as_json=as_json,
         )
-    limited = bool(offsets) or until_ms is not None or clock_ms is not None
     options = ReplayOptions(
         partitions=numbers,
         keys=chosen.keys or None,
-        limit=Limit(dict(offsets), until_ms, clock_ms) if limited else None,
+        limits=Limits(ends, until_ms, clock_ms),
         compare=compare,
         any_environment=any_environment,
         observer=tracer,
@@ -183,7 +136,7 @@ def replay(
             for text in dict.fromkeys((*traced, *broken)):
                 if tracer is not None and tracer.met.isdisjoint(named_keys(plan, (text,)).keys):
                     report.note(f"nothing that was replayed has called a handler for the key {text!r}")
-            if limited and not report.limit_reached:
+            if options.limits.any and not report.limit_reached:
                 report.note("nothing has come to where it was to stop: it was replayed to the last commit")
             for text in dict.fromkeys(keys):
                 if report.met.isdisjoint(named_keys(plan, (text,)).keys):
@@ -213,19 +166,11 @@ def _run(job: ReplayJob, workers: int, tell: Callable[[ReplayStatus], None]) -> 
 def _check(
     plan: Plan,
     actor: str | None,
-    offsets: tuple[tuple[str, int], ...],
     partitions: tuple[int, ...],
     *,
     tracing: bool,
 ) -> None:
     """Refuse what makes no sense for this app."""
-    inputs = [one.name for one in plan.inputs]
-    for topic, _ in offsets:
-        if topic not in inputs:
-            raise click.BadParameter(
-                f"{plan.app!r} does not read {topic!r}, but {', '.join(inputs)}. {did_you_mean(topic, inputs)}",
-                param_hint="--until-offset",
-            )
     for number in partitions:
         if number >= plan.partitions:
             raise click.BadParameter(

@@ -7,16 +7,16 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import json_option, log_option, opened, piped, table
+from tailrace.cli.arguments import app_argument, json_option, log_option, name_of, opened, piped, table
+from tailrace.cli.commands import Command
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
-from tailrace.runtime.apps import find_app
 from tailrace.runtime.retiring import Retirement
 from tailrace.runtime.retiring import retire as retire_app
 
 
-@click.command(short_help="Say that an app will not come again.")
-@click.argument("app")
+@click.command(cls=Command, short_help="Say that an app will not come again.")
+@app_argument
 @json_option
 @log_option
 def retire(*, app: str, as_json: bool, folder: Path) -> None:
@@ -25,7 +25,7 @@ def retire(*, app: str, as_json: bool, folder: Path) -> None:
     APP is its name, as its code may be gone, or package.module:app. It must not run. Its state and its history stay: if it
     is started again after all, it goes on where it was, and publishes again.
     """
-    name = find_app(app).name if ":" in app else app
+    name = name_of(app)
     with opened(folder) as log:
         done = retire_app(log, name)
     with piped():

@@ -13,8 +13,19 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from tailrace.cli.arguments import DEFAULT_LOG, DurationType, outside_of_log
+from tailrace.cli.arguments import (
+    DEFAULT_LOG,
+    DurationType,
+    app_argument,
+    from_snapshot_option,
+    log_option,
+    outside_of_log,
+    state_option,
+    workers_option,
+)
+from tailrace.cli.commands import Command
 from tailrace.cli.misspelt import Choice
+from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
 from tailrace.core.errors import MissingExtraError, SetAsideError
 from tailrace.log.embedded import LogOptions
@@ -33,29 +44,14 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
 """``Ship``, ``Ship.calls``, ``Ship.timers:overdue``."""
 
 
-@click.command(short_help="Run an app until it is told to stop.")
-@click.argument("app")
-@click.option(
-    "--log",
-    "log_folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=DEFAULT_LOG,
-    show_default=True,
-    help="Folder of the event log.",
-)
-@click.option(
-    "--state",
-    "state_folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    default="data/state",
-    show_default=True,
-    help="Folder for state: one folder per task in it, <app>/<partition>.",
-)
-@click.option(
-    "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes to share the tasks."
-)
+@click.command(cls=Command, short_help="Run an app until it is stopped.")
+@app_argument
+@log_option
+@state_option
+@workers_option(1, "Processes that share the tasks.")
 @click.option(
     "--commit-interval",
+    cls=Setting,
     type=DurationType(least_ms=1),
     default="1s",
     show_default=True,
@@ -63,93 +59,102 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
 )
 @click.option(
     "--lease",
+    cls=Setting,
     type=DurationType(least_ms=_LEAST_LEASE_MS),
     default="10s",
     show_default=True,
-    help="After which a worker that does not run (stopped, frozen) loses its tasks to another that asks for them.",
+    help="Time after which another worker may take over the tasks of a worker that is stopped or frozen.",
 )
 @click.option(
     "--max-record-bytes",
+    cls=Setting,
     type=click.IntRange(1_000, 1 << 30),
     default=1 << 20,
     show_default=True,
-    help="The most that one event may take in the log, its key included.",
+    help="Size limit of an event in the log, including its key.",
 )
-@click.option("--until-end", is_flag=True, help="Leave when everything there is has been read and handled.")
+@click.option(
+    "--until-end", is_flag=True, help="Stop when all records in the log have been read and handled."
+)
 @click.option(
     "--allow-dead-letters",
     is_flag=True,
-    help="With --until-end: exit 0 even if events went to the dead letters, not 3.",
+    help="With --until-end: exit with 0 instead of 3 if events went to the dead letters.",
 )
 @click.option(
-    "--create-topics", is_flag=True, help="Create the log and the declared topics if they are missing."
+    "--create-topics",
+    cls=Setting,
+    is_flag=True,
+    help="Create the log and the declared topics if they are missing.",
 )
-@click.option(
-    "--change-inputs", is_flag=True, help="Let the app read other topics than its history was made from."
-)
+@click.option("--change-inputs", is_flag=True, help="Allow the app to read other topics than before.")
 @click.option(
     "--after-deleted",
     is_flag=True,
-    help="Go on without what the log has deleted of the inputs before it was read.",
+    help="Skip records that the log deleted before the app read them.",
 )
 @click.option(
     "--drop-state",
     multiple=True,
     metavar="NAME",
-    help="Drop the state of an actor, of a field (Actor.field), or pending timers (Actor.timers:family), that nothing "
-    "declares any more.",
+    help="Drop state that the app no longer declares: of an actor (Actor), a field (Actor.field), or pending timers "
+    "(Actor.timers:family).",
+)
+@from_snapshot_option
+@click.option(
+    "--replace-state", is_flag=True, help="With --from-snapshot: replace the state that the app has."
 )
 @click.option(
-    "--from-snapshot",
-    metavar="URI[#ID]",
-    default="",
-    help="Begin with the state of a snapshot, the latest if no id or name is given. An app that has begun goes on.",
-)
-@click.option(
-    "--replace-state", is_flag=True, help="With --from-snapshot: in place of the state that the app has."
-)
-@click.option(
-    "--snapshots", "snapshots_at", metavar="URI", help="Take snapshots of itself there, every so often."
+    "--snapshots",
+    "snapshots_at",
+    cls=Setting,
+    metavar="URI",
+    help="Take snapshots there automatically, one every --snapshot-every.",
 )
 @click.option(
     "--snapshot-every",
+    cls=Setting,
     type=DurationType(least_ms=_LEAST_SNAPSHOT_MS),
     default="10m",
     show_default=True,
-    help="With --snapshots: time between two of them.",
+    help="With --snapshots: time between two snapshots.",
 )
 @click.option(
     "--snapshot-keep",
+    cls=Setting,
     type=click.IntRange(1),
     default=5,
     show_default=True,
-    help="With --snapshots: how many are kept; savepoints, and what they build upon, are never deleted.",
+    help="With --snapshots: number of snapshots to keep. Savepoints, and snapshots that others build upon, are never deleted.",
 )
 @click.option(
     "--as",
     "other_name",
     metavar="NAME",
-    help="Run APP under another name, beside itself, with a state and a position of its own. If it is to take the place of "
-    "the first: stop that one, then tailrace retire.",
+    help="Run a copy of APP under this name, with its own state and position. To replace the original with the copy, stop the "
+    "original and run `tailrace retire`.",
 )
 @click.option(
     "--fsync",
+    cls=Setting,
     type=Choice(["never", "commit", "interval"]),
     default="never",
     show_default=True,
-    help="What survives a power loss: what the system has written, every commit, all but the last second.",
+    help="When to flush the log to disk, for power losses: never (left to the system), at every commit, or at an interval of a "
+    "second.",
 )
 @click.option(
     "--log-format",
+    cls=Setting,
     type=Choice(["auto", "json", "text"]),
     default="auto",
     show_default=True,
-    help="How this process logs to standard error; auto: text on a terminal, else JSON.",
+    help="Format of the logs on standard error; auto: text on a terminal, else JSON.",
 )
 def run(
     *,
     app: str,
-    log_folder: Path,
+    folder: Path,
     state_folder: Path,
     workers: int,
     commit_interval: int,
@@ -161,7 +166,7 @@ def run(
     change_inputs: bool,
     after_deleted: bool,
     drop_state: tuple[str, ...],
-    from_snapshot: str,
+    from_snapshot: str | None,
     replace_state: bool,
     snapshots_at: str | None,
     snapshot_every: int,
@@ -170,10 +175,11 @@ def run(
     fsync: Any,
     log_format: Any,
 ) -> None:
-    """Run APP, given as package.module:app, until it is told to stop.
+    """Run APP, given as package.module:app, until it is stopped.
 
     SIGTERM or Ctrl-C: it commits and leaves. Ctrl-C twice: it leaves at once, and nothing is lost. Killed at any
-    moment, it goes on from its last commit when it is started again. With --until-end the exit code is 3 if events went
+    moment, it resumes from its last commit when it is started again. --from-snapshot is for an app that has not begun; one that
+    has begun resumes where it was. With --until-end the exit code is 3 if events went
     to the dead letters.
     """
     if allow_dead_letters and not until_end:
@@ -186,7 +192,7 @@ def run(
             )
         app = f"{app}@{other_name}"
     plan = find_app(app).plan()
-    _check_snapshots(snapshots_at, log_folder)
+    _check_snapshots(snapshots_at, folder)
     for name in drop_state:
         if not _DROPPABLE.fullmatch(name):
             raise click.BadParameter(
@@ -202,11 +208,11 @@ def run(
             f"{plan.app!r} has {plan.partitions} partitions, so at most {plan.partitions} workers have something to do",
             param_hint="--workers",
         )
-    outside_of_log(state_folder, log_folder, "--state")
+    outside_of_log(state_folder, folder, "--state")
     lease_s = lease / 1_000
     options = ServiceOptions(
         app=app,
-        log=log_folder,
+        log=folder,
         state=state_folder,
         workers=workers,
         commit_interval_ms=commit_interval,
@@ -214,7 +220,7 @@ def run(
         drop_state=frozenset(drop_state),
         change_inputs=change_inputs,
         after_deleted=after_deleted,
-        from_snapshot=from_snapshot,
+        from_snapshot=from_snapshot or "",
         replace_state=replace_state,
         snapshots=None
         if snapshots_at is None
@@ -240,7 +246,7 @@ def run(
     finally:
         logging.getLogger().removeHandler(handler)
     if until_end and letters and not allow_dead_letters:
-        where = "" if log_folder == Path(DEFAULT_LOG) else f" --log {shlex.quote(str(log_folder))}"
+        where = "" if folder == Path(DEFAULT_LOG) else f" --log {shlex.quote(str(folder))}"
         raise SetAsideError(
             f"{counted(letters.total(), 'event')} went to the dead letters in this run: {in_words(letters)}",
             mend=f"See `tailrace dead-letters list {plan.app}{where}`; "

@@ -12,14 +12,18 @@ import msgspec
 
 from tailrace.cli.arguments import (
     DurationType,
+    app_argument,
     json_option,
     log_option,
+    name_of,
+    name_option,
     opened,
     outside_of_log,
     piped,
+    snapshots_option,
     table,
 )
-from tailrace.cli.misspelt import Commands
+from tailrace.cli.commands import Commands
 from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
@@ -32,15 +36,7 @@ from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
 
 _DIFFERENT = 1
 
-_at = click.option(
-    "--at",
-    "uri",
-    required=True,
-    metavar="URI",
-    help="Where snapshots lie: a folder, file://…, s3://bucket/prefix.",
-)
 _which = click.argument("which", default="latest", metavar="[ID|NAME|latest]")
-_app = click.argument("app")
 
 
 @click.group(cls=Commands, short_help="Take, list, look at, verify, delete snapshots.")
@@ -49,17 +45,17 @@ def snapshot() -> None:
 
 
 @snapshot.command(short_help="Take a snapshot as of the last commit.")
-@_app
+@app_argument
 @log_option
-@_at
-@click.option("--name", help="Make it a savepoint: it is found by this name, and never deleted by --keep.")
+@snapshots_option
+@name_option
 @click.option(
     "--incremental",
     is_flag=True,
-    help="Only what has changed since the latest one, where that can be built upon.",
+    help="Store only the changes since the latest snapshot, if it can be built upon.",
 )
-@click.option("--automatic", is_flag=True, help="One of many, of which --keep leaves the newest.")
-@click.option("--keep", type=click.IntRange(1), help="Afterwards delete automatic ones but the newest N.")
+@click.option("--automatic", is_flag=True, help="Mark the snapshot as automatic: --keep deletes old ones.")
+@click.option("--keep", type=click.IntRange(1), help="Then delete all automatic snapshots but the newest N.")
 @json_option
 def create(
     *,
@@ -74,7 +70,7 @@ def create(
 ) -> None:
     """Take a snapshot of APP as of the last commit in the log. The service may run; it is not stopped."""
     plan = find_app(app).plan()
-    outside_of_log(uri, folder, "--at")
+    outside_of_log(uri, folder, "--snapshots")
     snapshots = Snapshots(uri, plan.app)
     begun_s = time.perf_counter()
     options = TakingOptions(name=name, automatic=automatic, incremental=incremental)
@@ -96,12 +92,12 @@ def create(
 
 
 @snapshot.command("list", short_help="List the snapshots of an app.")
-@_app
-@_at
+@app_argument
+@snapshots_option
 @json_option
 def list_(*, app: str, uri: str, as_json: bool) -> None:
     """List the snapshots of APP, given as package.module:app or by its name alone; the newest last."""
-    name = _name_of(app)
+    name = name_of(app)
     snapshots = Snapshots(uri, name)
     found = snapshots.list()
     if not found:
@@ -130,13 +126,13 @@ def list_(*, app: str, uri: str, as_json: bool) -> None:
 
 
 @snapshot.command(short_help="Where a snapshot stands, per partition.")
-@_app
+@app_argument
 @_which
-@_at
+@snapshots_option
 @json_option
 def show(*, app: str, which: str, uri: str, as_json: bool) -> None:
     """Show where a snapshot stands: per partition its offsets, watermark, counts and files."""
-    found = Snapshots(uri, _name_of(app)).open(which)
+    found = Snapshots(uri, name_of(app)).open(which)
     manifest = found.manifest
     with piped():
         if as_json:
@@ -149,42 +145,60 @@ def show(*, app: str, which: str, uri: str, as_json: bool) -> None:
 
 
 @snapshot.command(short_help="Read every file and hold it to the manifest.")
-@_app
+@app_argument
 @_which
-@_at
-def verify(*, app: str, which: str, uri: str) -> int:
+@snapshots_option
+@json_option
+def verify(*, app: str, which: str, uri: str, as_json: bool) -> int:
     """Read every file of a snapshot and hold it against the manifest; exit 1 if anything is wrong."""
-    found = Snapshots(uri, _name_of(app)).open(which)
+    found = Snapshots(uri, name_of(app)).open(which)
     problems = found.verify()
-    for each in problems:
-        click.echo(f"{each.snapshot} {each.file}: {each.what}", err=True)
-    if problems:
-        return _DIFFERENT
     files = sum(len(task.files) for one in found.chain for task in one.tasks)
     with piped():
-        click.echo(f"snapshot {found.manifest.id}: {counted(files, 'file')}, all as they were written")
-    return 0
+        if as_json:
+            said = {
+                "snapshot": found.manifest.id,
+                "files": files,
+                "problems": [
+                    {"snapshot": each.snapshot, "file": each.file, "what": each.what} for each in problems
+                ],
+            }
+            click.echo(msgspec.json.encode(said))
+        elif not problems:
+            click.echo(f"snapshot {found.manifest.id}: {counted(files, 'file')}, all as they were written")
+        else:
+            for each in problems:
+                click.echo(f"{each.snapshot} {each.file}: {each.what}", err=True)
+    return _DIFFERENT if problems else 0
 
 
 @snapshot.command(short_help="Delete by id, name or number, or what was left.")
-@_app
+@app_argument
 @click.argument("ids", nargs=-1, metavar="ID...")
-@_at
-@click.option("--dependants", is_flag=True, help="With the incremental ones that build upon it.")
-@click.option("--keep", type=click.IntRange(1), help="Automatic ones but the newest N.")
+@snapshots_option
+@click.option("--dependants", is_flag=True, help="Also delete the incremental snapshots that build upon it.")
+@click.option("--keep", type=click.IntRange(1), help="Delete all automatic snapshots but the newest N.")
 @click.option(
     "--leftovers",
     type=DurationType(),
     metavar="AGE",
-    help="What attempts left behind that were not published, if it is older than this, such as 1d.",
+    help="Delete files of unfinished snapshots that are older than this, such as 1d.",
 )
+@json_option
 def delete(
-    *, app: str, ids: tuple[str, ...], uri: str, dependants: bool, keep: int | None, leftovers: int | None
+    *,
+    app: str,
+    ids: tuple[str, ...],
+    uri: str,
+    dependants: bool,
+    keep: int | None,
+    leftovers: int | None,
+    as_json: bool,
 ) -> None:
     """Delete snapshots by id or savepoint name, by number, or what unfinished ones left behind."""
     if not ids and keep is None and leftovers is None:
         raise click.UsageError("Say what to delete: an ID, --keep N or --leftovers AGE.")
-    snapshots = Snapshots(uri, _name_of(app))
+    snapshots = Snapshots(uri, name_of(app))
     gone: list[str] = []
     for each in ids:
         gone += snapshots.delete(snapshots.open(each).manifest.id, dependants=dependants)
@@ -193,6 +207,9 @@ def delete(
     if leftovers is not None:
         gone += snapshots.sweep(leftovers / 1_000)
     with piped():
+        if as_json:
+            click.echo(msgspec.json.encode({"deleted": gone}))
+            return
         for each in gone:
             click.echo(f"deleted {each}")
         if not gone:
@@ -200,11 +217,6 @@ def delete(
 
 
 # --- what is shown
-
-
-def _name_of(app: str) -> str:
-    """The name of an app, from a reference to its code or as it is: a snapshot can be looked at without the code."""
-    return find_app(app).name if ":" in app else app
 
 
 def _shown(found: Snapshot) -> list[str]:

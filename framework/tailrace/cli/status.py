@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import json_option, log_option, opened, piped, table
+from tailrace.cli.arguments import app_argument, json_option, log_option, opened, piped, state_option, table
+from tailrace.cli.commands import Command
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
@@ -31,28 +32,23 @@ _WIDTH = 100
 _UNKNOWN = "?"
 
 
-@click.command(short_help="How an app stands, and what holds its actors back.")
-@click.argument("app")
-@click.option(
-    "--state",
-    type=click.Path(path_type=Path, file_okay=False),
-    default="data/state",
-    show_default=True,
-    help="Folder for state, where pending timers are counted; may be absent.",
-)
+@click.command(cls=Command, short_help="How an app stands, and what holds its actors back.")
+@app_argument
+@state_option
 @click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
 @json_option
 @log_option
-def status(*, app: str, state: Path, watch: bool, as_json: bool, folder: Path) -> None:
+def status(*, app: str, state_folder: Path, watch: bool, as_json: bool, folder: Path) -> None:
     """Show how APP stands, given as package.module:app: by its log, whether it runs or not.
 
     For each task: who owns it, its last commit, what there is to read. For each actor and function: its watermark, the source
-    that holds it back and why, its pending timers.
+    that holds it back and why, its pending timers,
+    counted in the state folder if it is there.
     """
     plan = find_app(app).plan()
     with opened(folder) as log, piped():
         while True:
-            report = _report(plan, log, state)
+            report = _report(plan, log, state_folder)
             if watch and not as_json:
                 click.clear()
             if as_json:

@@ -27,7 +27,7 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.replay import Limit, Replay
+from tailrace.core.engine.replay import Limits, Replay
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.watching import Observer, Watch
 from tailrace.core.errors import BadRecordError, HandlerError, ReplayDivergedError
@@ -56,7 +56,7 @@ class ReplayOptions:
     """All if None."""
     keys: Collection[Any] | None = None
     """Only these keys are replayed, all if None. Their outputs are not compared: the numbers of outputs count all keys."""
-    limit: Limit | None = None
+    limits: Limits = field(default_factory=Limits)
     compare: bool = False
     """Hold state and outputs against those of the first run. State only where the replay goes to the last commit."""
     any_environment: bool = False
@@ -142,7 +142,7 @@ def replay(
                 stop = _outputs_at(cuts[number])
                 comparisons[number] = OutputComparison(plan, number, emitted, stop, whole=whole)
         for number in numbers:
-            committed = history.committed(number, with_rows=options.compare and options.limit is None)
+            committed = history.committed(number, with_rows=options.compare and not options.limits.any)
             store = MemoryStore() if open_store is None else open_store(number)
             try:
                 states = live(number) if live is not None and options.compare else ()
@@ -161,7 +161,7 @@ def _outputs_at(cut: bytes | None) -> int:
 
 
 def _say_what_was_compared(options: ReplayOptions, report: ReplayReport) -> None:
-    if options.limit is not None:
+    if options.limits.any:
         report.note("state is not compared: what it was where the replay stopped is not kept")
     if options.keys is not None:
         report.note("outputs are not compared: only those of all keys together are numbered")
@@ -227,7 +227,7 @@ class _PartitionReplay:
         replay = Replay(
             task,
             history.source(number),
-            limit=options.limit,
+            limit=options.limits.of(number),
             some_keys=options.keys is not None,
             lenient=options.compare,
             any_environment=options.any_environment,
@@ -264,7 +264,7 @@ class _PartitionReplay:
         report.for_others += task.totals.for_others - start.for_others
         report.commits += done
         report.timers += task.totals.fired - start.fired
-        for one in () if options.limit is not None else self._live:
+        for one in () if options.limits.any else self._live:
             report.note(f"{one.name} of partition {number} is not compared: it stands at another commit")
         self._tell(replay, outputs)
 

@@ -70,7 +70,7 @@ def run_job(job: ReplayJob, tell: Callable[[ReplayStatus], None] | None = None) 
             live=live.states if compare else None,
             tell=tell,
         )
-        for note in live.notes if compare and job.options.limit is None else ():
+        for note in live.notes if compare and not job.options.limits.any else ():
             report.note(note)
         return report
 

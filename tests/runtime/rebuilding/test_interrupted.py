@@ -81,7 +81,7 @@ def killed(folder: Path, to: Path, share: float, *arguments: str) -> int:
     """Start a rebuild in two processes, kill -9 its driver at a share of the work; how many records it had gone through."""
     work = to / "tally" / "_work"
     with Running(
-        *("rebuild", TALLY, "--log", folder / "log", "--to", to, "--processes", 2, *arguments),
+        *("rebuild", TALLY, "--log", folder / "log", "--to", to, "--workers", 2, *arguments),
         environment={"TALLY_SLOW_MS": "1"},
     ) as running:
         wait_until(lambda: progress(work) >= share * EVENTS, f"{share:.0%} is done")
@@ -210,7 +210,7 @@ def test_a_process_that_is_killed_ends_the_rebuild_with_what_to_do_and_it_goes_o
     tally: Path, tmp_path: Path
 ) -> None:
     with Running(
-        *("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--processes", 2),
+        *("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--workers", 2),
         environment={"TALLY_SLOW_MS": "1"},
     ) as running:
         wait_until(lambda: progress(tmp_path / "tally" / "_work") > 0, "it is at work")
@@ -228,7 +228,7 @@ def test_a_process_that_is_killed_ends_the_rebuild_with_what_to_do_and_it_goes_o
 
 def test_ctrl_c_ends_it_without_a_word_and_it_goes_on(tally: Path, tmp_path: Path) -> None:
     with Running(
-        *("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--processes", 2),
+        *("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--workers", 2),
         environment={"TALLY_SLOW_MS": "1"},
     ) as running:
         wait_until(lambda: progress(tmp_path / "tally" / "_work") > 0, "it is at work")

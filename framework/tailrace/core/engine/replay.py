@@ -46,6 +46,26 @@ class Limit:
     clock_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where the tasks stop, each as soon as it reaches one of these: see ``Limit``."""
+
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict[str, Mapping[int, int]])
+    """By input and partition."""
+    watermark_ms: int | None = None
+    clock_ms: int | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is one, for any task."""
+        return bool(self.offsets) or self.watermark_ms is not None or self.clock_ms is not None
+
+    def of(self, partition: int) -> Limit:
+        """Where the task of a partition stops."""
+        offsets = {name: ends[partition] for name, ends in self.offsets.items() if partition in ends}
+        return Limit(offsets, self.watermark_ms, self.clock_ms)
+
+
 class Replay:
     """A task on its way along the tape: ``take`` each record in turn.
 

@@ -90,7 +90,7 @@ def _result(one: Future[bytes]) -> UnitResult:
     except BrokenProcessPool as error:
         raise WorkerLostError(
             "a process of the rebuild was ended from outside",
-            mend="If memory is short, give it fewer --processes. Run the same command again: it goes on where it was.",
+            mend="If memory is short, give it fewer --workers. Run the same command again: it goes on where it was.",
         ) from error
 
 

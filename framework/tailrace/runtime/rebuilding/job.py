@@ -23,7 +23,7 @@ import msgspec
 from tailrace.core import errors
 from tailrace.core.declare.plan import OnError
 from tailrace.core.engine import tape
-from tailrace.core.engine.replay import Limit
+from tailrace.core.engine.replay import Limit, Limits
 from tailrace.core.errors import TailraceError
 from tailrace.state.snapshots import FileInfo
 
@@ -90,14 +90,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def limited(self) -> bool:
         """Whether it may stop before the last commit."""
-        return bool(self.until_offsets) or self.until_ms is not None or self.until_clock_ms is not None
+        return self._limits.any
 
     def limit(self, partition: int) -> Limit | None:
         """Where the task of a partition stops."""
         if not self.limited:
             return None
-        offsets = {name: of[partition] for name, of in self.until_offsets.items() if partition in of}
-        return Limit(offsets, self.until_ms, self.until_clock_ms)
+        return self._limits.of(partition)
+
+    @property
+    def _limits(self) -> Limits:
+        return Limits(self.until_offsets, self.until_ms, self.until_clock_ms)
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -102,11 +102,11 @@ def feed_of_log(
     *,
     most: int | None = None,
     from_ms: int | None = None,
-    until: Mapping[str, int] | None = None,
+    until: Mapping[str, Mapping[int, int]] | None = None,
 ) -> Feed:
     """What producers have appended to the inputs of an app, in a log; what the app itself has written is left out.
 
-    ``from_ms`` leaves out the records before the first with such a timestamp, ``until`` gives an end offset by topic. Of what
+    ``from_ms`` leaves out the records before the first with such a timestamp, ``until`` gives end offsets by topic and partition. Of what
     is left the ``most`` with the lowest event times are taken, so that all inputs end at about the same event time.
 
     Raises:
@@ -122,7 +122,7 @@ def feed_of_log(
     }
 
     def stream(place: TopicPartition) -> Iterator[tuple[int, TopicPartition, Fed]]:
-        found = scan(log, *place, starts[place], (until or {}).get(place.topic))
+        found = scan(log, *place, starts[place], (until or {}).get(place.topic, {}).get(place.partition))
         reached_ms, heads = NOTHING, _heads(plan, place)
         for record in found:
             if record.headers and _is_left_out(plan, log, place, record, starts):

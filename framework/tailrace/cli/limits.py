@@ -1,0 +1,114 @@
+"""Where a command stops: at offsets, at an event time, at a reading of the service's clock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NamedTuple
+
+import click
+
+from tailrace.cli.arguments import Place, PlaceType
+from tailrace.core.suggestions import did_you_mean
+
+
+class EndOffset(NamedTuple):
+    """The first offset that is not taken: in one partition of a topic, or in all."""
+
+    topic: str
+    partition: int | None
+    offset: int
+
+
+class EndOffsetType(click.ParamType):
+    """Where an input ends: ``departures:0=1234`` in one partition, ``departures=1234`` in all."""
+
+    name = "topic[:partition]=offset"
+    example = "departures:0=1234"
+    _form = re.compile(r"([^:=]+)(?::(\d+))?=(\d+)", re.ASCII)
+    _old_form = re.compile(r"([^:=]+):(\d+):(\d+)", re.ASCII)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> EndOffset:
+        """The topic, the partition and the offset."""
+        if isinstance(value, EndOffset):
+            return value
+        found = self._form.fullmatch(str(value)) or self._old_form.fullmatch(str(value))
+        if found is None:
+            self.fail(
+                f"{value!r} is no offset of a topic; write departures:0=1234 for one partition, departures=1234 for all.",
+                param,
+                ctx,
+            )
+        topic, partition, offset = found.groups()
+        return EndOffset(topic, None if partition is None else int(partition), int(offset))
+
+
+class TimeType(PlaceType):
+    """An instant: ``2013-01-01``, ``2013-01-01T05:17:00Z``, ``1357017420000ms``."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Milliseconds."""
+        if isinstance(value, int):
+            return value
+        try:
+            place = super().convert(value, param, ctx)
+        except click.BadParameter:
+            place = Place()
+        if place.time_ms is None:
+            self.fail(
+                f"{value!r} is no instant; write 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
+                param,
+                ctx,
+            )
+        return place.time_ms
+
+
+until_offset_option = click.option(
+    "--until-offset",
+    "offsets",
+    type=EndOffsetType(),
+    metavar="TOPIC[:PARTITION]=OFFSET",
+    multiple=True,
+    help="Stop an input before this offset, in one partition or in all; may be repeated.",
+)
+until_option = click.option(
+    "--until",
+    "until_ms",
+    type=TimeType(),
+    metavar="TIME",
+    help="Stop a task as soon as its watermark reaches this event time.",
+)
+until_clock_option = click.option(
+    "--until-clock",
+    "clock_ms",
+    type=TimeType(),
+    metavar="TIME",
+    help="Stop a task before the service's clock passed this time.",
+)
+
+
+def end_offsets(
+    app: str, inputs: Collection[str], offsets: Iterable[EndOffset], partitions_of: Callable[[str], int]
+) -> dict[str, dict[int, int]]:
+    """The offsets by input and partition; one that is given for a partition counts before one for all.
+
+    Raises:
+        click.BadParameter: The app does not read such a topic, or it has no such partition.
+    """
+    ends: dict[str, dict[int, int]] = {}
+    for topic, partition, offset in sorted(offsets, key=lambda one: one.partition is not None):
+        if topic not in inputs:
+            raise click.BadParameter(
+                f"{app!r} does not read {topic!r}, but {', '.join(inputs)}. {did_you_mean(topic, inputs)}".rstrip(),
+                param_hint="--until-offset",
+            )
+        count = partitions_of(topic)
+        if partition is not None and partition >= count:
+            raise click.BadParameter(
+                f"{topic!r} has no partition {partition}, but 0 to {count - 1}", param_hint="--until-offset"
+            )
+        for number in range(count) if partition is None else (partition,):
+            ends.setdefault(topic, {})[number] = offset
+    return ends

@@ -1,0 +1,167 @@
+"""Options that describe an installation: the command line sets them, else an environment variable, else a file, else the default.
+
+The variable of ``--commit-interval`` is ``TAILRACE_COMMIT_INTERVAL``; its key is ``commit-interval``, in ``tailrace.toml`` or
+in the table ``[tool.tailrace]`` of ``pyproject.toml``, of the folder in which the command runs. A key applies to every command
+that has the option. A value that turns out to be wrong is reported with the place that it came from.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from click.core import ParameterSource
+
+from tailrace.core.suggestions import did_you_mean, nearest
+
+OWN_FILE = "tailrace.toml"
+PROJECT_FILE = "pyproject.toml"
+TABLE = "tool.tailrace"
+PREFIX = "TAILRACE_"
+_GIVEN = (ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
+
+
+class Setting(click.Option):
+    """An option that may be set for a whole installation. ``setting`` is its key, if it is not the option's name."""
+
+    def __init__(self, declarations: Any = None, *, setting: str = "", **attributes: Any) -> None:
+        super().__init__(declarations, show_envvar=True, **attributes)
+        self.setting = setting or max(self.opts, key=len).removeprefix("--")
+        self.envvar: str = f"{PREFIX}{self.setting.upper().replace('-', '_')}"
+
+    def get_error_hint(self, ctx: Any) -> str:
+        """The name alone: ``origin`` says whether a value came from the environment."""
+        return click.Parameter.get_error_hint(self, ctx)
+
+
+class ConfigFile(NamedTuple):
+    """What a file says, by key."""
+
+    path: str
+    table: str
+    """Of a ``pyproject.toml``."""
+    values: dict[str, Any]
+
+    def of_key(self, key: str) -> str:
+        """A key and where it is."""
+        return f"{key!r} in {f'[{self.table}] of ' if self.table else ''}{self.path}"
+
+
+def config_file(folder: Path) -> ConfigFile | None:
+    """The file of a folder, if there is one.
+
+    Raises:
+        click.UsageError: It is no TOML, or there are two.
+    """
+    own = project = None
+    if (data := _toml(folder / OWN_FILE)) is not None:
+        own = ConfigFile(OWN_FILE, "", data)
+    if (data := _toml(folder / PROJECT_FILE)) is not None:
+        table = data.get("tool", {}).get("tailrace")
+        if table is not None:
+            if not isinstance(table, dict):
+                raise click.UsageError(f"{TABLE!r} in {PROJECT_FILE} is no table.")
+            project = ConfigFile(PROJECT_FILE, TABLE, table)
+    if own is not None and project is not None:
+        raise click.UsageError(
+            f"Both {OWN_FILE} and [{TABLE}] of {PROJECT_FILE} are there: keep the settings in one of them."
+        )
+    return own or project
+
+
+def default_map(file: ConfigFile, commands: click.Group) -> dict[str, Any]:
+    """The values for Click, by command and parameter.
+
+    Raises:
+        click.UsageError: There is no such setting, or its value is no text and no number.
+    """
+    known = {one.setting: one for one in _settings(commands)}
+    for key, value in file.values.items():
+        setting = known.get(key)
+        if setting is None:
+            names = ", ".join(sorted(known))
+            meant = did_you_mean(key, known)
+            raise click.UsageError(
+                f"There is no setting {file.of_key(key)}. {meant or f'There are: {names}.'}"
+            )
+        expected = (bool,) if setting.is_flag else (str, int, float)
+        if type(value) not in expected:
+            what = "true or false" if setting.is_flag else "text or a number"
+            raise click.UsageError(f"The value of {file.of_key(key)} is not {what}.")
+    return _mapped(commands, file.values)
+
+
+def misspelt_variables(commands: click.Group, environment: Iterable[str]) -> Iterator[str]:
+    """A sentence for each variable that is nearly one of a setting, but none. Others are not ours to judge."""
+    known = {one.envvar.removeprefix(PREFIX) for one in _settings(commands)}
+    for name in sorted(environment):
+        rest = name.removeprefix(PREFIX)
+        meant = nearest(rest, known) if name.startswith(PREFIX) and rest not in known else None
+        if meant is not None:
+            yield f"no option reads the environment variable {name}. Did you mean {PREFIX}{meant}?"
+
+
+def origin(context: click.Context, parameter: click.Parameter) -> str:
+    """A sentence that says where the value of a parameter came from; none if it is from the command line."""
+    if not isinstance(parameter, Setting):
+        return ""
+    source = context.get_parameter_source(str(parameter.name))
+    if source is ParameterSource.ENVIRONMENT:
+        return f"{_name(parameter)} comes from the environment variable {parameter.envvar}."
+    if source is ParameterSource.DEFAULT_MAP:
+        file: ConfigFile = context.find_root().obj
+        return f"{_name(parameter)} comes from {file.of_key(parameter.setting)}."
+    return ""
+
+
+def origins_of_named(context: click.Context, message: str) -> list[str]:
+    """Where those values came from that a message names, either the option or the value itself."""
+    return [
+        said
+        for one in context.command.params
+        if isinstance(one, Setting) and (said := origin(context, one))
+        if re.search(rf"(?<![\w-]){_name(one)}(?![\w-])", message)
+        or repr(str(context.params.get(str(one.name), "\0"))) in message
+    ]
+
+
+def _name(parameter: click.Parameter) -> str:
+    return max(parameter.opts, key=len)
+
+
+def _toml(path: Path) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"{os.fspath(path.name)} cannot be read: {error}.") from None
+
+
+def _settings(command: click.Command) -> Iterator[Setting]:
+    for one in command.params:
+        if isinstance(one, Setting):
+            yield one
+    for sub in command.commands.values() if isinstance(command, click.Group) else ():
+        yield from _settings(sub)
+
+
+def _mapped(command: click.Command, values: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(command, click.Group):
+        return {name: _mapped(sub, values) for name, sub in command.commands.items()}
+    return {
+        str(one.name): values[one.setting]
+        for one in _settings(command)
+        if values.get(one.setting) is not None
+    }
+
+
+def is_typed(name: str) -> bool:
+    """Whether a parameter of the running command is on the command line."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.COMMANDLINE

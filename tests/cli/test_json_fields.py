@@ -1,0 +1,75 @@
+"""``--json``: the fields are those that the documentation names."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli import shop
+from tests.cli.commands import SHOP, done, run
+from tests.cli.shop import Purchase
+
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+
+
+def documented() -> dict[str, set[str]]:
+    section = PAGE.read_text(encoding="utf-8").partition("\n## JSON\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ((?:`[a-z -]+`(?:, )?)+) \| (.*) \|$", section, re.MULTILINE)
+    return {
+        command: set(re.findall(r"`(\w+)`", fields.partition(" — ")[0]))
+        for commands, fields in rows
+        for command in re.findall(r"`([a-z -]+)`", commands)
+    }
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log that the shop has run on, one purchase of which has failed; and two snapshots."""
+    path = tmp_path_factory.mktemp("fields")
+    done("log", "create", "--app", SHOP, "--log", path / "log")
+    lines = b"\n".join(map(shop.purchases.encode, [Purchase("a", 1, 4), Purchase("b", 2, 13)]))
+    done("log", "append", "purchases", "--app", SHOP, "--log", path / "log", stdin=lines)
+    run("run", SHOP, "--until-end", "--log", path / "log", "--state", path / "state")
+    done("snapshot", "create", SHOP, "--log", path / "log", "--snapshots", path / "snapshots")
+    return path
+
+
+@pytest.mark.parametrize("command", sorted(documented()))
+def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, command: str) -> None:
+    arguments: dict[str, list[object]] = {
+        "archive": ["--to", tmp_path / "archive"],
+        "compare": [SHOP, place / "log", place / "state"],
+        "dead-letters list": ["shop"],
+        "dead-letters show": ["shop", "ID"],
+        "dead-letters redrive": ["shop", "--all", "--dry-run"],
+        "explore": [SHOP, "--schedules", 1],
+        "graph": [SHOP],
+        "log append": ["purchases", "--app", SHOP],
+        "log clean": [],
+        "log list": [],
+        "log tail": ["purchases", "--no-follow"],
+        "rebuild": [SHOP, "--to", tmp_path / "rebuilt", "--workers", 1],
+        "replay": [SHOP],
+        "retire": ["shop"],
+        "snapshot create": [SHOP, "--snapshots", tmp_path / "snapshots"],
+        "snapshot delete": [SHOP, "--keep", 1, "--snapshots", place / "snapshots"],
+        "snapshot list": [SHOP, "--snapshots", place / "snapshots"],
+        "snapshot show": [SHOP, "--snapshots", place / "snapshots"],
+        "snapshot verify": [SHOP, "--snapshots", place / "snapshots"],
+        "status": [SHOP, "--state", place / "state"],
+    }
+    alone = ("compare", "graph", *(f"snapshot {one}" for one in ("delete", "list", "show", "verify")))
+    where = [] if command in alone else ["--log", place / "log"]
+    given = arguments[command]
+    if "ID" in given:
+        (letter,) = done("dead-letters", "list", "shop", "--json", *where).lines
+        given = [letter["id"] if one == "ID" else one for one in given]
+    ended = done(*command.split(), *given, *where, "--json")
+    found = ended.out if command != "graph" else ended.out.replace("\n", "")
+    said = [json.loads(line) for line in found.splitlines()]
+    assert said
+    for one in said:
+        assert set(one) == documented()[command]

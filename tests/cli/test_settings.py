@@ -1,0 +1,177 @@
+"""Settings: the command line comes before the environment, that before the file, that before the default."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from tailrace.cli.main import execute
+from tests.cli.commands import SHOP, done, run
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with four logs, each with a topic of its name."""
+    for name in ("typed", "environment", "file"):
+        done("log", "create", name, "--log", tmp_path / name)
+    done("log", "create", "default", "--log", tmp_path / "data" / "log")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def topic(*arguments: str) -> str:
+    (found,) = done("log", "list", "--json", *arguments).lines
+    return str(found["topic"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("tailrace.toml", 'log = "file"\n'), ("pyproject.toml", '[tool.tailrace]\nlog = "file"\n')],
+)
+def test_the_nearest_says_it(here: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+    assert topic() == "default"
+    (here / name).write_text(text)
+    assert topic() == "file"
+    monkeypatch.setenv("TAILRACE_LOG", "environment")
+    assert topic() == "environment"
+    assert topic("--log", "typed") == "typed"
+    monkeypatch.setenv("TAILRACE_LOG", "")
+    assert topic() == "file"
+
+
+def test_a_key_applies_to_every_command_that_has_the_option(here: Path, quiet_logs: None) -> None:
+    (here / "tailrace.toml").write_text(
+        'log = "shop/log"\nstate = "shop/state"\nsnapshots = "shop/snapshots"\nworkers = 1\nfsync = "commit"\n'
+        'snapshot-every = "1h"\ncreate-topics = true\narchive = "shop/archive"\n'
+    )
+    done("run", SHOP, "--until-end")
+    assert (here / "shop" / "state" / "shop").is_dir()
+    made = done("snapshot", "create", SHOP, "--json").lines[0]["id"]
+    assert made in {one["id"] for one in done("snapshot", "list", SHOP, "--json").lines}
+    assert done("status", SHOP, "--json").lines[0]["app"] == "shop"
+    assert done("archive", "--json").lines[0]["topics"] > 0
+    assert (here / "shop" / "archive").is_dir()
+    assert done("rebuild", SHOP, "--json").lines[0]["snapshot"]
+    assert len(done("snapshot", "list", SHOP, "--json").lines) >= 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('lgo = "x"', "There is no setting 'lgo' in tailrace.toml. Did you mean 'log'?"),
+        ('entirely-else = "x"', "There is no setting 'entirely-else' in tailrace.toml. There are: archive, "),
+        ("until-end = true", "There is no setting 'until-end' in tailrace.toml."),
+        ('log = ["x"]', "The value of 'log' in tailrace.toml is not text or a number."),
+        ("workers = true", "The value of 'workers' in tailrace.toml is not text or a number."),
+        ('create-topics = "yes"', "The value of 'create-topics' in tailrace.toml is not true or false."),
+        ("log = ", "tailrace.toml cannot be read: Invalid value"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_every_command(here: Path, text: str, said: str) -> None:
+    (here / "tailrace.toml").write_text(text)
+    ended = run("graph", SHOP)
+    assert ended.code == 2
+    (line,) = ended.err.splitlines()
+    assert said in line
+    assert done("--version").out
+
+
+def test_two_files_are_refused(here: Path) -> None:
+    (here / "tailrace.toml").write_text("")
+    (here / "pyproject.toml").write_text("[tool.other]\n")
+    assert topic() == "default"
+    (here / "pyproject.toml").write_text("[tool.tailrace]\n")
+    ended = run("log", "list")
+    assert ended.code == 2
+    assert "Both tailrace.toml and [tool.tailrace] of pyproject.toml are there" in ended.err
+    (here / "pyproject.toml").write_text("[tool]\ntailrace = 3\n")
+    (here / "tailrace.toml").unlink()
+    assert "'tool.tailrace' in pyproject.toml is no table" in run("log", "list").err
+
+
+def test_a_wrong_value_is_reported_with_the_place_that_it_came_from(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "comes from" not in run("run", SHOP, "--workers", "many").err
+    (here / "pyproject.toml").write_text('[tool.tailrace]\nworkers = "many"\n')
+    ended = run("run", SHOP)
+    assert ended.code == 2
+    assert "--workers comes from 'workers' in [tool.tailrace] of pyproject.toml." in ended.err
+    monkeypatch.setenv("TAILRACE_WORKERS", "several")
+    ended = run("run", SHOP)
+    assert "'several' is not a valid integer" in ended.err
+    assert "--workers comes from the environment variable TAILRACE_WORKERS." in ended.err
+    monkeypatch.setenv("TAILRACE_WORKERS", "99")
+    assert "--workers comes from the environment variable TAILRACE_WORKERS." in run("run", SHOP).err
+
+
+def test_so_is_a_place_that_is_not_there(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAILRACE_LOG", "nowhere")
+    ended = run("log", "list")
+    assert ended.code == 1
+    assert "--log comes from the environment variable TAILRACE_LOG." in ended.err
+    assert "comes from" not in run("log", "list", "--log", "nowhere").err
+
+
+def test_an_option_that_needs_another_is_reported_with_its_place(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILRACE_SNAPSHOT_EVERY", "1h")
+    ended = run("run", SHOP, "--create-topics", "--log", here / "new")
+    assert ended.code == 2
+    assert "--snapshot-every goes with --snapshots" in ended.err
+    assert "--snapshot-every comes from the environment variable TAILRACE_SNAPSHOT_EVERY." in ended.err
+
+
+def test_an_option_whose_name_begins_like_another_is_not_taken_for_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILRACE_WORK", "work")
+    monkeypatch.setenv("TAILRACE_WORKERS", "none")
+    said = run("rebuild", SHOP).err
+    assert "--workers comes from" in said
+    assert "--work comes from" not in said
+
+
+def test_a_trace_is_for_one_process_whatever_the_environment_says(
+    here: Path, monkeypatch: pytest.MonkeyPatch, quiet_logs: None
+) -> None:
+    where = ("--log", here / "log")
+    done("run", SHOP, "--until-end", "--create-topics", *where)
+    monkeypatch.setenv("TAILRACE_WORKERS", "2")
+    done("replay", SHOP, "--trace", "a", *where)
+    assert "leave --workers out" in run("replay", SHOP, "--trace", "a", "--workers", "2", *where).err
+
+
+def test_a_misspelt_variable_is_warned_of(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAILRACE_SOMETHING_ELSE", "1")
+    assert not done("log", "list").err
+    monkeypatch.setenv("TAILRACE_LOGS", "nowhere")
+    assert done("log", "list").err == (
+        "tailrace: warning: no option reads the environment variable TAILRACE_LOGS. Did you mean TAILRACE_LOG?\n"
+    )
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_no_color_turns_the_colours_of_a_terminal_off(
+    here: Path, monkeypatch: pytest.MonkeyPatch, quiet_logs: None
+) -> None:
+    done("run", SHOP, "--until-end", "--create-topics")
+    said: list[str] = []
+    for value in ("", "1"):
+        monkeypatch.setenv("NO_COLOR", value)
+        terminal = Terminal()
+        with monkeypatch.context() as changed:
+            changed.setattr(sys, "stdout", terminal)
+            assert execute(["replay", SHOP, "--compare"]) == 0
+        said.append(terminal.getvalue())
+    assert "\x1b[32mdifferences: none\x1b[0m" in said[0]
+    assert "differences: none" in said[1]
+    assert "\x1b" not in said[1]
