@@ -218,7 +218,9 @@ def test_an_annotation_that_cannot_be_looked_up_is_refused() -> None:
     class Unknown(pydantic.BaseModel):
         what: Nowhere  # type: ignore[name-defined]  # pyright: ignore[reportUndefinedVariable]  # noqa: F821  # what is refused here
 
-    with pytest.raises(tr.DefinitionError, match=r"an annotation of .*Unknown cannot be looked up: .*Nowhere"):
+    with pytest.raises(
+        tr.DefinitionError, match=r"an annotation of .*Unknown cannot be looked up: .*Nowhere"
+    ):
         topic_of(Unknown)
 
 
