@@ -38,8 +38,8 @@ test: .venv/installed java  ## lint, types, and the tests on each Python found
 	@$(BIN)/python .ci/suite.py --seeds $(SEEDS) --seeds-others $(SEEDS_OTHERS) $(PYTHONS)
 
 .PHONY: quick
-quick: .venv/installed  ## the tests on the main Python, few seeds
-	TAILRACE_SEEDS=20 $(BIN)/python -m pytest -n 2 --dist worksteal -q
+quick: .venv/installed  ## the tests on the main Python that take little, with few seeds: under two minutes
+	$(BIN)/python .ci/suite.py --quick --seeds 10
 
 .PHONY: lint lint-format lint-rules lint-imports
 lint: lint-format lint-rules lint-imports  ## format, lint rules, direction of imports

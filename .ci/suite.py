@@ -114,6 +114,19 @@ def main_only() -> list[str]:
     return [*MAIN_ONLY, *left_out, "tests/spark/proof"]
 
 
+def slow() -> list[str]:
+    """What `make quick` leaves out beside that: other processes, Spark, and history run again."""
+    return [
+        *main_only(),
+        "tests/spark",
+        "tests/runtime/rebuilding",
+        "tests/runtime/test_worker_process.py",
+        "tests/services",
+        "tests/proof/test_laws.py",
+        "tests/runtime/test_rekeyed_join.py",
+    ]
+
+
 def found(version: str) -> bool:
     """Whether a Python of this version is on this machine."""
     find = [str(ROOT / ".ci" / "environment"), "--find", version]
@@ -124,13 +137,16 @@ def main() -> int:
     """Run every stage and print the summary."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, required=True, help="on the main Python")
-    parser.add_argument("--seeds-others", type=int, required=True)
-    parser.add_argument("versions", nargs="+", metavar="VERSION")
+    parser.add_argument("--seeds-others", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="the main Python alone, without what takes long")
+    parser.add_argument("versions", nargs="*", metavar="VERSION")
     options = parser.parse_args()
     strict = os.environ.get("CI", "").lower() not in {"", "0", "false"}
     main_version = f"{sys.version_info.major}.{sys.version_info.minor}"
     REPORTS.mkdir(exist_ok=True)
 
+    if options.quick:
+        return 0 if tests(main_version, ".venv", options.seeds, *slow(), strict=strict).ok else 1
     outcomes = [make("lint"), make("types"), tests(main_version, ".venv", options.seeds, strict=strict)]
     for version in options.versions:
         if version == main_version:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import cases, logs
+from benchmarks import cases, flights, logs
 from benchmarks.cases import Case
 from benchmarks.served import growth, latency, memory, recovery, replaying, throughput
 from benchmarks.spark import rebuilds, starts
@@ -27,6 +27,7 @@ CASES: dict[str, Case] = {
     "recovery": recovery.recovery,
     "latency": latency.latency,
     "replay": replaying.replaying,
+    "flights": flights.flights,
     "growth-served": growth.growth_served,
     "burst": memory.burst,
 }

@@ -44,6 +44,7 @@ class Scale(msgspec.Struct, frozen=True):
     rebuilt_by_all: bool = True
     """By all engines, on one core and on two; else only where there is a target."""
     snapshot_events: int = 5_000_000
+    flight_days: int = 60
     pause_s: float = 5.0
 
     @property
@@ -72,6 +73,7 @@ QUICK = Scale(
     rebuilt_events=(2_000,),
     rebuilt_by_all=False,
     snapshot_events=4_000,
+    flight_days=2,
     pause_s=0.3,
 )
 

@@ -42,6 +42,7 @@ TARGETS = [
     "first new event committed",
     "latency at 10,000 events/s, 99 of 100",
     "replay",
+    "flights, aircraft, live",
     "growth of a worker: 1,000 events",
     "memory under a burst of 10 times the rate: peak",
 ]

@@ -16,6 +16,9 @@ What was idle before a start, or had ended with a bounded run, counts again afte
 more, so it has to be seen at its end for its time once more. That is the first thing that a started task does. A worker has it
 committed, and so published, before it takes a record: what follows this task must not run ahead of what it still has to read.
 
+When the end of input begins (a bounded run), every source counts again, and none becomes idle until the run is over: see
+``progress``.
+
 An input that is ahead of the others by more than its topic allows (``ahead=``) is held back. That must never stop an app: what
 it waits for does not follow from it; if all heads here are held back, and the watermarks they wait for have not moved for
 ``ahead_patience_ms``, the least of them goes on by as much as it may be ahead.

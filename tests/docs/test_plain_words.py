@@ -1,0 +1,122 @@
+"""A law on the documentation: it is written in plain technical English, without archaic words and riddles.
+
+``WORDING`` lists words and phrases that a reader with English as a second language has to read twice, and what to write instead.
+The test searches the prose of Markdown pages: code blocks, inline code and the targets of links are left out.
+``NOT_YET`` names the pages that still have to be rewritten. The list may only become shorter.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from tests.test_documentation import PAGES, name_of
+
+
+class Wording(NamedTuple):
+    """``pattern`` is a regular expression for prose in which a line break is a blank; case does not matter."""
+
+    pattern: str
+    instead: str
+    example: str
+    """A sentence that the pattern must find."""
+
+
+WORDING: Final = (
+    Wording(r"\banew\b", "again, from the beginning", "The state is built anew."),
+    Wording(r"\bmend(s|ed|ing)?\b", "fix, repair, correct", "Mend the cause."),
+    Wording(r"\bfor ?ever\b", "always, without a limit", "It is kept for ever."),
+    Wording(r"\b(is|are|was|were|be|been|being) told\b", "gets, receives; a message says", "The reader is told."),
+    Wording(r"\b(go|goes|going|gone|went) on\b", "continues, resumes", "The service goes\non where it was."),
+    Wording(r"\bsay (?=`|it again|the same)", "run, use (a command, an option)", "Now say `make test`."),
+    Wording(r"\bsaid again\b", "run again, given again", "Said again, it does nothing more."),
+    Wording(r"\bunless (one|you) says? otherwise\b", "by default", "Once a second unless you say otherwise."),
+    Wording(r"\b(unless|if) it is said\b", "by default; unless it is set", "Four, unless it is said."),
+    Wording(
+        r"(^|[.:;] )who (?!may |can |must )\w+s\b", "the caller; a reader that ...", "It is open. Who takes it closes it."
+    ),
+    Wording(r"\bheld against\b|\bholds? [^.]{1,40} against\b", "compared with", "It holds the rows against the log."),
+    Wording(r"\b(had|has had|have had) an influence\b", "affected; is a cause", "All that had an influence."),
+    Wording(r"\b(is|are) on record\b", "is recorded", "All causes are on record."),
+    Wording(r"\bnobody's business\b", "must not affect the result", "That is nobody's business."),
+    Wording(r"\bmade again\b", "rebuilt", "The state is made again."),
+    Wording(r"\bpass(es|ed)? over\b", "skip", "Other apps pass over it."),
+    Wording(r"\b(falls?|fallen|fell) idle\b", "becomes idle", "The input falls idle."),
+    Wording(r"\bdone again\b", "repeated, replayed", "What was not committed is done again."),
+    Wording(r"\bof (what is )?above\b", "described above", "The random apps of above."),
+    Wording(r"\b(lest|hence|thereof|therein|whence|hitherto|betwixt)\b", "so, of it, in it, until now", "Hence the name."),
+)  # fmt: skip
+
+NOT_YET: Final = frozenset(
+    {
+        "docs/cli.md",
+        "docs/adr/README.md",
+        "docs/adr/0002-a-timer-is-a-row.md",
+        "docs/adr/0008-two-test-modes.md",
+        "docs/adr/0009-one-commit-log-for-all-topics.md",
+        "docs/adr/0011-cleaning-runs-beside-the-service.md",
+        "docs/adr/0012-a-task-split-by-key.md",
+        "docs/adr/0013-a-rebuild-is-units-of-work.md",
+        "docs/adr/0014-a-python-data-source.md",
+        "docs/adr/0015-starting-from-a-snapshot.md",
+        "docs/adr/0016-a-watermark-belongs-to-an-operator.md",
+        "docs/adr/0017-a-redriven-event-is-for-one-app.md",
+    }
+)
+"""Pages that are not rewritten yet. Remove a page from here when it is."""
+
+
+def prose(markdown: str) -> str:
+    """The text without code, comments and link targets. Line breaks are kept, so line numbers stay right."""
+    code = re.compile(r"```.*?```|<!--.*?-->|`[^`]*`|\]\([^)\s]*\)", re.DOTALL)
+    return code.sub(lambda found: "`" + "\n" * found[0].count("\n"), markdown)
+
+
+def found_in(markdown: str) -> list[str]:
+    """Each place in a page with wording to replace: its line, its words, and what to write instead."""
+    text = prose(markdown)
+    flat = text.replace("\n", " ")
+    found = [
+        (text.count("\n", 0, place.start()) + 1, place[0].strip(), wording.instead)
+        for wording in WORDING
+        for place in re.finditer(wording.pattern, flat, re.IGNORECASE)
+    ]
+    return [f"line {line}: {words!r}; write: {instead}" for line, words, instead in sorted(found)]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) not in NOT_YET], ids=name_of)
+def test_a_page_is_written_in_plain_words(page: Path) -> None:
+    found = found_in(page.read_text("utf-8"))
+    assert not found, f"{name_of(page)}:\n" + "\n".join(found)
+
+
+def test_the_pages_that_are_not_rewritten_yet_exist() -> None:
+    assert {name_of(page) for page in PAGES} >= NOT_YET
+
+
+@pytest.mark.parametrize("wording", WORDING, ids=lambda wording: wording.instead)
+def test_each_wording_can_be_found(wording: Wording) -> None:
+    (found,) = found_in(wording.example)
+    assert wording.instead in found
+
+
+def test_a_wording_is_found_on_its_line_after_code_of_several_lines() -> None:
+    page = "```sh\nmake test\n```\n\nThe service\ngoes on.\n"
+    assert [found.partition(":")[0] for found in found_in(page)] == ["line 6"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "See [this page](docs/anew.md).",
+        "The option `--for-ever` keeps all records.",
+        "```text\nthe log goes on\n```",
+        "The message recommends an amended version.",
+        "The reader who asks gets an answer.",
+    ],
+)
+def test_code_links_and_parts_of_words_are_not_found(text: str) -> None:
+    assert found_in(text) == []
