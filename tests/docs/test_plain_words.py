@@ -2,7 +2,6 @@
 
 ``WORDING`` lists words and phrases that a reader with English as a second language has to read twice, and what to write instead.
 The test searches the prose of Markdown pages: code blocks, inline code and the targets of links are left out.
-``NOT_YET`` names the pages that still have to be rewritten. The list may only become shorter.
 """
 
 from __future__ import annotations
@@ -50,23 +49,6 @@ WORDING: Final = (
     Wording(r"\b(lest|hence|thereof|therein|whence|hitherto|betwixt)\b", "so, of it, in it, until now", "Hence the name."),
 )  # fmt: skip
 
-NOT_YET: Final = frozenset(
-    {
-        "docs/adr/README.md",
-        "docs/adr/0002-a-timer-is-a-row.md",
-        "docs/adr/0008-two-test-modes.md",
-        "docs/adr/0009-one-commit-log-for-all-topics.md",
-        "docs/adr/0011-cleaning-runs-beside-the-service.md",
-        "docs/adr/0012-a-task-split-by-key.md",
-        "docs/adr/0013-a-rebuild-is-units-of-work.md",
-        "docs/adr/0014-a-python-data-source.md",
-        "docs/adr/0015-starting-from-a-snapshot.md",
-        "docs/adr/0016-a-watermark-belongs-to-an-operator.md",
-        "docs/adr/0017-a-redriven-event-is-for-one-app.md",
-    }
-)
-"""Pages that are not rewritten yet. Remove a page from here when it is."""
-
 
 def prose(markdown: str) -> str:
     """The text without code, comments and link targets. Line breaks are kept, so line numbers stay right."""
@@ -86,14 +68,10 @@ def found_in(markdown: str) -> list[str]:
     return [f"line {line}: {words!r}; write: {instead}" for line, words, instead in sorted(found)]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) not in NOT_YET], ids=name_of)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_is_written_in_plain_words(page: Path) -> None:
     found = found_in(page.read_text("utf-8"))
     assert not found, f"{name_of(page)}:\n" + "\n".join(found)
-
-
-def test_the_pages_that_are_not_rewritten_yet_exist() -> None:
-    assert {name_of(page) for page in PAGES} >= NOT_YET
 
 
 @pytest.mark.parametrize("wording", WORDING, ids=lambda wording: wording.instead)
