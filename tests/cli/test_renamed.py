@@ -93,3 +93,9 @@ def test_an_end_is_of_one_partition_or_of_all(place: Path) -> None:
         assert (
             "write departures:0=1234 for one partition" in run(*command, "--until-offset", "17", *where).err
         )
+
+
+def test_an_old_name_beside_the_new_one_is_refused(place: Path) -> None:
+    ended = run("rebuild", SHOP, "--log", place / "log", "--from", place / "other", "--to", place / "to")
+    assert ended.code == 2
+    assert "--from is the old name of --log: give one of them" in ended.err

@@ -155,3 +155,33 @@ def test_dataclasses_go_through_a_service_and_its_replay() -> None:
         assert h.send(seen, EVENT, EVENT).to(places) == [Place("Ada 1"), Place("Ada 2")]
         h.crash()
         h.replay()
+
+
+@dataclass(slots=True)
+class Slotted:
+    shop: str
+    amount: int = 0
+
+
+@dataclass
+class Unslotted(Slotted):
+    note: str = ""
+
+
+@dataclass
+class Plain:
+    shop: str
+    amount: int = 0
+
+
+@dataclass(slots=True)
+class SlottedChild(Plain):
+    note: str = ""
+
+
+@pytest.mark.parametrize("type", [Unslotted, SlottedChild])
+def test_fields_in_slots_keep_their_values_beside_fields_that_are_not(type: Any) -> None:
+    topic = topic_of(type, key="shop")
+    event = topic.decode(b'{"shop":"a","amount":700,"note":"n"}')
+    assert topic.encode(event) == topic.encode(type("a", 700, "n")) == b'{"shop":"a","amount":700,"note":"n"}'
+    assert topic.encode(topic.decode(b'{"shop":"a"}')) == topic.encode(type("a"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Generic, NewType, TypeVar
 
 import msgspec
 import pytest
@@ -174,3 +174,19 @@ def test_a_marked_topic_feeds_an_actor_by_key_and_in_event_time(app: tr.App) -> 
         h.send(orders, Order("Ada", 10_000, 5), Order("Bob", 11_000, 7), Order("Ada", 12_000, 9))
         assert [shop.cents for name in ("Ada", "Bob") if (shop := h.state(Shop, name))] == [14, 7]
         h.replay()
+
+
+ShopKey = NewType("ShopKey", tr.Key[str])
+
+
+class Named(msgspec.Struct):
+    shop: ShopKey
+    at: tr.EventTime[int]
+
+
+def test_marks_are_found_within_a_name_for_a_type(app: tr.App) -> None:
+    topic = app.topic("named", Named)
+    event = Named(ShopKey("Ada"), 5)
+    assert topic.encode_key(event) == b"Ada"
+    assert topic.time_of is not None
+    assert topic.time_of(event) == 5

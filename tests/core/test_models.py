@@ -14,6 +14,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.errors import EmittedTypeError, EventValueError
+from tailrace.core.records import Output
 from tailrace.testing import Harness
 
 _number = itertools.count()
@@ -248,4 +249,71 @@ def test_models_go_through_a_service_and_its_replay() -> None:
         h.send(orders, Order(shop="Ada", at=10_100, lines=[line, line]))
         h.crash()
         assert h.advance_watermark(20_000).to(shouts) == [Shout(text="ADA HAS 4.5")]
+        h.replay()
+
+
+class Payment(pydantic.BaseModel):
+    amount: int
+
+
+class Card(Payment):
+    number: str = ""
+
+
+class Sold(pydantic.BaseModel):
+    shop: tr.Key[str]
+    payment: Payment | None = None
+    counts: dict[int | str, int] = {}
+    words: bytes | str | None = None
+
+
+@pytest.mark.parametrize(
+    ("field", "event"),
+    [
+        ("payment", Sold(shop="a", payment=Card(amount=3, number="4711"))),
+        ("counts", Sold(shop="a", counts={1: 10, "1": 20})),
+        ("words", Sold(shop="a", words="abc")),
+    ],
+)
+def test_what_readers_would_get_otherwise_is_refused_in_a_live_service_too(field: str, event: Sold) -> None:
+    with pytest.raises(EventValueError, match=f"{field} is not what was emitted") as caught:
+        topic_of(Sold).encode(event)
+    assert caught.value.field == field
+    same = Sold(shop="a", payment=Payment(amount=3), counts={"x": 1}, words=b"abc")
+    topic = topic_of(Sold)
+    assert topic.decode(topic.encode(same)) == same
+
+
+class Rated(pydantic.BaseModel):
+    shop: tr.Key[str]
+    currency: str = "EUR"
+
+    @pydantic.field_validator("currency")
+    @classmethod
+    def known(cls, currency: str) -> str:
+        return {"EUR": "EUR"}[currency]
+
+
+def test_a_validator_that_raises_anything_makes_a_dead_letter_and_stops_nothing() -> None:
+    app = tr.App("rated", partitions=1, on_error="dead-letter-all")
+    rated = app.topic("rated", Rated)
+
+    @app.actor
+    class Shop(tr.Actor):
+        seen: int = 0
+
+        @tr.process(rated)
+        def take(self, event: Rated, ctx: tr.Context[str]) -> None:
+            self.seen += 1
+
+    with Harness(app) as h:
+        for currency in ("EUR", "XXX", "EUR"):
+            value = b'{"shop":"a","currency":"%s"}' % currency.encode()
+            h.log.append_all([Output("rated", b"a", value, 0)])
+        h.advance_clock_by(0)
+        shop = h.state(Shop, "a")
+        assert shop is not None
+        assert shop.seen == 2
+        (letter,) = h.dead_letters()
+        assert "KeyError: 'XXX'" in letter.error
         h.replay()

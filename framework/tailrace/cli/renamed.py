@@ -26,6 +26,8 @@ def renamed(command_path: str, arguments: list[str]) -> list[str]:
             return [*given, *arguments[at:]]
         name, is_assigned, value = one.partition("=")
         if name in old:
+            if any(other.partition("=")[0] == old[name] for other in arguments):
+                raise click.UsageError(f"{name} is the old name of {old[name]}: give one of them")
             _warn(command, name, old[name])
             one = f"{old[name]}{is_assigned}{value}"
         given.append(one)

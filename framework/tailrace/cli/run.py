@@ -14,7 +14,6 @@ import click
 from click.core import ParameterSource
 
 from tailrace.cli.arguments import (
-    DEFAULT_LOG,
     DurationType,
     app_argument,
     from_snapshot_option,
@@ -246,7 +245,7 @@ def run(
     finally:
         logging.getLogger().removeHandler(handler)
     if until_end and letters and not allow_dead_letters:
-        where = "" if folder == Path(DEFAULT_LOG) else f" --log {shlex.quote(str(folder))}"
+        where = f" --log {shlex.quote(str(folder))}"
         raise SetAsideError(
             f"{counted(letters.total(), 'event')} went to the dead letters in this run: {in_words(letters)}",
             mend=f"See `tailrace dead-letters list {plan.app}{where}`; "

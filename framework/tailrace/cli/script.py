@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -98,6 +99,8 @@ def _arguments(app: App, options: Mapping[str, Any]) -> list[str]:
     arguments: list[str] = []
     for name, value in options.items():
         option, flag = known[name], known[name].opts[0]
+        if value is None:
+            continue  # as if it were not given
         if option.is_flag:
             if type(value) is not bool:
                 raise UsageError(f"{name}={value!r} is neither True nor False", mend=f"Write {name}=True.")
@@ -109,7 +112,7 @@ def _arguments(app: App, options: Mapping[str, Any]) -> list[str]:
         elif name in ("commit_interval", "lease", "snapshot_every") and isinstance(value, int | timedelta):
             arguments.append(f"{flag}={duration(value)}ms")
         else:
-            arguments.append(f"{flag}={value}")
+            arguments.append(f"{flag}={os.fsdecode(value) if isinstance(value, bytes) else value}")
     return arguments
 
 

@@ -18,7 +18,7 @@ from tailrace.core.errors import (
     UnknownTopicError,
     UsageError,
 )
-from tailrace.core.records import InputRecord
+from tailrace.core.records import InputRecord, Output
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.archive import Archive, ArchivedLog, ArchiveOptions, archive_log
 from tailrace.log.archive.files import Wanted
@@ -391,3 +391,19 @@ def test_a_full_disk_is_told_and_gone_on_after(tmp_path, log, monkeypatch):
             archive_log(log, archive_in(tmp_path), SMALL)
     archive_log(log, archive_in(tmp_path), SMALL)
     assert history(ArchivedLog(archive_in(tmp_path))) == lived.history(log)
+
+
+def test_an_archive_of_another_log_of_the_same_shape_is_refused_before_anything_is_written(tmp_path):
+    for name, count in (("one", 10), ("other", 20)):
+        with closing(EmbeddedLog(tmp_path / name)) as log:
+            log.create_topic("ships", TopicSettings(2))
+            for number in range(2):
+                log.append_all(
+                    [Output("ships", b"key-%d" % at, name.encode(), at) for at in range(count)], number
+                )
+    with closing(EmbeddedLog(tmp_path / "one")) as log:
+        archive_log(log, archive_in(tmp_path), SMALL)
+    before = sorted(tmp_path.rglob("archive/**/*"))
+    with closing(EmbeddedLog(tmp_path / "other")) as log, pytest.raises(ArchiveError, match="another log"):
+        archive_log(log, archive_in(tmp_path), SMALL)
+    assert sorted(tmp_path.rglob("archive/**/*")) == before

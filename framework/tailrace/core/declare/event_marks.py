@@ -165,6 +165,13 @@ def _marked(annotation: Any) -> Iterator[tuple[Mark, Any]]:
             elif get_origin(one) is Annotated:  # Annotated[str, tr.Key]
                 yield from ((mark, annotation.__origin__) for mark, _ in _marked(one))
         yield from _marked(annotation.__origin__)
+    elif hasattr(annotation, "__supertype__"):  # a NewType
+        yield from _marked(annotation.__supertype__)
+    elif hasattr(annotation, "__value__"):
+        yield from _marked(annotation.__value__)  # type At = tr.EventTime[int]
+    elif get_origin(annotation) is Final:
+        for inner in get_args(annotation):
+            yield from _marked(inner)
     elif get_origin(annotation) in (Union, UnionType):
         for member in get_args(annotation):
             yield from _marked(member)

@@ -83,6 +83,11 @@ class InputHeads:
                 heads.append((offset, None, None, Refused("wrong-type", str(error)), record))
             except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
                 heads.append((offset, None, None, Refused("undecodable", str(error)), record))
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001  # a validator of the user's class: the record is at fault, not the task
+                said = f"{type(error).__name__}: {error}"
+                heads.append((offset, None, None, Refused("undecodable", said), record))
             else:
                 heads.append(head(offset, timestamp_ms, event, record))
         return heads

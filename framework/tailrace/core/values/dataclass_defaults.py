@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, fields
+from inspect import getattr_static
+from types import MemberDescriptorType
 from typing import Any, get_origin
 
 from msgspec import inspect
@@ -69,4 +71,13 @@ def _on_class(cls: type) -> tuple[tuple[str, Any], ...]:
     """The defaults that instances find on their class."""
     if cls.__dictoffset__ == 0:  # slots alone
         return ()
-    return tuple((one.name, one.default) for one in fields(cls) if one.default is not MISSING)
+    return tuple(
+        (one.name, one.default)
+        for one in fields(cls)
+        if one.default is not MISSING and not _is_slot(cls, one.name)
+    )
+
+
+def _is_slot(cls: type, name: str) -> bool:
+    """Whether a field lies in a slot of the class or of a base, where instances have it themselves."""
+    return isinstance(getattr_static(cls, name, None), MemberDescriptorType)

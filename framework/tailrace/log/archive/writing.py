@@ -16,7 +16,7 @@ from typing import Protocol
 from tailrace.core.errors import ArchiveError, OffsetGoneError, UnknownTopicError
 from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
-from tailrace.log.archive.files import write_chunk
+from tailrace.log.archive.files import ChunkRecords, write_chunk
 from tailrace.log.archive.layout import FORMAT, Archive, Chunk, ChunkContent, Published, folder_of
 from tailrace.log.interface import Ends, Log, TopicPartition
 
@@ -122,6 +122,9 @@ class _Archiving:
             ends = self._log.ends(names)
             archived = archive.topics()
             for name in names:
+                for number in range(known[name].partitions if name in archived else 0):
+                    self._check_same_log(TopicPartition(name, number))
+            for name in names:
                 before = archived.get(name)
                 if before is not None and before.partitions != known[name].partitions:
                     raise ArchiveError(
@@ -164,6 +167,32 @@ class _Archiving:
                 self._add(place, start, position, records, published)
         finally:
             reader.close()
+
+    def _check_same_log(self, place: TopicPartition) -> None:
+        """Hold the last record that is archived against that of the log, if the log still has it.
+
+        Raises:
+            ArchiveError: They differ: the archive is that of another log. Nothing was written.
+        """
+        chunks = self._archive.chunks(place)
+        if not chunks:
+            return
+        held = ChunkRecords(self._archive.folder, self._archive.content(place, chunks[-1]), chunks[-1])
+        last = held.records(chunks[-1].start, chunks[-1].stop - chunks[-1].start)[-1:]
+        if not last or not self._log.start_offset(*place) <= last[0].offset < self._log.end_offset(*place):
+            return
+        reader = self._log.reader({place: last[0].offset})
+        try:
+            found = reader.fetch(*place, 1).records[:1]
+        finally:
+            reader.close()
+        if found and found[0].offset == last[0].offset and found[0] != last[0]:
+            raise ArchiveError(
+                f"offset {last[0].offset} of {place.topic!r} partition {place.partition} is another record in the archive than "
+                "in the log",
+                path=self._archive.folder.shown,
+                mend="It is the archive of another log: archive into another folder.",
+            )
 
     def _position(self, place: TopicPartition, end: int) -> int:
         """Where to go on: at the end of what is archived."""
