@@ -78,7 +78,7 @@ def default_map(file: ConfigFile, commands: click.Group) -> dict[str, Any]:
     """The values for Click, by command and parameter.
 
     Raises:
-        click.UsageError: There is no such setting, or its value is no text and no number.
+        click.UsageError: There is no such setting, or its value is not of the option's kind.
     """
     known = {one.setting: one for one in _settings(commands)}
     for key, value in file.values.items():
@@ -89,11 +89,19 @@ def default_map(file: ConfigFile, commands: click.Group) -> dict[str, Any]:
             raise click.UsageError(
                 f"There is no setting {file.of_key(key)}. {meant or f'There are: {names}.'}"
             )
-        expected = (bool,) if setting.is_flag else (str, int, float)
-        if type(value) not in expected:
-            what = "true or false" if setting.is_flag else "text or a number"
+        kinds, what = _kinds(setting)
+        if type(value) not in kinds:
             raise click.UsageError(f"The value of {file.of_key(key)} is not {what}.")
     return _mapped(commands, file.values)
+
+
+def _kinds(setting: Setting) -> tuple[tuple[type, ...], str]:
+    """What a setting has to be in the file. A bare number where a text is due would be read as what nobody meant."""
+    if setting.is_flag:
+        return (bool,), "true or false"
+    if isinstance(setting.type, click.IntRange | click.types.IntParamType):
+        return (int, str), "a whole number"
+    return (str,), "text in quotes"
 
 
 def misspelt_variables(commands: click.Group, environment: Iterable[str]) -> Iterator[str]:
