@@ -208,7 +208,7 @@ MUTATIONS: dict[str, Mutation] = {
         9, "core.declare.flow", "        return one is not None and one.follows and edge in self._writers", "        return False and edge in self._writers"
     ),
     "a-writer-left-out": Mutation(
-        9, "runtime.upstream", "for writer in one.writers if", "for writer in one.writers[:1] if"
+        9, "core.engine.publications", "for writer in one.writers if", "for writer in one.writers[:1] if"
     ),
     "a-task-of-the-app-left-out": Mutation(
         9, "runtime.upstream", "for number in range(plan.partitions)]", "for number in range(1)]"

@@ -128,6 +128,9 @@ def _check_guarded(frame: FrameType | None) -> None:
         return
     name = frame.f_globals.get("__name__")
     if name != "__main__":
+        spec = frame.f_globals.get("__spec__")
+        if name != "__mp_main__" and not getattr(spec, "_initializing", False):
+            return  # its code runs for another reason than an import
         raise UsageError(f"app.run was called while the module {name!r} is imported", mend=_GUARD)
     file = frame.f_globals.get("__file__")
     if file is None or not Path(file).is_file():
