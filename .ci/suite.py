@@ -19,6 +19,7 @@ WORKERS = "2"
 MISSING = "no such Python on this machine"
 MAIN_ONLY = (
     "tests/proof/test_mutations.py",  # whether the checks can fail
+    "tests/spark/proof",  # the engine of Spark has tests of its own
     "tests/soak",
     "tests/months",
     "tests/log/embedded",
@@ -111,7 +112,7 @@ def main_only() -> list[str]:
         for path in sorted((ROOT / folder).iterdir())
         if path.name.startswith("test_") and path.name not in kept
     ]
-    return [*MAIN_ONLY, *left_out, "tests/spark/proof"]
+    return [*MAIN_ONLY, *left_out]
 
 
 def slow() -> list[str]:

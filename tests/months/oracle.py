@@ -336,11 +336,12 @@ def _close(world: World, run: Run, *, idle: bool) -> None:
         _rise(world, run, "Shop", task, None if goes_by is None else goes_by - DISORDER_MS - 1)
     stated = [world.watermarks.get(("Shop", task)) for task in tasks]
     known = [one for one in stated if one is not None]
+    if idle:
+        region = max(known, default=None)
+    else:
+        region = min(known) if len(known) == len(stated) else None
     for task in tasks:
-        if idle:
-            _rise(world, run, "Region", task, max(known, default=None))
-        else:
-            _rise(world, run, "Region", task, min(known) if len(known) == len(stated) else None)
+        _rise(world, run, "Region", task, region)
 
 
 def _rise(world: World, run: Run, actor: str, task: int, to: int | None) -> None:

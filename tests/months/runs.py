@@ -64,7 +64,7 @@ def batch(service: Service) -> None:
 
 
 def live(service: Service) -> None:
-    """Events come, and a service reads them until it is told to stop."""
+    """Events come, and a service reads them until it is asked to stop."""
     service.append(events_of(service))
     service.run_live("--commit-interval", service.random.choice(("1ms", "20ms")))
 

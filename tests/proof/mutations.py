@@ -259,10 +259,10 @@ MUTATIONS: dict[str, Mutation] = {
         9, "core.engine.merge", "limit_of(first, step * self._tolerance_ms, other, self._tolerance_ms)", "(step + 2) * self._tolerance_ms"
     ),
     "an-input-that-is-still-idle-after-a-start": Mutation(
-        9, "runtime.slices", "        self._wake_all()\n\n    def _wake_all", "    def _wake_all"
+        9, "runtime.slices", "        task.wake_all()\n\n", "\n"
     ),
     "an-input-that-is-still-idle-when-the-end-begins": Mutation(
-        9, "runtime.slices", "        self._ending = True\n        self._wake_all()", "        self._ending = True"
+        9, "runtime.slices", "        self._ending = True\n        self.task.wake_all()", "        self._ending = True"
     ),
     "an-input-that-falls-idle-while-the-end-goes-through-the-app": Mutation(
         9, "runtime.slices", "        self._ending = True\n", ""
@@ -284,7 +284,7 @@ MUTATIONS: dict[str, Mutation] = {
         10, "runtime.slices", "                if last is not None and last < reached:", "                if False:"
     ),
     "a-worker-that-reads-before-the-others-have-started": Mutation(
-        10, "runtime.worker", "self.phase == STARTING:", "False:"
+        10, "runtime.worker", "lambda: self.phase == STARTING", "lambda: False"
     ),
     "sends-of-other-code-that-are-not-compared": Mutation(
         10, "runtime.rebuilding.sends", "            if one.topic in self.topics:\n", "            if False:\n"

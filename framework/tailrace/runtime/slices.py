@@ -168,17 +168,12 @@ class Slices:
         for operator, ended in enumerate(task.watermarks.ended_operators):
             if ended:
                 task.opened(operator)
-        self._wake_all()
-
-    def _wake_all(self) -> None:
-        for source, idle in enumerate(self.task.watermarks.idle):
-            if idle:
-                self.task.wake(source)
+        task.wake_all()
 
     def begin_end(self) -> None:
         """From here on no source is idle. No step may be open."""
         self._ending = True
-        self._wake_all()
+        self.task.wake_all()
 
     def later(self, cause: Callable[[], None]) -> None:
         """A cause for the task, to be brought to it when it has nothing else to do."""
@@ -445,9 +440,7 @@ class Slices:
         """Tell the task of inputs that have had nothing for their declared time."""
         fell = False
         for one, since in zip(self.task.plan.inputs, self._idle_since, strict=True):
-            if since is None or not self._may_fall_idle(one):
-                continue
-            if self._elapsed_ms - since < one.idle_after_ms:
+            if since is None or self._elapsed_ms - since < one.idle_after_ms or not self._may_fall_idle(one):
                 continue
             if not self.task.draining:
                 self._read_clock()

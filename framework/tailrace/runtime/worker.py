@@ -148,17 +148,13 @@ class Worker:
             if self.stopping:
                 return
             self._start(slot)
-        while not self.stopping and not self._all_begun():
-            self._steer()
-            time.sleep(_NAP_S)
+        self._wait_while(lambda: not self._all_begun())
         for slot in self._slots:
             # What they owe to those who follow them, each other included, before one of them takes a record.
             if slot.running is not None and slot.running.dirty and not self.stopping:
                 slot.running.commit()
         self.started = True
-        while not self.stopping and self.phase == STARTING:
-            self._steer()
-            time.sleep(_NAP_S)
+        self._wait_while(lambda: self.phase == STARTING)
 
     def run(self, steer: Callable[[], None] | None = None) -> None:
         """Work until ``stop``; ``steer`` is called after every turn.
@@ -329,6 +325,12 @@ class Worker:
                 f". {meant}" if meant else "",
                 extra={**about, "drop": unknown, "undeclared": list(stored.orphans)},
             )
+
+    def _wait_while(self, behind: Callable[[], bool]) -> None:
+        """Wait for other workers, unless this one is to stop."""
+        while not self.stopping and behind():
+            self._steer()
+            time.sleep(_NAP_S)
 
     def _may_go_on(self) -> bool:
         """Asked in the middle of a restore."""

@@ -418,7 +418,7 @@ class App:
     # --- a script ---
 
     def run(self, **options: Unpack[RunOptions]) -> None:
-        """Run the app until it is told to stop: what ``tailrace run`` does, with its options as keywords.
+        """Run the app until it is asked to stop: what ``tailrace run`` does, with its options as keywords.
 
             if __name__ == "__main__":
                 app.run(log="data/log", create_topics=True, workers=2)

@@ -32,7 +32,7 @@ from typing_extensions import TypeVar
 
 from tailrace.core.errors import DefinitionError
 from tailrace.core.values.event_fields import event_fields
-from tailrace.core.values.key_paths import Path, members_of
+from tailrace.core.values.key_paths import Path, members_of, named_type
 from tailrace.core.values.types import spell
 
 T = TypeVar("T")
@@ -165,13 +165,10 @@ def _marked(annotation: Any) -> Iterator[tuple[Mark, Any]]:
             elif get_origin(one) is Annotated:  # Annotated[str, tr.Key]
                 yield from ((mark, annotation.__origin__) for mark, _ in _marked(one))
         yield from _marked(annotation.__origin__)
-    elif hasattr(annotation, "__supertype__"):  # a NewType
-        yield from _marked(annotation.__supertype__)
-    elif hasattr(annotation, "__value__"):
-        yield from _marked(annotation.__value__)  # type At = tr.EventTime[int]
+    elif (inner := named_type(annotation)) is not None:
+        yield from _marked(inner)
     elif get_origin(annotation) is Final:
-        for inner in get_args(annotation):
-            yield from _marked(inner)
+        yield from _marked(get_args(annotation)[0])
     elif get_origin(annotation) in (Union, UnionType):
         for member in get_args(annotation):
             yield from _marked(member)

@@ -55,7 +55,7 @@ def _check_keyed(where: str, type: Any, key: Path | None) -> None:
         if key is None:
             raise DefinitionError(
                 f"{where}: {spell(member)} is tr.Keyed, but no field of it is marked as the key",
-                mend=f"Mark it: field: tr.Key[{spell(said)}], or say key= for the topic.",
+                mend=f"Mark it: field: tr.Key[{spell(said)}], or give the topic key=.",
             )
         found = key_type_of(member, key)
         if found != said:

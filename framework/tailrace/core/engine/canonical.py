@@ -422,9 +422,7 @@ class Canonical:
     def _end(self) -> Iterator[Task]:
         operators = self.tasks[0].plan.operators
         for task in self.tasks:
-            for source, idle in enumerate(task.watermarks.idle):
-                if idle:
-                    task.wake(source)
+            task.wake_all()
         for task in self.tasks:
             yield from self._after(task)
         for level in range(self.tasks[0].plan.levels):

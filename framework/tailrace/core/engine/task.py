@@ -261,6 +261,11 @@ class Task(TaskState):
             self._watermarks.idle[source] = False
             self._tape.cause(tape.UPSTREAM, source, 0)
 
+    def wake_all(self) -> None:
+        """Every source counts again."""
+        for source in range(len(self._watermarks.idle)):
+            self.wake(source)
+
     def ended(self, operator: int) -> None:
         """All that comes to an operator has ended, and nobody who writes any of it is at work: it waits for nothing."""
         self._not_draining()

@@ -23,25 +23,22 @@ def completer(declared: Any) -> Callable[[Any], Any] | None:
 
     None where there is nothing to do: no dataclass of the type has defaults on its class, or all of them have slots.
     """
+    node = inspect.type_info(declared)
     known = {
         cls: names
-        for part in parts_of(inspect.type_info(declared), set())
+        for part in parts_of(node, set())
         if isinstance(part, inspect.DataclassType)
         if (names := _on_class(cls := get_origin(part.cls) or part.cls))
     }
     if not known:
         return None
-    node = inspect.type_info(declared)
     if isinstance(node, inspect.DataclassType) and not _inner_classes(node) & known.keys():
         return _flat(known[get_origin(declared) or declared])
 
     def complete(value: Any) -> Any:
         names = known.get(value.__class__)
         if names is not None:
-            own = value.__dict__
-            for name, default in names:
-                if name not in own:
-                    own[name] = default
+            _fill(value, names)
         for _, inner in inside(value):
             complete(inner)
         return value
@@ -51,15 +48,15 @@ def completer(declared: Any) -> Callable[[Any], Any] | None:
 
 def _flat(names: tuple[tuple[str, Any], ...]) -> Callable[[Any], Any]:
     """For a type whose only defaults are its own: there is nothing to look for within its fields."""
+    return lambda value: _fill(value, names)
 
-    def complete(value: Any) -> Any:
-        own = value.__dict__
-        for name, default in names:
-            if name not in own:
-                own[name] = default
-        return value
 
-    return complete
+def _fill(value: Any, names: tuple[tuple[str, Any], ...]) -> Any:
+    own = value.__dict__
+    for name, default in names:
+        if name not in own:
+            own[name] = default
+    return value
 
 
 def _inner_classes(node: inspect.DataclassType) -> set[type]:
@@ -69,8 +66,6 @@ def _inner_classes(node: inspect.DataclassType) -> set[type]:
 
 def _on_class(cls: type) -> tuple[tuple[str, Any], ...]:
     """The defaults that instances find on their class."""
-    if cls.__dictoffset__ == 0:  # slots alone
-        return ()
     return tuple(
         (one.name, one.default)
         for one in fields(cls)

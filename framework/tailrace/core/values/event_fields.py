@@ -31,9 +31,10 @@ def kind_of(declared: Any) -> Kind | None:
         return "struct"
     if not isinstance(cls, type):
         return None
-    if "__pydantic_fields__" in cls.__dict__ and "__pydantic_decorators__" in cls.__dict__:
-        return "dataclass" if dataclasses.is_dataclass(cls) else "model"
-    return "dataclass" if dataclasses.is_dataclass(cls) else None
+    is_model = "__pydantic_fields__" in cls.__dict__ and "__pydantic_decorators__" in cls.__dict__
+    if dataclasses.is_dataclass(cls):  # a pydantic dataclass has both
+        return "dataclass"
+    return "model" if is_model else None
 
 
 def event_fields(declared: Any) -> Mapping[str, EventField]:

@@ -85,12 +85,15 @@ def unwrapped(declared: Any) -> Any:
     while True:
         if get_origin(declared) is Annotated:
             declared = get_args(declared)[0]
-        elif hasattr(declared, "__supertype__"):
-            declared = declared.__supertype__
-        elif hasattr(declared, "__value__"):
-            declared = declared.__value__
+        elif (inner := named_type(declared)) is not None:
+            declared = inner
         else:
             return declared
+
+
+def named_type(declared: Any) -> Any:
+    """What a NewType or an alias (``type Name = ...``) stands for; None for any other type."""
+    return getattr(declared, "__supertype__", None) or getattr(declared, "__value__", None)
 
 
 def _type_at(event_type: Any, path: str) -> Any:

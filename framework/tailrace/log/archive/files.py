@@ -144,13 +144,19 @@ class ChunkRecords:
             raise ArchiveError("a file of the archive is missing", path=place.shown, mend=_MEND) from None
         return table
 
+    def last(self) -> list[InputRecord]:
+        """The last record, if there is one."""
+        return self._at(max(0, self._table.num_rows - 1), 1)
+
     def records(self, position: int, most: int) -> list[InputRecord]:
         """Up to so many records from an offset on."""
-        table = self._table
         begin = 0
         if position > self.chunk.start:
             begin = compute.sum(compute.less(self._offsets, position), min_count=0).as_py()
-        found = table.slice(begin, most)
+        return self._at(begin, most)
+
+    def _at(self, begin: int, most: int) -> list[InputRecord]:
+        found = self._table.slice(begin, most)
         count = found.num_rows
         times = found.column("timestamp").cast(pa.int64()).to_pylist()
         return list(

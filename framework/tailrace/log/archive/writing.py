@@ -177,8 +177,7 @@ class _Archiving:
         chunks = self._archive.chunks(place)
         if not chunks:
             return
-        held = ChunkRecords(self._archive.folder, self._archive.content(place, chunks[-1]), chunks[-1])
-        last = held.records(chunks[-1].start, chunks[-1].stop - chunks[-1].start)[-1:]
+        last = ChunkRecords(self._archive.folder, self._archive.content(place, chunks[-1]), chunks[-1]).last()
         if not last or not self._log.start_offset(*place) <= last[0].offset < self._log.end_offset(*place):
             return
         reader = self._log.reader({place: last[0].offset})
