@@ -37,7 +37,7 @@ MAIN_ONLY = (
 
 SAMPLED = {
     "tests/spark": ("test_session.py",),
-    "tests/runtime/rebuilding": ("test_along_the_tape.py", "test_code.py"),
+    "tests/history/rebuilding": ("test_along_the_tape.py", "test_code.py"),
 }
 """Folders of which the other Pythons run these files: they show that the parts work there, which the rest builds on."""
 
@@ -120,7 +120,7 @@ def slow() -> list[str]:
     return [
         *main_only(),
         "tests/spark",
-        "tests/runtime/rebuilding",
+        "tests/history/rebuilding",
         "tests/runtime/test_worker_process.py",
         "tests/services",
         "tests/proof/test_laws.py",

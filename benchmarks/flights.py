@@ -20,9 +20,9 @@ from benchmarks.measure import Row, Scale, seconds
 from services.flights import aircraft, airport
 from services.flights.history import facts
 from services.flights.load import load
+from tailrace.history.replay.replaying import ReplayOptions, replay
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.progress import last_phase
-from tailrace.runtime.replaying import ReplayOptions, replay
 from tailrace.runtime.worker import Worker
 from tailrace.state import RocksStore, StateIdentity, StateMemory
 

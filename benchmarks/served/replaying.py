@@ -9,8 +9,8 @@ from benchmarks.apps import counting
 from benchmarks.measure import Row, Scale, seconds
 from benchmarks.served.house import House, Taken, endless
 from tailrace.core.engine.task import TaskSettings
-from tailrace.runtime.environment import timezones_version
-from tailrace.runtime.replaying import ReplayOptions, replay
+from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.processes.environment import timezones_version
 
 TIMES = 2
 

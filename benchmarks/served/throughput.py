@@ -18,7 +18,7 @@ from benchmarks.served.bare import OUT, BareLoop
 from benchmarks.served.house import House, Taken, endless
 from benchmarks.served.service import Cores
 from tailrace.core.records import Output
-from tailrace.runtime.replaying import seldom_collected
+from tailrace.history.replay.replaying import seldom_collected
 
 LEAST = 120_000
 POISON_EVERY = 100

@@ -22,10 +22,10 @@ import msgspec
 
 from benchmarks.served.service import ROOT, BenchmarkError
 from benchmarks.spark.processes import environment, session_processor_s
-from tailrace.runtime.rebuilding.driver import rebuild
-from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
-from tailrace.runtime.rebuilding.job import Request
-from tailrace.runtime.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import Engine, LocalEngine
+from tailrace.history.rebuilding.job import Request
+from tailrace.history.rebuilding.report import RebuildReport
 
 EngineName: TypeAlias = Literal["spark", "local"]
 

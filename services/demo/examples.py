@@ -188,15 +188,15 @@ def play(scene: Scene) -> ReplayReport | None:
 
 
 def run(
-    scene: Scene, script: Sequence[Item], tell: Callable[[Item, Emitted, Scene], None] | None
+    scene: Scene, script: Sequence[Item], on_progress: Callable[[Item, Emitted, Scene], None] | None
 ) -> tuple[Emitted, ReplayReport]:
     """Take a script item by item, then do all of it again along the tape and compare every byte."""
     emitted = Emitted()
     with Harness(scene.app, commit_every="manual") as h:
         for item in script:
             visible = h.run([item])
-            if tell is not None:
-                tell(item, visible, scene)
+            if on_progress is not None:
+                on_progress(item, visible, scene)
             emitted += visible
         return emitted, h.replay()
 

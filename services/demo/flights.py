@@ -36,9 +36,9 @@ from services.flights.load import load
 from services.flights.picture import draw
 from tailrace.core.engine.tape import Totals, decode_cut
 from tailrace.core.errors import TailraceError
+from tailrace.history.app_history import AppHistory
 from tailrace.log import Log
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.history import History
 
 ABOUT = """The flights from New York in 2013, through two services. Each is a process on one log, which is a folder.
 
@@ -135,11 +135,11 @@ class Demo:
         gc.disable()
         try:
 
-            def tell(loaded: int) -> None:
+            def on_progress(loaded: int) -> None:
                 rate = loaded / (time.monotonic() - begun_s)
                 console.progress(f"{loaded:9,} records   {rate:7,.0f} records/s")
 
-            loaded = load(log, history, tell)
+            loaded = load(log, history, on_progress)
             rate = loaded / (time.monotonic() - begun_s)
             console.say(
                 f"   {loaded:,} records appended, in the order in which they became known: {rate:,.0f} records/s"
@@ -270,7 +270,7 @@ def replay_line(found: Replayed) -> str:
 
 def totals_of(log: Log, service: Service) -> Totals:
     """What a service has counted over all its tasks, by the last cut of each."""
-    history = History(service.plan, log)
+    history = AppHistory(service.plan, log)
     totals = Totals()
     for number in range(service.plan.partitions):
         cut = history.committed(number).cut

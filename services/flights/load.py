@@ -16,8 +16,8 @@ from schemas.flights import Airframe, Arrival, Cancellation, Departure, Weather
 from services.flights import aircraft, airport
 from services.flights.history import Event, Fact, facts
 from tailrace.core.records import Output
+from tailrace.history.app_topics import prepare_topics
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.topics import prepare_topics
 
 Topic = tr.Topic[Any, str]
 
@@ -53,7 +53,9 @@ def timed_records(history: Iterable[Fact]) -> Iterator[Record]:
         yield Record(TOPIC_OF[type(event)], event, known_ms)
 
 
-def load(log: EmbeddedLog, history: Iterable[Fact], tell: Callable[[int], None] = lambda _: None) -> int:
+def load(
+    log: EmbeddedLog, history: Iterable[Fact], on_progress: Callable[[int], None] = lambda _: None
+) -> int:
     """Append the history to a log, whose topics are created; returns how many records. ``tell`` is told how many so far."""
     for app in (aircraft.app, airport.app):
         prepare_topics(log, app.plan(), create_declared=True)
@@ -65,5 +67,5 @@ def load(log: EmbeddedLog, history: Iterable[Fact], tell: Callable[[int], None] 
     while batch := list(islice(outputs, BATCH)):
         log.append_all(batch)
         loaded += len(batch)
-        tell(loaded)
+        on_progress(loaded)
     return loaded

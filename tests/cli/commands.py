@@ -10,8 +10,8 @@ import msgspec
 from click.testing import CliRunner
 
 from tailrace.cli.main import execute
+from tailrace.history.topic_scan import scan
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.scanning import scan
 
 SHOP = "tests.cli.shop:app"
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tailrace.core.declare.plan import Plan
+from tailrace.history.status.holding import IsOwned
 from tailrace.log import Log
+from tailrace.processes.app_loading import find_app
+from tailrace.processes.task_ownership import TaskOwnership
 from tailrace.runtime import service as services
 from tailrace.runtime.announcing import announce
-from tailrace.runtime.apps import find_app
-from tailrace.runtime.holding import IsOwned
-from tailrace.runtime.ownership import Ownership
 from tailrace.runtime.service import ServiceOptions
 from tests.cli.commands import SHOP, done
 
@@ -32,7 +32,7 @@ def test_a_service_says_it_once_whatever_the_number_of_its_processes(
     done("log", "create", "--app", SHOP, "--log", tmp_path / "log")
     done("run", SHOP, *where, "--workers", workers)
     assert told == ["shop  False"]
-    owner = Ownership(tmp_path / "log", "shop", [0])
+    owner = TaskOwnership(tmp_path / "log", "shop", [0])
     services.prepare(
         ServiceOptions(f"{SHOP}@copy", tmp_path / "log", tmp_path / "state"), find_app(f"{SHOP}@copy").plan()
     )

@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from tailrace.core.records import Output
+from tailrace.history.opening import open_history
+from tailrace.history.topic_scan import scan
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.archived import open_history
-from tailrace.runtime.scanning import scan
 from tests.cli.commands import done, run
 
 

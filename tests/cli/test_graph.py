@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.commands import SHOP, done, run
 
-LEDGER = "tests.runtime.graph.market:ledger"
+LEDGER = "tests.graph.market:ledger"
 
 
 def test_the_suffix_of_the_output_says_what_is_written(tmp_path) -> None:
@@ -40,7 +40,7 @@ def test_other_tools_can_draw_it(tmp_path) -> None:
 
 
 def test_several_apps_are_one_graph() -> None:
-    assert "actor Account [ledger]" in done("graph", "tests.runtime.graph.market:app", LEDGER).out
+    assert "actor Account [ledger]" in done("graph", "tests.graph.market:app", LEDGER).out
 
 
 def test_an_app_is_drawn_once_and_two_of_one_name_are_refused(tmp_path, monkeypatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.runtime.dead_letters import REASONS
+from tailrace.history.dead_letters.letters import REASONS
 from tests.cli.commands import SHOP, done, run
 
 

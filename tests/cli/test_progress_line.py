@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tailrace.cli.progress_line import ProgressLine
-from tailrace.runtime.logs import CLEAR_LINE
+from tailrace.processes.logs import CLEAR_LINE
 
 
 class Terminal(io.StringIO):
@@ -30,7 +30,7 @@ def test_it_is_written_over_now_and_then_and_taken_away(monkeypatch, now_s) -> N
     with ProgressLine() as line:
         for _ in range(10):
             now_s[0] += 0.125
-            line.tell(lambda seconds: f"{seconds:.2f} s")
+            line.report(lambda seconds: f"{seconds:.2f} s")
     written = terminal.getvalue().split(CLEAR_LINE)
     assert written == ["", "0.25 s", "0.50 s", "0.75 s", "1.00 s", "1.25 s", ""]
 
@@ -41,5 +41,5 @@ def test_where_nobody_looks_nothing_is_said_or_even_asked_for(monkeypatch, now_s
     monkeypatch.setattr(sys, "stderr", said)
     with ProgressLine(shown=shown) as line:
         now_s[0] += 10
-        line.tell(lambda _: pytest.fail("asked"))
+        line.report(lambda _: pytest.fail("asked"))
     assert said.getvalue() == ""

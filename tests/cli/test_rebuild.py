@@ -14,16 +14,16 @@ import pytest
 
 from tailrace.core.engine import tape
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.apps import find_app
+from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshots
 from tests.cli.commands import done, run
+from tests.history.rebuilding import lived, orders, shops
+from tests.history.rebuilding.lived import TALLY, live, rebuilt
 from tests.runtime.processes import ROOT
-from tests.runtime.rebuilding import lived, orders, shops
-from tests.runtime.rebuilding.lived import TALLY, live, rebuilt
 from tests.runtime.tallies import ticks
 
-SHOPS = "tests.runtime.rebuilding.shops:app"
-ORDERS = "tests.runtime.rebuilding.orders:app"
+SHOPS = "tests.history.rebuilding.shops:app"
+ORDERS = "tests.history.rebuilding.orders:app"
 
 
 @pytest.fixture(scope="module")

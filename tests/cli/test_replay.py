@@ -18,10 +18,10 @@ from tailrace.cli.main import execute
 from tailrace.core import rows
 from tailrace.core.errors import WorkerLostError
 from tailrace.core.records import Output
+from tailrace.history.replay.in_processes import ReplayJob, replay_apart
+from tailrace.history.replay.replaying import ReplayOptions
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.replaying import ReplayOptions
-from tailrace.runtime.replaying_apart import ReplayJob, replay_apart
 from tailrace.runtime.service import ServiceOptions, serve
 from tailrace.state import RocksStore, StateIdentity
 from tests.runtime import served

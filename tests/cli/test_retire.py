@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.ownership import Ownership
+from tailrace.processes.task_ownership import TaskOwnership
 from tests.cli.commands import SHOP, done, run
 
 
@@ -54,7 +54,7 @@ def test_what_cannot_be_retired_is_refused_in_one_line(folder: Path) -> None:
     ended = run("retire", "shopp", "--log", folder / "log")
     assert ended.code == 2
     assert "Did you mean 'shop'?" in ended.err
-    owner = Ownership(folder / "log", "shop", [2])
+    owner = TaskOwnership(folder / "log", "shop", [2])
     ended = run("retire", "shop", "--log", folder / "log")
     owner.release()
     assert ended.code == 1

@@ -1,4 +1,4 @@
-"""What ``tailrace run`` says when log, state, records or app are not as they have to be: in one line, with the mend."""
+"""What ``tailrace run`` says when log, state, records or app are not as they have to be: in one line, with a hint."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import tailrace as tr
 from tailrace.core.declare.plan import OnError
 from tailrace.core.errors import CorruptLogError
 from tailrace.core.records import Output
+from tailrace.history.topic_scan import scan
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.scanning import scan
 from tests.cli.commands import Ended, run
 from tests.runtime import served
 from tests.runtime.served import make_app

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tailrace.runtime.inspecting import AppReport
-from tailrace.runtime.ownership import Ownership
+from tailrace.history.status.inspection import AppReport
+from tailrace.processes.task_ownership import TaskOwnership
 from tests.cli.commands import SHOP, done, run
 
 
@@ -48,7 +48,7 @@ def test_it_shows_tasks_inputs_and_actors_within_a_hundred_columns(folder: Path)
 
 
 def test_json_has_all_of_it(folder: Path) -> None:
-    owner = Ownership(folder / "log", "shop", [1])
+    owner = TaskOwnership(folder / "log", "shop", [1])
     said = done("status", SHOP, *places(folder), "--json").out
     owner.release()
     report = msgspec.json.decode(said, type=AppReport)

@@ -23,7 +23,7 @@ def side(values: dict[str, Any], *versions: Fields, at: int = 1) -> tuple[ReadAs
     """What reads the state that versions have left one after another, and the rows of the key set under the first."""
     lives = Lives(plan_of(versions[0]))
     lives.clock(1)
-    lives.tell(Set("a", 1, values), Set("other", at, {"kept": 1}))
+    lives.report(Set("a", 1, values), Set("other", at, {"kept": 1}))
     lives.commit()
     for version in versions[1:]:
         lives.start(plan_of(version))
@@ -110,7 +110,7 @@ def test_an_expiry_that_is_void_does_not_count_and_one_that_is_not_does(place: s
 def test_a_required_field_has_no_default_to_read() -> None:
     required: Fields = {**KEPT, "name": (str, None)}
     lives = Lives(plan_of(required))
-    lives.tell(Set("a", 1, {"name": "x"}))
+    lives.report(Set("a", 1, {"name": "x"}))
     lives.commit()
     reads = ReadAs(lives.plan.actors[0].schema)
     ((_, value),) = lives.state().items()
@@ -122,7 +122,7 @@ def test_a_required_field_has_no_default_to_read() -> None:
 
 def test_an_instance_that_reads_an_old_default_is_not_taken_for_one_that_holds_nothing() -> None:
     lives = Lives(plan_of(KEPT))
-    lives.tell(Set("a", 1, {"kept": 1}))
+    lives.report(Set("a", 1, {"kept": 1}))
     lives.commit()
     for version in (ZERO, {"n": (int, 7)}):
         lives.start(plan_of(version))

@@ -11,7 +11,7 @@ import pytest
 import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.engine import tape
-from tailrace.core.engine.query import Reader
+from tailrace.core.engine.query import QueryReader
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import (
     BadRecordError,
@@ -185,12 +185,12 @@ class TestAHandlerThatFails:
         before = bench.state()
         pile = bench.app.plan().actors[0].cls
         with pytest.raises(QueryError):
-            Reader(bench.app.plan(), 0, bench.store).query(pile, "k", "spoil", how)
-        assert Reader(bench.app.plan(), 0, bench.store).query(pile, "k", "spoil", "") == 2
+            QueryReader(bench.app.plan(), 0, bench.store).query(pile, "k", "spoil", how)
+        assert QueryReader(bench.app.plan(), 0, bench.store).query(pile, "k", "spoil", "") == 2
         bench.send(Circle("k", 1_002))
         bench.commit()
         assert bench.state() != before
-        assert Reader(bench.app.plan(), 0, bench.store).query(pile, "k", "spoil", "") == 3
+        assert QueryReader(bench.app.plan(), 0, bench.store).query(pile, "k", "spoil", "") == 3
 
     def test_in_a_query_cannot_change_what_an_entry_holds_either(self) -> None:
         bench = Bench(shapes_app())
@@ -198,7 +198,7 @@ class TestAHandlerThatFails:
         bench.commit()
         before = bench.state()
         pile = bench.app.plan().actors[0].cls
-        Reader(bench.app.plan(), 0, bench.store).query(pile, "k", "spoil", "inside")
+        QueryReader(bench.app.plan(), 0, bench.store).query(pile, "k", "spoil", "inside")
         bench.commit()
         assert bench.state() == before
 
@@ -248,7 +248,7 @@ class TestAReferenceThatWasKept:
         bench.send(Square("k", 1, "keep event", Box([1, 2])), Circle("k", 2, "change event"))
         bench.commit()
         pile = bench.app.plan().actors[0].cls
-        assert Reader(bench.app.plan(), 0, bench.store).instance(pile, "k").box == Box([1, 2])
+        assert QueryReader(bench.app.plan(), 0, bench.store).instance(pile, "k").box == Box([1, 2])
 
     def test_to_a_context_cannot_be_used_once_the_handler_has_returned(self) -> None:
         bench = Bench(shapes_app())

@@ -10,7 +10,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.core import rows
-from tailrace.core.engine.query import Reader
+from tailrace.core.engine.query import QueryReader
 from tailrace.core.engine.task import Task, TaskSettings
 from tailrace.core.errors import QueryError, StateLeakError
 from tailrace.state import MemoryStore
@@ -137,7 +137,7 @@ class Life:
         self.task = Task(self.plan, 0, self.store, self.store.cut, lineage=b"bare", settings=self.settings)
         return self.task
 
-    def tell(self, key: str, at: int, *what: str) -> None:
+    def report(self, key: str, at: int, *what: str) -> None:
         heads = self.task.heads(0, [Told(key, at, do) for do in what], self.offset)
         self.offset += len(heads)
         taken = 0
@@ -177,21 +177,21 @@ def life(request: pytest.FixtureRequest) -> Life:
 
 
 def test_an_instance_that_was_only_looked_at_is_never_stored(life: Life) -> None:
-    life.tell("a", 0, "look", "look")
+    life.report("a", 0, "look", "look")
     assert life.commit() == {}
     assert {rows.read_state_row(row).actor for row in life.state()} == {"Label"}
-    assert Reader(life.plan, 0, life.store).instance(SHELF, "a") is None
+    assert QueryReader(life.plan, 0, life.store).instance(SHELF, "a") is None
 
 
 @pytest.mark.parametrize("do", [*GIVES, "clear and count"])
 def test_one_that_has_anything_is_stored_until_it_is_back_to_its_defaults(life: Life, do: str) -> None:
-    life.tell("a", 0, do)
+    life.report("a", 0, do)
     life.commit()
     assert b"a\0\0" in life.rows()
-    life.tell("a", 0, "reset")
+    life.report("a", 0, "reset")
     assert life.commit()[b"a\0\0"] is None
     assert life.rows() == {}
-    life.tell("a", 0, "look", do)
+    life.report("a", 0, "look", do)
     life.commit()
     assert b"a\0\0" in life.rows()
 
@@ -199,42 +199,42 @@ def test_one_that_has_anything_is_stored_until_it_is_back_to_its_defaults(life: 
 @pytest.mark.parametrize("between", [False, True], ids=["one commit", "a commit between"])
 @pytest.mark.parametrize("do", ["fade", "brief", "timer"])
 def test_what_ends_by_time_takes_the_row_with_it(life: Life, do: str, between: bool) -> None:
-    life.tell("a", 0, do)
+    life.report("a", 0, do)
     if between:
         life.commit()
         assert b"a\0\0" in life.rows()
-    life.tell("b", 3 * MINUTE + 1, "look")
+    life.report("b", 3 * MINUTE + 1, "look")
     life.commit()
     assert life.rows() == {}
 
 
 def test_the_next_handler_sees_the_defaults_and_nothing_is_deleted_twice(life: Life) -> None:
-    life.tell("a", 0, "count")
+    life.report("a", 0, "count")
     life.commit()
-    life.tell("a", 0, "reset")
+    life.report("a", 0, "reset")
     assert list(life.commit().values()) == [None]
-    life.tell("a", 0, "look")
+    life.report("a", 0, "look")
     assert life.commit() == {}
-    life.tell("a", 0, "count", "clear")
+    life.report("a", 0, "count", "clear")
     assert life.commit() == {}
-    life.tell("a", 0, "count")
+    life.report("a", 0, "count")
     assert life.commit()[b"a\0\0"] is not None
 
 
 def test_an_instance_with_a_required_field_is_stored_until_it_is_cleared(life: Life) -> None:
-    life.tell("a", 0, "look")
+    life.report("a", 0, "look")
     life.commit()
     assert len(life.rows("Label")) == 1
-    life.tell("a", 0, "clear")
+    life.report("a", 0, "clear")
     life.commit()
     assert life.rows("Label") == {}
 
 
 def test_a_unit_that_fails_leaves_the_row_as_it_was(life: Life) -> None:
-    life.tell("a", 0, "count", "lasting")
+    life.report("a", 0, "count", "lasting")
     life.commit()
     before = life.state()
-    life.tell("a", 0, "fail")
+    life.report("a", 0, "fail")
     life.commit()
     assert life.state() == before
 
@@ -242,14 +242,14 @@ def test_a_unit_that_fails_leaves_the_row_as_it_was(life: Life) -> None:
 def test_a_bare_instance_takes_no_memory_after_the_commit() -> None:
     life = Life()
     for number in range(50):
-        life.tell(f"k{number}", 0, "look", "count", "reset")
+        life.report(f"k{number}", 0, "look", "count", "reset")
     life.commit()
     for table in life.task._cells.tables:
         if table.plan.name != "Label":
             assert (len(table.live), table._weight) == (0, 0)
-    life.tell("a", 0, "count", "lasting")
+    life.report("a", 0, "count", "lasting")
     life.commit()
-    life.tell("a", 0, "reset")
+    life.report("a", 0, "reset")
     life.commit()
     shelf = next(table for table in life.task._cells.tables if table.plan.name == "Shelf")
     assert (len(shelf.live), shelf._weight) == (0, 0)
@@ -257,9 +257,9 @@ def test_a_bare_instance_takes_no_memory_after_the_commit() -> None:
 
 def test_a_query_finds_no_instance_that_is_back_to_its_defaults() -> None:
     life = Life()
-    life.tell("a", 0, "count", "reset")
+    life.report("a", 0, "count", "reset")
     life.commit()
-    reader = Reader(life.plan, 0, life.store)
+    reader = QueryReader(life.plan, 0, life.store)
     assert reader.timers(SHELF, "a") == {}
     with pytest.raises(QueryError):
         reader.query(LABEL, "b", "no such query")
@@ -267,12 +267,12 @@ def test_a_query_finds_no_instance_that_is_back_to_its_defaults() -> None:
 
 def test_a_checked_run_still_finds_what_is_changed_behind_the_back_of_one_that_is_stored() -> None:
     life = Life(checked=True)
-    life.tell("a", 0, "word")
+    life.report("a", 0, "word")
     life.commit()
     shelf = next(table for table in life.task._cells.tables if table.plan.name == "Shelf")
     shelf.live["a"].words.append("not mine")
     with pytest.raises(StateLeakError):
-        life.tell("a", 0, "look")
+        life.report("a", 0, "look")
 
 
 def test_what_is_stored_depends_on_the_state_alone_wherever_commits_and_restarts_fall(seeds: range) -> None:
@@ -285,8 +285,8 @@ def test_what_is_stored_depends_on_the_state_alone_wherever_commits_and_restarts
         once = Life(reload=bool(seed % 2))
         often = Life(cache_bytes=chance.choice([0, 1 << 20]), checked=True)
         for key, at, do in deeds:
-            once.tell(key, at, do)
-            often.tell(key, at, do)
+            once.report(key, at, do)
+            often.report(key, at, do)
             if chance.random() < 0.4:
                 often.commit()
                 if chance.random() < 0.4:
@@ -301,6 +301,6 @@ def test_what_is_stored_depends_on_the_state_alone_wherever_commits_and_restarts
             prefix = rows.actor_prefix("Shelf") + key.encode() + b"\0\0"
             held = {row: value for row, value in once.state().items() if row.startswith(prefix)}
             assert bool(held) == (prefix in held), f"seed {seed}: nothing hangs on no row"
-            found = Reader(once.plan, 0, once.store).instance(SHELF, key)
+            found = QueryReader(once.plan, 0, once.store).instance(SHELF, key)
             if found is not None and len(held) == 1:
                 assert (found.count, found.share, found.words) != (0, 0.0, []), f"seed {seed}: {key} is bare"

@@ -10,7 +10,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.engine import tape
-from tailrace.core.engine.canonical import Canonical, Past
+from tailrace.core.engine.canonical import Canonical, PartitionHistory
 from tailrace.core.engine.redriven import REDRIVEN_HEADER
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import UsageError
@@ -76,8 +76,8 @@ class House:
                 records.append(InputRecord(len(records), timestamp_ms, key, topic.encode(knock)))
         self.tasks = [Task(self.app.plan(), number, MemoryStore()) for number in range(partitions)]
 
-    def past(self, number: int) -> Past:
-        return Past(
+    def past(self, number: int) -> PartitionHistory:
+        return PartitionHistory(
             lambda name, start, stop: self.log.get((name, number), [])[start:stop],
             {name: len(self.log.get((name, number), [])) for name in ("front", "rear")},
         )
@@ -172,7 +172,7 @@ def test_a_published_watermark_is_applied_when_what_lies_before_it_has_been_read
         for offset, at in ((0, 10), (1, 20), (4, 30), (5, 40))
     ]
     task = Task(app.plan(), 0, MemoryStore())
-    past = Past(
+    past = PartitionHistory(
         lambda _, start, stop: [one for one in records if start <= one.offset < stop],
         {"knocks": 6},
         {"knocks": [(0, 5), (3, 15), (5, 25), (6, 35)]},

@@ -45,7 +45,7 @@ KEPT: Fields = {"kept": (int, 0)}
 def upgraded(before: Fields, values: dict[str, Any], *after: Fields, how: Restart = "local") -> Lives:
     """A key that is set under one version, and then left alone while others run."""
     lives = Lives(plan_of(before))
-    lives.tell(Set("a", 1, {"kept": 1, **values}))
+    lives.report(Set("a", 1, {"kept": 1, **values}))
     lives.commit()
     for fields in after:
         lives.start(plan_of(fields), how)
@@ -56,7 +56,7 @@ def upgraded(before: Fields, values: dict[str, Any], *after: Fields, how: Restar
 def read(lives: Lives, attr: str, key: str = "a") -> Any:
     """What a query reads, and a handler that touches the key."""
     found = msgspec.to_builtins(getattr(lives.instance(key), attr))
-    lives.tell(Set(key, 1, {"kept": 2}))
+    lives.report(Set(key, 1, {"kept": 2}))
     lives.commit()
     assert msgspec.to_builtins(getattr(lives.instance(key), attr)) == found
     return found
@@ -79,7 +79,7 @@ class TestWhatIsStored:
     def test_a_key_of_which_nothing_is_stored_reads_the_new_default(self, how: Restart) -> None:
         lives = upgraded({**KEPT, "n": (int, 0)}, {"kept": 0}, {**KEPT, "n": (int, 7)}, how=how)
         assert lives.instance("a") is None
-        lives.tell(Set("a", 2, {"kept": 1}), Set("never", 2, {"kept": 1}))
+        lives.report(Set("a", 2, {"kept": 1}), Set("never", 2, {"kept": 1}))
         lives.commit()
         assert (lives.instance("a").n, lives.instance("never").n) == (7, 7)
 
@@ -243,7 +243,7 @@ def test_an_int_that_no_float_equals_is_refused_and_never_rounded(
 ) -> None:
     lives = upgraded({**KEPT, "n": before}, {"n": value}, {**KEPT, "n": after})
     with pytest.raises(IncompatibleStateError, match=r"Declare the field as int \| float") as caught:
-        lives.tell(Set("a", 2, {"kept": 2}))
+        lives.report(Set("a", 2, {"kept": 2}))
     assert (caught.value.actor, caught.value.field) == ("Plane", where)
     assert "of the key 'a' is" in str(caught.value)
     with pytest.raises(IncompatibleStateError):
@@ -307,7 +307,7 @@ def test_any_changes_of_defaults_read_as_an_oracle_that_looks_at_every_key_at_on
                 given = {name: chance.randrange(3) for name in defaults if chance.random() < 0.4}
                 key = chance.choice("abcd")
                 for one in runs:
-                    one.tell(Set(key, at, dict(given)))
+                    one.report(Set(key, at, dict(given)))
                     one.commit()
                 oracle.set(key, given)
             for key in "abcd":

@@ -18,7 +18,7 @@ case = CASES.case
 # --- functions that handlers call ---
 
 
-def tell(ctx: Any, to: Any, event: Any) -> None:
+def on_progress(ctx: Any, to: Any, event: Any) -> None:
     ctx.emit(to, event)
 
 
@@ -142,7 +142,7 @@ class Teller:
         self.ctx = ctx
         self.to = to
 
-    def tell(self, event: Any) -> None:
+    def report(self, event: Any) -> None:
         self.ctx.emit(self.to, event)
 
     def tell_out(self, event: Any) -> None:
@@ -164,7 +164,7 @@ class Teller:
 
 TELLER = Teller(None, a)
 HANDLERS = {"a": with_default, "b": lambda ctx, event: ctx.emit(b, event)}
-told_to_a = functools.partial(tell, to=a)
+told_to_a = functools.partial(on_progress, to=a)
 told_to_b = functools.partial(functools.partial(with_default), to=b)
 
 
@@ -270,7 +270,7 @@ def a_partial_of_a_partial(event: Any, ctx: Any) -> None:
 
 @case(a)
 def a_function(event: Any, ctx: Any) -> None:
-    tell(ctx, a, event)
+    on_progress(ctx, a, event)
 
 
 @case(a, b)
@@ -383,7 +383,7 @@ def a_class_with_a_context(event: Any, ctx: Any) -> None:
 
 @case(a)
 def an_object_with_a_context(event: Any, ctx: Any) -> None:
-    Teller(ctx, a).tell(event)
+    Teller(ctx, a).report(event)
 
 
 @case(c)

@@ -38,7 +38,7 @@ class Emitting:
 
     __slots__ = ()
 
-    def tell(self, event: Any, ctx: Any) -> None:
+    def report(self, event: Any, ctx: Any) -> None:
         ctx.emit(a, event)
 
     def told(self, event: Any, ctx: Any) -> None:
@@ -77,7 +77,7 @@ class Actor(Base, Emitting):
     topics: dict[str, int] = tr.field(default_factory=dict[str, int])
 
     def of_a_base(self, event: Any, ctx: Any) -> None:
-        self.tell(event, ctx)
+        self.report(event, ctx)
 
     def by_super(self, event: Any, ctx: Any) -> None:
         super().told(event, ctx)
@@ -119,9 +119,9 @@ class Actor(Base, Emitting):
         Emitting.statically(event, ctx)
 
     def a_method_of_a_class(self, event: Any, ctx: Any) -> None:
-        Emitting.tell(self, event, ctx)
+        Emitting.report(self, event, ctx)
 
-    partially = functools.partialmethod(Emitting.tell, Event(""))
+    partially = functools.partialmethod(Emitting.report, Event(""))
 
     def a_partial_method(self, event: Any, ctx: Any) -> None:
         self.partially(ctx)
@@ -217,7 +217,7 @@ def test_a_handler_that_emits_nothing_adds_nothing_to_those_that_do() -> None:
 
 def test_the_timers_handlers_are_read_as_well() -> None:
     def fires(self: Any, ctx: Any) -> None:
-        self.tell(Event(""), ctx)
+        self.report(Event(""), ctx)
 
     assert read(fires, cls=Actor).edges == {a}
 

@@ -1,4 +1,4 @@
-"""What a dead letter says of its failure: the error, and what is known of the mend."""
+"""What a dead letter says of its failure: the error, and what is known of the fix."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_refused_record_that_stops_says_the_mend_and_the_choice() -> None:
     with Harness(app) as h, pytest.raises(BadRecordError) as caught:
         h.send_raw(bills, b'{"buyer":null}', None, partition=0)
     assert (caught.value.what, caught.value.reason) == (NO_KEY, "missing-key")
-    assert caught.value.mend.startswith(
+    assert caught.value.hint.startswith(
         f"{MEND} Correct its producer, or send such records to the dead letters"
     )
 

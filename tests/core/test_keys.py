@@ -152,7 +152,7 @@ def test_a_key_of_another_type_is_refused_by_name(declared: Any, key: Any) -> No
         key_codec_for(declared).encode(key)
     assert caught.value.reason == "bad-key"
     assert repr(key) in str(caught.value)
-    assert "Convert it" in caught.value.mend
+    assert "Convert it" in caught.value.hint
 
 
 @pytest.mark.parametrize(

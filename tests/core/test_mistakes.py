@@ -163,9 +163,9 @@ def test_a_mistake_in_the_code_stops_an_app_that_sends_failures_to_the_dead_lett
         assert h.dead_letters() == []
     error = caught.value
     assert (error.topic, error.offset, error.key, error.handler) == ("orders", 1, "a", "Odd.ordered")
-    assert 'The task stops in spite of on_error="dead-letter"' in error.mend
-    assert "Correct the code and start again" in error.mend
-    assert 'on_error="dead-letter-all"' in error.mend
+    assert 'The task stops in spite of on_error="dead-letter"' in error.hint
+    assert "Correct the code and start again" in error.hint
+    assert 'on_error="dead-letter-all"' in error.hint
 
 
 @pytest.mark.parametrize("do", THE_EVENTS)
@@ -232,8 +232,8 @@ def test_an_app_that_stops_on_failures_is_not_told_that_dead_letters_would_help_
     app, orders = odd_app("stop")
     with Harness(app) as h, pytest.raises(HandlerError) as caught:
         h.send(orders, Order("a", "name"))
-    assert "in spite of" not in caught.value.mend
-    assert 'on_error="dead-letter-all"' in caught.value.mend
+    assert "in spite of" not in caught.value.hint
+    assert 'on_error="dead-letter-all"' in caught.value.hint
 
 
 def test_a_handler_that_is_wrapped_is_still_the_handler() -> None:

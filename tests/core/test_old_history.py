@@ -18,10 +18,10 @@ from tailrace.core.engine.replay import replay_record
 from tailrace.core.engine.task import Task, TaskSettings
 from tailrace.core.errors import OldHistoryError
 from tailrace.core.records import InputRecord
+from tailrace.history.app_topics import prepare_topics
 from tailrace.runtime.partition import Partition
-from tailrace.runtime.restore import FORMAT, decode_store_cut
-from tailrace.runtime.topics import prepare_topics
 from tailrace.state import MemoryStore
+from tailrace.state.store_cut import FORMAT, decode_store_cut
 from tailrace.testing import MemoryLog
 
 TAPES = [
@@ -116,7 +116,7 @@ def test_where_actors_have_sources_of_their_own_an_old_history_is_refused_with_t
     plan = app(steps=True).plan()
     with pytest.raises(OldHistoryError, match="one watermark") as refused:
         Task(plan, 0, stored(), b85decode(CUT))
-    assert "--order canonical" in refused.value.mend
+    assert "--order canonical" in refused.value.hint
     task = Task(plan, 0, MemoryStore(), lineage=b"old", replaying=True)
     with pytest.raises(OldHistoryError):
         replay_record(

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.engine import heads, tables
+from tailrace.core.engine import actor_table, input_decoder
 from tailrace.core.engine.task import Task, TaskSettings
-from tailrace.runtime import replaying
+from tailrace.history.replay import replaying
 from tailrace.state import MemoryStore
-from tests.runtime.test_replaying import compared, random_service, told
+from tests.history.test_replaying import compared, random_service, told
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -105,6 +105,6 @@ def test_reading_ahead_changes_nothing(seeds: range, monkeypatch: pytest.MonkeyP
     for seed in seeds[:: max(1, len(seeds) // 20)]:
         with random_service(seed) as h, monkeypatch.context() as patched:
             patched.setattr(replaying, "_ENTRIES_AT_ONCE", 0)
-            patched.setattr(tables, "_ONE_IN", 1_000_000)
-            patched.setattr(heads, "_RUN_WORTH_READING_AHEAD", 1)
+            patched.setattr(actor_table, "_ONE_IN", 1_000_000)
+            patched.setattr(input_decoder, "_RUN_WORTH_READING_AHEAD", 1)
             assert told(compared(h, settings=TaskSettings(cache_bytes=0))) == [], seed

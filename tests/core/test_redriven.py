@@ -16,7 +16,7 @@ from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import ReplayDivergedError
 from tailrace.core.records import InputRecord
-from tailrace.runtime.dead_letters import redrive
+from tailrace.history.dead_letters.letters import redrive
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness
 

@@ -10,11 +10,11 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.canonical import Canonical, Past
-from tailrace.core.engine.course import pack, shard_of, unpack
-from tailrace.core.engine.passing import Passing
+from tailrace.core.engine.canonical import Canonical, PartitionHistory
+from tailrace.core.engine.key_split.course import pack, shard_of, unpack
+from tailrace.core.engine.key_split.first_pass import KeySplitPlan
+from tailrace.core.engine.key_split.shard import check
 from tailrace.core.engine.settings import TaskSettings
-from tailrace.core.engine.split import check
 from tailrace.core.errors import UnsplittableError
 from tailrace.core.records import InputRecord
 from tests.proof.runs import LINEAGE, Committed, Run
@@ -336,8 +336,8 @@ def test_totals_that_do_not_add_up_are_noticed() -> None:
 def test_a_first_pass_without_a_tape_does_not_guess_the_end_of_all_input() -> None:
     app, _ = alarms()
     log = log_of(app, "sales", [Sale(1, 1_000, "a")])
-    past = Past(lambda name, start, stop: pick(log[name, 0], start, stop), {"sales": 1})
-    passing = Passing(app.plan(), 0, 2, lineage=LINEAGE)
+    past = PartitionHistory(lambda name, start, stop: pick(log[name, 0], start, stop), {"sales": 1})
+    passing = KeySplitPlan(app.plan(), 0, 2, lineage=LINEAGE)
     with pytest.raises(UnsplittableError, match="latest pending timer"):
         for _ in Canonical([passing], [past], finish=True).go():
             pass

@@ -56,14 +56,14 @@ def written(ttl: Ttl, at: int = 1) -> Lives:
     """A key that both were written for at ``at``."""
     lives = Lives(plan_of(declared(ttl)))
     lives.clock(1)
-    lives.tell(Set("a", at, {"kept": 1, "p": 5, _ENTRY: 5}))
+    lives.report(Set("a", at, {"kept": 1, "p": 5, _ENTRY: 5}))
     lives.commit()
     return lives
 
 
 def passed(lives: Lives, at: int, *, clock: bool = False) -> dict[str, Any]:
     """What is there when event time has come to ``at``, and the clock too if told."""
-    lives.tell(Set("other", at + 1, {"kept": 1}))
+    lives.report(Set("other", at + 1, {"kept": 1}))
     if clock:
         lives.clock(at)
     lives.commit()
@@ -80,7 +80,7 @@ class TestEachChange:
             lives = written(before)
             lives.start(plan_of(declared(after)), how)
             assert passed(lives, 1_000, clock=True) == BOTH
-            lives.tell(Set("a", 1_001, {"p": 6, _ENTRY: 6}))
+            lives.report(Set("a", 1_001, {"p": 6, _ENTRY: 6}))
             assert passed(lives, 1_050, clock=True) == {"p": 6, _ENTRY: 6}
             assert passed(lives, 1_200, clock=True) == {}
 
@@ -92,11 +92,11 @@ class TestEachChange:
     def test_removed_and_brought_back_it_counts_from_the_next_write(self, how: Restart) -> None:
         lives = written(EVENT)
         lives.start(plan_of(declared(None)), how)
-        lives.tell(Set("a", 50, {"p": 6, _ENTRY: 6}))
+        lives.report(Set("a", 50, {"p": 6, _ENTRY: 6}))
         lives.commit()
         lives.start(plan_of(declared(EVENT)), how)
         assert passed(lives, 1_000) == {"p": 6, _ENTRY: 6}
-        lives.tell(Set("a", 1_002, {"p": 6, _ENTRY: 6}))
+        lives.report(Set("a", 1_002, {"p": 6, _ENTRY: 6}))
         assert passed(lives, 1_101) == {"p": 6, _ENTRY: 6}
         assert passed(lives, 1_102) == {}
 
@@ -126,7 +126,7 @@ class TestEachChange:
 
     def test_renewed_before_it_was_undeclared_it_still_expires(self, how: Restart) -> None:
         lives = written(EVENT)
-        lives.tell(Set("a", 60, {"p": 5, _ENTRY: 5}))
+        lives.report(Set("a", 60, {"p": 5, _ENTRY: 5}))
         lives.commit()
         lives.start(plan_of(declared("undeclared")), how)
         assert passed(lives, 130) == BOTH
@@ -147,7 +147,7 @@ class TestEachChange:
         lives = written(None)
         lives.start(plan_of(declared(EVENT)), how)
         assert passed(lives, 1_000) == BOTH
-        lives.tell(Set("a", 1_002, {"p": 5, _ENTRY: 5}))
+        lives.report(Set("a", 1_002, {"p": 5, _ENTRY: 5}))
         assert passed(lives, 1_101) == BOTH
         assert passed(lives, 1_102) == {}
 
@@ -156,7 +156,7 @@ class TestEachChange:
             lives = written(EVENT)
             lives.start(plan_of(declared((other, "event"))), how)
             assert passed(lives, 100) == BOTH
-            lives.tell(Set("b", 101, {"kept": 1, "p": 5, _ENTRY: 5}))
+            lives.report(Set("b", 101, {"kept": 1, "p": 5, _ENTRY: 5}))
             assert passed(lives, 102) == {}
             assert passed(lives, 100 + other) == {}
             assert stored(lives, "b") == BOTH
@@ -168,7 +168,7 @@ class TestEachChange:
         lives.start(plan_of(declared(None)), how)
         passed(lives, 1_000)
         never = Lives(plan_of(declared(None)))
-        never.tell(Set("a", 1, {"kept": 1, "p": 5, _ENTRY: 5}), Set("other", 1_001, {"kept": 1}))
+        never.report(Set("a", 1, {"kept": 1, "p": 5, _ENTRY: 5}), Set("other", 1_001, {"kept": 1}))
         never.commit()
         assert lives.state() == never.state()
         index = [row for row, _ in lives.store.rows() if row[:1] == rows.INDEX]
@@ -278,7 +278,7 @@ def test_any_changes_do_what_the_rule_says_from_local_state_and_from_a_restore(s
                 ticks = chance.random() < 0.5
                 clock += chance.choice((1, 40, 150)) * ticks
                 for number, one in enumerate(runs):
-                    one.tell(event)
+                    one.report(event)
                     if ticks:
                         one.clock(clock)
                     if number == 2 or chance.random() < 0.3:

@@ -190,7 +190,7 @@ def test_an_incompatible_change_says_what_is_stored_and_declared(
         if change.kind == "incompatible":
             assert change.field.startswith("x")
             assert change.stored or change.declared
-            assert change.mend
+            assert change.hint
 
 
 @pytest.mark.parametrize("declared", [case[0] for case in CASES])
@@ -301,4 +301,4 @@ def test_a_field_that_was_added_needs_its_default_for_good() -> None:
     changes: list[Change] = []
     evolve_fields("", (merged, past), (FieldSchema("a", describe_type(int), required=True),), changes)
     assert [(change.kind, change.field) for change in changes] == [("incompatible", "a")]
-    assert "default" in changes[0].mend
+    assert "default" in changes[0].hint

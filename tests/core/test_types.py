@@ -140,7 +140,7 @@ def test_aliases_generics_and_recursive_structs_are_durable(declared: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("declared", "mend"),
+    ("declared", "hint"),
     [
         (Any, "Say what it holds"),
         (object, "msgspec.Struct"),
@@ -171,14 +171,14 @@ def test_aliases_generics_and_recursive_structs_are_durable(declared: Any) -> No
         ("Unknown", "name classes"),
     ],
 )
-def test_another_type_is_refused_with_class_field_type_and_mend(declared: Any, mend: str) -> None:
+def test_another_type_is_refused_with_class_field_type_and_hint(declared: Any, hint: str) -> None:
     with pytest.raises(DurableTypeError) as caught:
         check_durable(declared, owner="Aircraft", field="last")
     text = str(caught.value)
     assert "'Aircraft'" in text
     assert "'last'" in text
     assert spell(declared) in text
-    assert mend in caught.value.mend
+    assert hint in caught.value.hint
 
 
 def test_a_type_is_spelled_as_it_is_written() -> None:
@@ -205,7 +205,7 @@ def test_an_event_may_be_of_types_that_are_not_durable(declared: Any) -> None:
 def test_an_event_whose_bytes_depend_on_the_process_cannot_be_emitted(declared: Any) -> None:
     with pytest.raises(DefinitionError, match="'overdue'") as caught:
         check_emitted(declared, topic="overdue")
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_omit_defaults_goes_by_identity() -> None:
@@ -369,7 +369,7 @@ def test_what_loses_nothing_is_converted(declared: Any, value: Any, kept: Any) -
         (Literal["a"], "b"),
     ],
 )
-def test_anything_else_is_refused_with_class_field_value_and_mend(declared: Any, value: Any) -> None:
+def test_anything_else_is_refused_with_class_field_value_and_hint(declared: Any, value: Any) -> None:
     with pytest.raises(DurableValueError) as caught:
         sealed(declared, value)
     text = str(caught.value)
@@ -419,7 +419,7 @@ def test_a_settled_value_is_returned_itself() -> None:
 
 @pytest.mark.parametrize("text", ["é", "日本", "\U0001f600", "\0"])
 def test_text_that_is_not_ascii_takes_the_fast_way_too(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(types, "_Mend", lambda *_: pytest.fail)
+    monkeypatch.setattr(types, "_Settler", lambda *_: pytest.fail)
     assert sealed(str, text) is text
 
 
@@ -450,7 +450,7 @@ def test_an_encoding_error_is_explained_by_class_and_field(field: str, value: An
         ValueCodec[Any](Aircraft).settle(instance)
     error = explain(caught.value, Aircraft, instance)
     assert (error.owner, error.field) == ("Aircraft", field)
-    assert "declare" in error.mend
+    assert "declare" in error.hint
 
 
 def test_a_list_that_holds_itself_is_explained() -> None:

@@ -77,7 +77,7 @@ class Life:
         self.task = Task(plan, 0, self.store, self.store.cut, lineage=b"x", settings=self.settings, drop=drop)
         return self.task
 
-    def tell(self, *what: str, key: str = "a", at: int = 0) -> None:
+    def report(self, *what: str, key: str = "a", at: int = 0) -> None:
         heads = self.task.heads(0, [Told(key, at, do) for do in what], self.offset)
         self.offset += len(heads)
         records = [(*head[:4], InputRecord(head[0], 0, b"", b"")) for head in heads]
@@ -105,8 +105,8 @@ class Life:
 
 def lived() -> Life:
     life = Life(plan_of(OLD))
-    life.tell("legs=3", "words=wing", "count=1")
-    life.tell("count=2", key="b")
+    life.report("legs=3", "words=wing", "count=1")
+    life.report("count=2", key="b")
     life.commit()
     return life
 
@@ -128,7 +128,7 @@ class TestAtTheStart:
     def test_it_is_named_at_later_starts_as_well(self) -> None:
         life = lived()
         first = life.start(plan_of(NEW)).stored.notices
-        life.tell("flights=1")
+        life.report("flights=1")
         life.commit()
         assert life.start(plan_of(NEW)).stored.notices == first
 
@@ -174,7 +174,7 @@ class TestWhileItIsUndeclared:
         life = lived()
         for count in (5, 6):
             life.start(plan_of(NEW))
-            life.tell(f"count={count}")
+            life.report(f"count={count}")
             life.commit()
         assert life.fields() == {"total": 0, "count": 6, "flights": 0, "legs": 3, "words": ["wing"]}
         assert life.fields("b") == {"count": 2, "legs": 7, "words": [], "total": 0}, "not touched"
@@ -182,12 +182,12 @@ class TestWhileItIsUndeclared:
     def test_declared_again_it_has_its_old_values(self) -> None:
         life = lived()
         life.start(plan_of(NEW))
-        life.tell("count=5", "flights=9")
-        life.tell("count=5", key="new")
+        life.report("count=5", "flights=9")
+        life.report("count=5", key="new")
         life.commit()
         life.start(plan_of(OLD))
-        life.tell("total=1")
-        life.tell("total=1", key="new")
+        life.report("total=1")
+        life.report("total=1", key="new")
         life.commit()
         assert life.fields() == {"count": 5, "legs": 3, "words": ["wing"], "total": 1, "flights": 9}
         assert life.fields("new") == {"count": 5, "legs": 7, "words": [], "total": 1, "flights": 0}
@@ -195,29 +195,29 @@ class TestWhileItIsUndeclared:
     def test_a_cleared_instance_forgets_it_and_one_that_failed_to_clear_does_not(self) -> None:
         life = lived()
         life.start(plan_of(NEW))
-        life.tell("fail clear")
-        life.tell("count=3")
+        life.report("fail clear")
+        life.report("count=3")
         life.commit()
         assert life.fields() == {"total": 0, "count": 3, "flights": 0, "legs": 3, "words": ["wing"]}
-        life.tell("clear", "count=4")
+        life.report("clear", "count=4")
         life.commit()
         assert life.fields() == {"total": 0, "count": 4, "flights": 0}
 
     def test_an_instance_that_holds_nothing_else_is_kept_for_it(self) -> None:
         life = lived()
         life.start(plan_of(NEW))
-        life.tell("count=0")
+        life.report("count=0")
         life.commit()
         assert life.fields() == {"total": 0, "count": 0, "flights": 0, "legs": 3, "words": ["wing"]}
 
     def test_more_fields_than_a_short_map_holds_are_carried(self) -> None:
         many = {f"f{number}": (int, 0) for number in range(20)}
         life = Life(plan_of(many))
-        life.tell(*(f"f{number}={number}" for number in range(1, 20)))
+        life.report(*(f"f{number}={number}" for number in range(1, 20)))
         life.commit()
         for kept in (14, 15, 16, 1):
             life.start(plan_of({f"f{number}": (int, 0) for number in range(kept)}))
-            life.tell(f"f0={kept}")
+            life.report(f"f0={kept}")
             life.commit()
             found = life.fields()
             assert found is not None
@@ -226,16 +226,16 @@ class TestWhileItIsUndeclared:
     def test_a_time_to_live_waits_for_the_field_to_be_declared_again(self) -> None:
         fading = {"fading": (int, tr.field(default=0, ttl="1m")), "count": (int, 0)}
         life = Life(plan_of(fading))
-        life.tell("fading=5")
+        life.report("fading=5")
         life.commit()
         life.start(plan_of({"count": (int, 0)}))
-        life.tell("count=1", at=5 * MINUTE)
+        life.report("count=1", at=5 * MINUTE)
         life.commit()
         assert life.fields() == {"count": 1, "fading": 5}
         task = life.start(plan_of(fading))
         while task.draining:
             task.drain()
-        life.tell("", key="b", at=6 * MINUTE)
+        life.report("", key="b", at=6 * MINUTE)
         life.commit()
         assert life.fields() == {"count": 1, "fading": 0}
 
@@ -254,22 +254,22 @@ class TestDropped:
         assert row is not None
         assert [one.name for one in decode_schemas(row)["Aircraft"].past] == ["words"]
         life.start(plan_of(OLD))
-        life.tell("total=1")
+        life.report("total=1")
         life.commit()
         assert life.fields() == {"count": 1, "legs": 7, "words": ["wing"], "total": 1}
 
     def test_a_key_that_is_touched_before_the_first_commit_has_its_new_values(self) -> None:
         life = lived()
         life.start(plan_of(NEW), "Aircraft.legs", "Aircraft.words")
-        life.tell("count=9")
+        life.report("count=9")
         life.commit()
         assert life.fields() == {"total": 0, "count": 9, "flights": 0}
         assert life.fields("b") == {"count": 2, "total": 0}
 
     def test_an_instance_that_held_nothing_else_is_gone_with_it(self) -> None:
         life = Life(plan_of(OLD))
-        life.tell("legs=3")
-        life.tell("legs=3", "total=1", key="b")
+        life.report("legs=3")
+        life.report("legs=3", "total=1", key="b")
         life.commit()
         life.start(plan_of(NEW), "Aircraft.legs", "Aircraft.words")
         life.commit()
@@ -277,11 +277,11 @@ class TestDropped:
 
     def test_its_expiries_go_with_it(self) -> None:
         life = Life(plan_of({"fading": (int, tr.field(default=0, ttl="1m")), "count": (int, 0)}))
-        life.tell("fading=5", "count=1")
+        life.report("fading=5", "count=1")
         life.commit()
         assert any(row[:1] == rows.INDEX for row, _ in life.store.rows())
         life.start(plan_of({"count": (int, 0)}), "Aircraft.fading")
-        life.tell("count=2")
+        life.report("count=2")
         life.commit()
         ((row, value),) = life.state().items()
         assert rows.read_state_row(row).rest == b""
@@ -291,10 +291,10 @@ class TestDropped:
     def test_a_map_that_is_dropped_takes_bare_instances_with_it(self) -> None:
         noted = {"notes": (tr.MapState[str, int], None), "count": (int, 0)}
         life = Life(plan_of(noted))
-        life.tell("notes=x")
+        life.report("notes=x")
         life.commit()
         life.start(plan_of({"count": (int, 0)}))
-        life.tell("count=1", "count=0")
+        life.report("count=1", "count=0")
         life.commit()
         assert life.fields() == {"count": 0}, "its entries hang on it"
         life.start(plan_of({"count": (int, 0)}), "Aircraft.notes")
@@ -305,14 +305,14 @@ class TestDropped:
 def test_a_cleared_instance_loses_the_entries_of_a_map_that_is_no_longer_declared() -> None:
     noted = {"notes": (tr.MapState[str, int], None), "count": (int, 0)}
     life = Life(plan_of(noted))
-    life.tell("notes=x", "count=1")
+    life.report("notes=x", "count=1")
     life.commit()
     life.start(plan_of({"count": (int, 0)}))
-    life.tell("clear")
+    life.report("clear")
     life.commit()
     assert life.state() == {}
     life.start(plan_of(noted))
-    life.tell("count=1")
+    life.report("count=1")
     life.commit()
     assert [rows.read_state_row(row).rest for row in life.state()] == [b""]
 
@@ -336,13 +336,13 @@ def test_what_rows_become_does_not_depend_on_where_commits_and_restarts_fall(see
     for seed in seeds:
         chance = Random(seed)
         base = lived()
-        base.tell("legs=1", key="c")
+        base.report("legs=1", key="c")
         base.commit()
         once, often = (Life(plan, _copied(base.store), reload=bool(seed % 2)) for _ in range(2))
         for at in range(chance.randrange(1, 12)):
             key, do = chance.choice("abcd"), chance.choice(DEEDS)
-            once.tell(do, key=key, at=at)
-            often.tell(do, key=key, at=at)
+            once.report(do, key=key, at=at)
+            often.report(do, key=key, at=at)
             if chance.random() < 0.4:
                 often.commit()
                 if chance.random() < 0.4:

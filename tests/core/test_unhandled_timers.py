@@ -69,7 +69,7 @@ class Life:
         self.task = Task(plan, 0, self.store, self.store.cut, lineage=b"x", drop=drop)
         return self.task
 
-    def tell(self, *events: Told) -> None:
+    def report(self, *events: Told) -> None:
         self.task.run(0, self.task.heads(0, events, self.offset))
         self.offset += len(events)
         while self.task.draining:
@@ -93,13 +93,13 @@ class Life:
 def lived(*timers: str, at: int = 1, keys: str = "a") -> Life:
     life = Life()
     life.start(plan_of(*ALL))
-    life.tell(*(Told(key, at, timers) for key in keys))
+    life.report(*(Told(key, at, timers) for key in keys))
     life.commit()
     return life
 
 
 @pytest.mark.parametrize(
-    ("timer", "handled", "what", "mend"),
+    ("timer", "handled", "what", "hint"),
     [
         ("overdue:JFK", ALL[1:], "timers of the family 'overdue'", '@tr.on_timer("overdue") again'),
         ("", ("overdue", *ALL[2:]), "timers without a name", "@tr.on_timer again"),
@@ -113,7 +113,7 @@ def lived(*timers: str, at: int = 1, keys: str = "a") -> Life:
     ],
 )
 def test_a_start_without_their_handler_is_refused_with_actor_family_count_key_and_mend(
-    timer: str, handled: tuple[str, ...], what: str, mend: str
+    timer: str, handled: tuple[str, ...], what: str, hint: str
 ) -> None:
     life = lived(timer, keys="ab")
     with pytest.raises(IncompatibleStateError) as caught:
@@ -121,7 +121,7 @@ def test_a_start_without_their_handler_is_refused_with_actor_family_count_key_an
     said = str(caught.value)
     assert said.startswith(f"Aircraft has 2 pending {what} and no handler for them")
     assert "the first is due at 1970-01-01T00:00:01+00:00, key 'a'" in said
-    assert f"Give Plane a method with {mend}" in said
+    assert f"Give Plane a method with {hint}" in said
     assert "--drop-state Aircraft." in said
     life.start(plan_of(*ALL))
 
@@ -138,11 +138,11 @@ def test_with_dead_letters_they_are_named_at_the_start_and_fail_when_they_are_du
     assert "1 pending timer of the family 'overdue' and no handler for it" in notice
     assert "Such timers go to the dead letters when they are due." in notice
     assert life.task.stored.orphans == ("Aircraft.timers:overdue",)
-    life.tell(Told("b", 500))
+    life.report(Told("b", 500))
     life.commit()
     assert life.known() == ("timers:overdue",)
     assert life.start(plan_of(on_error="dead-letter-all")).stored.notices == (notice,)
-    life.tell(Told("b", 5_000))
+    life.report(Told("b", 5_000))
     life.commit()
     (letter,) = life.outputs
     assert b"'overdue'" in dict(letter.headers)["tailrace-error"]
@@ -156,7 +156,7 @@ def test_a_handler_whose_timers_have_all_gone_may_go_and_is_forgotten(
 ) -> None:
     life = lived("overdue")
     life.start(plan_of(*ALL))
-    life.tell(Told("b", 5_000))
+    life.report(Told("b", 5_000))
     life.commit()
     assert life.start(plan_of()).stored.notices == ()
     life.commit()
@@ -209,7 +209,7 @@ def test_expiries_are_no_timers_of_a_handler() -> None:
 
     life = Life()
     life.start(app.plan())
-    life.tell(Told("a", 0))
+    life.report(Told("a", 0))
     life.commit()
     row = life.store.get(rows.SCHEMA_ROW)
     assert row is not None
@@ -242,7 +242,7 @@ class TestDropped:
     def test_one_that_is_due_before_the_first_commit_does_not_fire(self) -> None:
         life = lived("overdue", at=0)
         life.start(plan_of(), "Aircraft.timers:overdue")
-        life.tell(Told("a", 5_000), Told("a", 6_000))
+        life.report(Told("a", 5_000), Told("a", 6_000))
         assert life.task.totals.fired == 0
         life.commit()
         assert life.kinds() == [b""]
@@ -264,7 +264,7 @@ def test_the_search_stops_counting_but_not_looking(monkeypatch: pytest.MonkeyPat
 def test_they_are_found_whatever_the_key_is(key: str) -> None:
     life = Life()
     life.start(plan_of(*ALL))
-    life.tell(Told(key, 1, ("overdue:x:y",)))
+    life.report(Told(key, 1, ("overdue:x:y",)))
     life.commit()
     with pytest.raises(IncompatibleStateError) as caught:
         life.start(plan_of())

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.core.engine.watermarks import NOTHING, Watermarks
+from tailrace.core.durations import NO_WATERMARK
+from tailrace.core.engine.watermarks import Watermarks
 from tailrace.testing import Harness
 
 
@@ -46,7 +47,7 @@ def test_an_input_that_has_shown_nothing_holds_its_operators_back() -> None:
     marks = marks_of("ab")
     marks.of_source[0] = 10
     marks.advance()
-    assert marks.of_operator == [NOTHING]
+    assert marks.of_operator == [NO_WATERMARK]
 
 
 def test_what_other_operators_read_changes_nothing() -> None:
@@ -76,7 +77,7 @@ def test_idle_and_ended_inputs_do_not_count() -> None:
 
 def test_when_none_counts_the_highest_is_the_operators() -> None:
     marks = marks_of("abc", plain="c")
-    marks.of_source[:] = [10, 3, NOTHING]
+    marks.of_source[:] = [10, 3, NO_WATERMARK]
     marks.idle[:2] = [True, True]
     marks.advance()
     assert marks.of_operator == [10]

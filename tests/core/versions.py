@@ -10,7 +10,7 @@ import msgspec
 import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.query import Reader
+from tailrace.core.engine.query import QueryReader
 from tailrace.core.engine.task import Task, TaskSettings
 from tailrace.core.records import InputRecord
 from tailrace.state import MemoryStore
@@ -88,7 +88,7 @@ class Lives:
         self._drain()
         return self.task
 
-    def tell(self, *events: Set) -> None:
+    def report(self, *events: Set) -> None:
         heads = self.task.heads(0, events, self.offset)
         self.offset += len(heads)
         records = [(*head[:4], InputRecord(head[0], 0, b"", b"")) for head in heads]
@@ -124,4 +124,4 @@ class Lives:
 
     def instance(self, key: str) -> Any:
         """What a query reads of a key, None if nothing is stored of it."""
-        return Reader(self.plan, 0, self.store).instance(self.plan.actors[0].cls, key)
+        return QueryReader(self.plan, 0, self.store).instance(self.plan.actors[0].cls, key)

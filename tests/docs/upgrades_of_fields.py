@@ -27,7 +27,7 @@ def lived(fields: Fields, values: dict[str, Any] | None = None) -> Lives:
     """A quiet key ``a`` and a busy one ``b``, set alike by the first version."""
     lives = Lives(plan_of(fields))
     lives.clock(1)
-    lives.tell(*(Set(key, 1, {"kept": 1, **(values or {})}) for key in "ab"))
+    lives.report(*(Set(key, 1, {"kept": 1, **(values or {})}) for key in "ab"))
     lives.commit()
     return lives
 
@@ -36,7 +36,7 @@ def upgraded(lives: Lives, how: Restart, *versions: Fields) -> Lives:
     """Run other versions; under each of them the busy key has an event."""
     for fields in versions:
         lives.start(plan_of(fields), how)
-        lives.tell(Set("b", 1, {"kept": 2}))
+        lives.report(Set("b", 1, {"kept": 2}))
         lives.commit()
     return lives
 
@@ -92,7 +92,7 @@ def _(how: Restart) -> None:
 def _(how: Restart) -> None:
     lives = lived(ZERO, {"n": 5})
     upgraded(lives, how, KEPT)
-    lives.tell(Set("c", 1, {"kept": 1}))
+    lives.report(Set("c", 1, {"kept": 1}))
     lives.commit()
     assert not warned(lives, how, ZERO)
     assert read(upgraded(lives, how, ZERO, SEVEN), "n") == 5
@@ -154,7 +154,7 @@ def _(how: Restart) -> None:
     lives = lived(ZERO, {"n": 2**53 + 1})
     lives.start(plan_of(real), how)
     with pytest.raises(IncompatibleStateError, match=r"Declare the field as int \| float"):
-        lives.tell(Set("b", 1, {"kept": 2}))
+        lives.report(Set("b", 1, {"kept": 2}))
     assert read(upgraded(lives, how, {**KEPT, "n": (int | float, 0)}), "n") == 2**53 + 1
 
 
@@ -208,11 +208,11 @@ def _(how: Restart) -> None:
 @line("a default changes, and a key is not stored")
 def _(how: Restart) -> None:
     lives = lived(ZERO)
-    lives.tell(Set("a", 1, {"kept": 0}), Set("b", 1, {"kept": 0}))
+    lives.report(Set("a", 1, {"kept": 0}), Set("b", 1, {"kept": 0}))
     lives.commit()
     assert lives.instance("a") is None
     assert warned(lives, how, SEVEN, "a key of which nothing is stored, new or back to its defaults, reads 7")
-    lives.tell(*(Set(key, 1, {"kept": 1}) for key in "abc"))
+    lives.report(*(Set(key, 1, {"kept": 1}) for key in "abc"))
     lives.commit()
     assert [lives.instance(key).n for key in "abc"] == [7, 7, 7]
 
@@ -292,7 +292,7 @@ FADED = {"p": 5, "m[x]": 5}
 
 def passed(lives: Lives, at: int) -> bool:
     """Let event time and the clock pass, and see whether the two of the quiet key have gone: both or neither."""
-    lives.tell(Set("other", at + 1, {"kept": 1}))
+    lives.report(Set("other", at + 1, {"kept": 1}))
     lives.clock(at)
     lives.commit()
     found = lives.instance("a")
@@ -301,7 +301,7 @@ def passed(lives: Lives, at: int) -> bool:
 
 
 def rewritten(lives: Lives, at: int) -> Lives:
-    lives.tell(Set("a", at, FADED))
+    lives.report(Set("a", at, FADED))
     lives.commit()
     return lives
 
@@ -360,7 +360,7 @@ def _(how: Restart) -> None:
     for meanwhile, then in ((50, 100), (1_000, None)):
         lives = lived(fading(100), FADED)
         assert warned(lives, how, KEPT, "Plane.p (int) is stored and no longer declared")
-        lives.tell(Set("other", meanwhile, {"kept": 1}))
+        lives.report(Set("other", meanwhile, {"kept": 1}))
         lives.commit()
         lives.start(plan_of(fading(100)), how)
         if then is not None:

@@ -31,7 +31,7 @@ def _(how: Restart) -> None:
         app.actor(name="Plane")(actor(cls, topic))
         plans.append(app.plan())
     lives = Lives(plans[0])
-    lives.tell(Set("a", 1))
+    lives.report(Set("a", 1))
     lives.commit()
     assert lives.start(plans[1], how).stored.notices == ()
     assert lives.instance("a").count == 1
@@ -74,7 +74,7 @@ def counting(cls: str | None = "Plane", *, on_error: Any = "stop", **options: An
 
 def counted(**options: Any) -> Lives:
     lives = Lives(counting(**options))
-    lives.tell(Set("a", 1))
+    lives.report(Set("a", 1))
     lives.commit()
     return lives
 
@@ -83,7 +83,7 @@ def counted(**options: Any) -> Lives:
 def _(how: Restart) -> None:
     lives = counted()
     assert lives.start(counting("Aircraft"), how).stored.orphans == ("Plane",)
-    lives.tell(Set("a", 1))
+    lives.report(Set("a", 1))
     lives.commit()
     assert lives.instance("a").count == 1
     lives.start(counting(), how)
@@ -95,7 +95,7 @@ def _(how: Restart) -> None:
     lives = counted()
     before = lives.state()
     assert lives.start(counting(None), how).stored.orphans == ("Plane",)
-    lives.tell(Set("a", 1))
+    lives.report(Set("a", 1))
     lives.commit()
     assert lives.state() == before
     lives.start(counting(None), how, drop=["Plane"])
@@ -235,7 +235,7 @@ def _(how: Restart) -> None:
 def _(how: Restart) -> None:
     lives = counted()
     assert lives.start(counting(step=10), how).stored.notices == ()
-    lives.tell(Set("a", 2))
+    lives.report(Set("a", 2))
     lives.commit()
     assert lives.instance("a").count == 11
 
@@ -246,7 +246,7 @@ def _(how: Restart) -> None:
     with pytest.raises(IncompatibleStateError, match="1 pending timer of the family 'late' and no handler"):
         lives.start(counting(), how)
     lives.start(counting(timer=True), how)
-    lives.tell(Set("b", 1_000))
+    lives.report(Set("b", 1_000))
     lives.commit()
     assert lives.instance("a").count == 1_001
     assert lives.start(counting(), how).stored.notices == ()
@@ -257,7 +257,7 @@ def _(how: Restart) -> None:
     lives = counted(timer=True, sets=True)
     (said,) = lives.start(counting(on_error="dead-letter-all"), how).stored.notices
     assert "Such timers go to the dead letters when they are due" in said
-    lives.tell(Set("b", 1_000))
+    lives.report(Set("b", 1_000))
     (letter,) = lives.task.take_outputs()
     assert letter.topic == "versions.dead-letters"
     lives.commit()
@@ -268,6 +268,6 @@ def _(how: Restart) -> None:
 def _(how: Restart) -> None:
     lives = counted()
     assert lives.start(counting(timer=True, sets=True), how).stored.notices == ()
-    lives.tell(Set("a", 2), Set("b", 1_000))
+    lives.report(Set("a", 2), Set("b", 1_000))
     lives.commit()
     assert lives.instance("a").count == 1_002

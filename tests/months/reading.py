@@ -11,10 +11,10 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.query import Reader
+from tailrace.core.engine.query import QueryReader
+from tailrace.history.app_history import AppHistory
+from tailrace.history.topic_scan import scan
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.history import History
-from tailrace.runtime.scanning import scan
 from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Snapshots, which_where
 from tests.months.apps import Closed, Part, Total, Version
@@ -31,7 +31,7 @@ def state_of(plan: Plan, version: Version, rows_of: Callable[[int], Iterator[tup
     for number in range(plan.partitions):
         store = MemoryStore()
         store.write(dict(rows_of(number)), b"")
-        reader = Reader(plan, number, store)
+        reader = QueryReader(plan, number, store)
         keys: set[Key] = set()
         for row, _ in store.scan(rows.STATE, rows.STATE + b"\xff"):
             parts = rows.read_state_row(row)
@@ -56,7 +56,7 @@ def _value(instance: Any, actor: str, name: str, version: Version) -> Any:
 
 def committed(log: EmbeddedLog, plan: Plan, version: Version) -> State:
     """The state of the service, by its changelog."""
-    history = History(plan, log)
+    history = AppHistory(plan, log)
 
     def rows_of(number: int) -> Iterator[tuple[bytes, bytes]]:
         kept = history.committed(number, with_rows=True).rows

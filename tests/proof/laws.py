@@ -46,6 +46,13 @@ from tests.core import (
     test_ttl_versions,
 )
 from tests.core import test_split as alarms
+from tests.history.rebuilding import (
+    payments,
+    test_chains,
+    test_code,
+    test_corrected_sends,
+    test_redriven_for_one,
+)
 from tests.months.team import months
 from tests.proof import test_canonical, test_event_time, test_independent, test_replay, test_split, test_stops
 from tests.proof.alarms import Alarm, Note, alarms_app, records_of
@@ -56,13 +63,6 @@ from tests.proof.runs import LINEAGE, Committed, First, Run, assert_equal, follo
 from tests.proof.seeds import START_MS, Feed, Records, settings_of, variant_of
 from tests.proof.test_simulation import TINY, simulated, small_inputs
 from tests.runtime import test_first_positions, test_worker
-from tests.runtime.rebuilding import (
-    payments,
-    test_chains,
-    test_code,
-    test_corrected_sends,
-    test_redriven_for_one,
-)
 from tests.runtime.test_restore import TestOffsets
 from tests.testing import test_harness_time
 

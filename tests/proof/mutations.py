@@ -41,7 +41,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     # 2: one key, one owner
     "no-look-at-the-partition-of-a-key": Mutation(
-        2, "core.engine.tables", "if cells.partitions > 1 and partition_of(", "if cells.partitions > 9 and partition_of("
+        2, "core.engine.actor_table", "if cells.partitions > 1 and partition_of(", "if cells.partitions > 9 and partition_of("
     ),
     "a-writer-that-is-not-fenced": Mutation(
         2, "testing.memory_log", "if not self._log.is_holder(self):\n            raise", "if False:\n            raise"
@@ -87,13 +87,13 @@ MUTATIONS: dict[str, Mutation] = {
         5, "core.engine.task_state", "self._firing.draining = self._firing.is_due()", "self._firing.draining = False"
     ),
     "instances-kept-as-they-were-assigned": Mutation(
-        5, "core.engine.tables", "if cells.reload or not plan.fixed:", "if cells.reload:"
+        5, "core.engine.actor_table", "if cells.reload or not plan.fixed:", "if cells.reload:"
     ),
     "bounds-of-an-empty-list-kept": Mutation(
         5, "core.handling.entries", "            start = stop = 0  #", "            pass  #"
     ),
     "the-last-image-of-a-unit-restored": Mutation(
-        5, "core.engine.cells", "first.setdefault((table.plan.index, key), (table, image))", "first[table.plan.index, key] = (table, image)"
+        5, "core.engine.instance_cache", "first.setdefault((table.plan.index, key), (table, image))", "first[table.plan.index, key] = (table, image)"
     ),
     "entries-of-a-failed-unit-kept": Mutation(
         5, "core.handling.entries", "            undo.append((pending, name, pending.get(name, MISSING)))\n", ""
@@ -108,16 +108,16 @@ MUTATIONS: dict[str, Mutation] = {
         5, "core.engine.timers", "            self._beyond.add((time_ms, self._place, key, name))", "            pass"
     ),
     "a-timer-put-off-for-ever": Mutation(
-        5, "core.engine.tables", "if timer is not None and timer.time_ms > time_ms:", "if False:"
+        5, "core.engine.actor_table", "if timer is not None and timer.time_ms > time_ms:", "if False:"
     ),
     "flags-of-a-row-not-renewed": Mutation(
-        5, "core.engine.tables", "if encoded != image or key in flags_changed:", "if encoded != image:"
+        5, "core.engine.actor_table", "if encoded != image or key in flags_changed:", "if encoded != image:"
     ),
     "a-ttl-renewed-by-a-failed-unit": Mutation(
-        5, "core.engine.tables", "                instance._tr_parts.written.clear()\n        if self", "                pass\n        if self"
+        5, "core.engine.actor_table", "                instance._tr_parts.written.clear()\n        if self", "                pass\n        if self"
     ),
     "watermarks-of-inputs-left-out-of-the-cut": Mutation(
-        5, "core.engine.watermarks", "self.of_source[number] = cut.watermarks.get(name, NOTHING)", "pass"
+        5, "core.engine.watermarks", "self.of_source[number] = cut.watermarks.get(name, NO_WATERMARK)", "pass"
     ),
     "a-record-not-taken-that-wakes-its-input": Mutation(
         5, "core.engine.task", "                marks.idle[number] = slept  #", "                pass  #"
@@ -139,16 +139,16 @@ MUTATIONS: dict[str, Mutation] = {
         6, "core.engine.task_state", "            msgspec.structs.replace(self.totals),\n", "            msgspec.structs.replace(self.totals, outputs=0),\n"
     ),
     "a-drain-merged-by-names-alone": Mutation(
-        6, "core.engine.split", "self.place = max(self.place, _place(domain, entry))", "self.place = _place(domain, entry)"
+        6, "core.engine.key_split.shard", "self.place = max(self.place, _place(domain, entry))", "self.place = _place(domain, entry)"
     ),
     "a-timer-of-a-shard-fired-a-millisecond-late": Mutation(
-        6, "core.engine.split", "bisect_left(column, queue.due_ms, 0", "bisect_left(column, queue.due_ms + 1, 0"
+        6, "core.engine.key_split.shard", "bisect_left(column, queue.due_ms, 0", "bisect_left(column, queue.due_ms + 1, 0"
     ),
     "a-shard-told-the-watermark-after-its-record": Mutation(
-        6, "core.engine.split", "                self._stand(columns, before)\n", "                self._stand(columns, after)\n"
+        6, "core.engine.key_split.shard", "                self._stand(columns, before)\n", "                self._stand(columns, after)\n"
     ),
     "a-key-in-two-shards": Mutation(
-        6, "core.engine.passing", "shard_of(codec.encode(key), self.shards)", "(self.step + len(known)) % self.shards"
+        6, "core.engine.key_split.first_pass", "shard_of(codec.encode(key), self.shards)", "(self.step + len(known)) % self.shards"
     ),
     "an-order-that-lets-one-input-run-ahead": Mutation(
         6, "core.engine.canonical", "return self._lanes[first], limit_of(", "return self._lanes[first], 9_000 + limit_of("
@@ -167,7 +167,7 @@ MUTATIONS: dict[str, Mutation] = {
         7, "core.engine.firing", "if timer is None or timer.time_ms != time_ms:", "if timer is None:"
     ),
     "a-cancelled-timer-that-fires": Mutation(
-        7, "core.engine.tables", "            del timers[timer]\n", "            pass\n"
+        7, "core.engine.actor_table", "            del timers[timer]\n", "            pass\n"
     ),
     # 8: every failure is loud
     "a-refused-record-dropped-in-silence": Mutation(
@@ -183,7 +183,7 @@ MUTATIONS: dict[str, Mutation] = {
         8, "core.engine.task", "        if redriven or plan.late == \"handle\":\n            return to", "        if redriven or plan.late == \"handle\":\n            return ()"
     ),
     "no-limit-to-event-times": Mutation(
-        8, "core.engine.heads", "        if not plan.time_min_ms <= time_ms <= plan.time_max_ms:", "        if False:"
+        8, "core.engine.input_decoder", "        if not plan.time_min_ms <= time_ms <= plan.time_max_ms:", "        if False:"
     ),
     "a-float-that-becomes-null": Mutation(
         8, "core.values.event_values", "    return _Look().writer(node, encode, checked)", "    return encode"
@@ -211,7 +211,7 @@ MUTATIONS: dict[str, Mutation] = {
         9, "core.engine.publications", "for writer in one.writers if", "for writer in one.writers[:1] if"
     ),
     "a-task-of-the-app-left-out": Mutation(
-        9, "runtime.upstream", "for number in range(plan.partitions)]", "for number in range(1)]"
+        9, "history.upstream_watermarks", "for number in range(plan.partitions)]", "for number in range(1)]"
     ),
     "a-circle-waited-for": Mutation(
         9, "core.declare.flow", "return self._follows(edge) and any(", "return False and any("
@@ -247,7 +247,7 @@ MUTATIONS: dict[str, Mutation] = {
         9, "runtime.slices", "if any(head[3] is not FOR_OTHERS for head in heads):", "if heads:"
     ),
     "recorded-sends-taken-for-those-of-the-code": Mutation(
-        9, "runtime.rebuilding.sends", "            if sent.get(place) != recorded.get(place):", "            if False:"
+        9, "history.rebuilding.own_sends", "            if sent.get(place) != recorded.get(place):", "            if False:"
     ),
     "own-sends-that-are-not-delivered": Mutation(
         9, "core.engine.delivery", "        if to is not None:", "        if to is not None and not to.is_inbox:"
@@ -287,16 +287,16 @@ MUTATIONS: dict[str, Mutation] = {
         10, "runtime.worker", "lambda: self.phase == STARTING", "lambda: False"
     ),
     "sends-of-other-code-that-are-not-compared": Mutation(
-        10, "runtime.rebuilding.sends", "            if one.topic in self.topics:\n", "            if False:\n"
+        10, "history.rebuilding.own_sends", "            if one.topic in self.topics:\n", "            if False:\n"
     ),
     "a-digest-of-the-code-without-its-modules": Mutation(
-        10, "runtime.rebuilding.code", "    parts |= walk.parts\n", ""
+        10, "history.rebuilding.code_digest", "    parts |= walk.parts\n", ""
     ),
     "a-state-replaced-by-positions-alone": Mutation(
-        10, "runtime.standing", "    for name, said in _COUNTED.items():\n", "    return found\n    for name, said in _COUNTED.items():\n"
+        10, "history.comparing.cut_differences", "    for name, said in _COUNTED.items():\n", "    return found\n    for name, said in _COUNTED.items():\n"
     ),
     "a-redriven-record-run-beside-its-original": Mutation(
-        10, "runtime.rebuilding.retrying", "return any(place[0] == name and place in handled for place in found)", "return False"
+        10, "history.rebuilding.retrying", "return any(place[0] == name and place in handled for place in found)", "return False"
     ),
     "expiries-of-a-declaration-that-has-ended": Mutation(
         10, "core.values.type_evolution", "    return stored.ttl_version + ended", "    return stored.ttl_version"

@@ -11,11 +11,11 @@ import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.canonical import Canonical, Past
+from tailrace.core.engine.canonical import Canonical, PartitionHistory
+from tailrace.core.engine.key_split.first_pass import KeySplitPlan
+from tailrace.core.engine.key_split.shard import check, in_order, numbered
 from tailrace.core.engine.merge import Merge
-from tailrace.core.engine.passing import Passing
 from tailrace.core.engine.replay import Limit
-from tailrace.core.engine.split import check, in_order, numbered
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import UnsplittableError
 from tailrace.core.records import Head, InputRecord, Refused
@@ -36,14 +36,16 @@ class Given(NamedTuple):
     log: Records
     upstream: dict[tuple[str, int], list[tuple[int, int]]]
 
-    def past(self, partition: int, *, inbox: bool) -> Past:
+    def past(self, partition: int, *, inbox: bool) -> PartitionHistory:
         def source(name: str, start: int, stop: int) -> list[InputRecord]:
             return pick(self.log.get((name, partition), []), start, stop)
 
         ends = {one.name: end_of(self.log, one.name, partition) for one in self.plan.inputs}
         if not inbox and self.plan.inbox_topic is not None:
             del ends[self.plan.inbox_topic]
-        return Past(source, ends, {n: marks for (n, p), marks in self.upstream.items() if p == partition})
+        return PartitionHistory(
+            source, ends, {n: marks for (n, p), marks in self.upstream.items() if p == partition}
+        )
 
 
 def end_of(log: Records, name: str, partition: int) -> int:
@@ -77,7 +79,7 @@ def given(random: Random, trace: list[str], *, messages: bool | None = None) -> 
 
 
 def taken(
-    plan: Plan, partition: int, past: Past, random: Random, *, finish: bool, window: int
+    plan: Plan, partition: int, past: PartitionHistory, random: Random, *, finish: bool, window: int
 ) -> tuple[Committed, list[bytes]]:
     """One task through its past, with commits where it likes."""
     done = Committed()
@@ -135,11 +137,13 @@ def record_messages(app: Given, random: Random) -> None:
                 append(app.log, output.topic, place, output.key, output.value, output.timestamp_ms)
 
 
-def in_shards(app: Given, partition: int, past: Past, whole: Committed, random: Random) -> bool:
+def in_shards(app: Given, partition: int, past: PartitionHistory, whole: Committed, random: Random) -> bool:
     """Whether it could be split; if so, it has come to the same."""
     plan, shards = app.plan, random.choice((1, 2, 5))
     try:
-        passing = Passing(plan, partition, shards, lineage=LINEAGE, chunk_steps=random.choice((1, 20, 1_000)))
+        passing = KeySplitPlan(
+            plan, partition, shards, lineage=LINEAGE, chunk_steps=random.choice((1, 20, 1_000))
+        )
         for _ in Canonical([passing], [past], window=random.choice((2, 1_000))).go():
             pass
         course = passing.course(None)

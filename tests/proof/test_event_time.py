@@ -14,11 +14,11 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.records import Output
+from tailrace.history.app_topics import prepare_topics
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.progress import last_phase
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.topics import prepare_topics
 from tailrace.runtime.worker import _tell, enter
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness, MemoryLog

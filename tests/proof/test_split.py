@@ -10,10 +10,9 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.course import Chunk, Course, is_of_shard, summed
-from tailrace.core.engine.passing import FirstPass
-from tailrace.core.engine.replay import Limit, Replay
-from tailrace.core.engine.split import (
+from tailrace.core.engine.key_split.course import Chunk, Course, is_of_shard, summed
+from tailrace.core.engine.key_split.first_pass import FirstPass
+from tailrace.core.engine.key_split.shard import (
     Ordered,
     ShardResult,
     ShardTask,
@@ -22,6 +21,7 @@ from tailrace.core.engine.split import (
     in_order,
     numbered,
 )
+from tailrace.core.engine.replay import Limit, Replay
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import UnsplittableError
 from tailrace.core.storage import Store

@@ -12,10 +12,10 @@ import pytest
 from tailrace.core import rows
 from tailrace.core.errors import CorruptStateError, ForeignStateError, StateAheadOfLogError
 from tailrace.core.storage import Store
+from tailrace.history.app_topics import prepare_topics
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.topics import prepare_topics
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
 from tailrace.testing.memory_log import MemoryLog
 from tests.proof.apps import Variant, build

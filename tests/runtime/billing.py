@@ -15,13 +15,13 @@ import tailrace as tr
 from tailrace.core.engine import tape
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
+from tailrace.history.app_history import AppHistory
+from tailrace.history.beginnings import base_name
+from tailrace.history.snapshots.start_from_snapshot import Start, start_from
+from tailrace.history.topic_scan import scan
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.beginnings import base_name
-from tailrace.runtime.history import History
-from tailrace.runtime.scanning import scan
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.starting import Start, start_from
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Snapshots
@@ -157,7 +157,7 @@ class Billing:
         return Start(found, base_name(found, str(self.folder / "snapshots")), replace=True)
 
     def cut(self, number: int) -> tape.Cut:
-        data = History(self.plan, self.log).committed(number).cut
+        data = AppHistory(self.plan, self.log).committed(number).cut
         assert data is not None
         return tape.decode_cut(data)
 

@@ -12,15 +12,15 @@ import msgspec
 import tailrace as tr
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.history.app_history import AppHistory
+from tailrace.history.comparing.replayed_state import LiveState
+from tailrace.history.replay.replaying import ReplayOptions, replay
 from tailrace.log import Log, TopicPartition
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.comparing_state import LiveState
-from tailrace.runtime.history import History
 from tailrace.runtime.progress import last_phase
-from tailrace.runtime.replaying import ReplayOptions, replay
-from tailrace.runtime.restore import decode_store_cut
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.state.store_cut import decode_store_cut
 from tailrace.testing import MemoryLog
 from tests.runtime.world import CountingStore, Kill
 
@@ -114,7 +114,7 @@ class BoundedRun:
 
 def check_history(log: Log, plan: Plan, live: Callable[[int], list[LiveState]] | None = None) -> None:
     """Nothing was late, and a replay finds no difference."""
-    cuts = [History(plan, log).committed(number).cut for number in range(plan.partitions)]
+    cuts = [AppHistory(plan, log).committed(number).cut for number in range(plan.partitions)]
     assert [tape.decode_cut(cut or b"").totals.late for cut in cuts] == [0] * plan.partitions
     # A service as a process knows its time zones' version, a worker in a test does not.
     report = replay(plan, log, ReplayOptions(compare=True, any_environment=True), live=live)

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import msgspec
 
 import tailrace as tr
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.task import TaskSettings
-from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.records import Output
+from tailrace.history.app_topics import prepare_topics
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.topics import prepare_topics
 from tailrace.state import MemoryStore
 from tailrace.testing import MemoryLog
 
@@ -125,7 +125,7 @@ class Followed:
     @property
     def published(self) -> int | None:
         """What the first task has published last for ``out``."""
-        return self.log.publications().get(("out", "first-0"), NOTHING)
+        return self.log.publications().get(("out", "first-0"), NO_WATERMARK)
 
 
 def steps(*times: int, key: str = "z") -> list[Step]:

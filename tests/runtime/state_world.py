@@ -12,17 +12,17 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.storage import Store
+from tailrace.history.beginnings import base_name
+from tailrace.history.snapshots.start_from_snapshot import Start, start_from
+from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.beginnings import base_name
 from tailrace.runtime.progress import last_phase
-from tailrace.runtime.restore import decode_store_cut
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.snapshotting import TakingOptions, take_snapshot
-from tailrace.runtime.starting import Start, start_from
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Manifest, Snapshots, write_task
+from tailrace.state.store_cut import decode_store_cut
 from tests.runtime.served import make_app
 
 KEYS, ROUNDS = 40, 6

@@ -11,8 +11,8 @@ from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import CommitUnknownError, FencedError, LogUnavailableError, StateUnavailableError
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
-from tailrace.runtime.restore import decode_store_cut
 from tailrace.runtime.slices import PartitionSettings
+from tailrace.state.store_cut import decode_store_cut
 from tests.runtime.world import APPS, Kill, World, replayed, run_dry
 
 FAULTS: dict[str, Callable[[], BaseException]] = {

@@ -9,13 +9,13 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.records import InputRecord, Output
+from tailrace.history.topic_scan import scan
 from tailrace.log.archive import Archive, ArchivedLog, ArchiveOptions, archive_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log
-from tailrace.runtime.scanning import scan
 from tailrace.state.snapshots import Place
 from tailrace.state.snapshots.arrow import parquet
-from tests.runtime.rebuilding import lived
+from tests.history.rebuilding import lived
 
 APP = "tests.runtime.test_before_1970:app"
 YEAR_MS = 31_556_952_000

@@ -13,13 +13,13 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
-from tailrace.runtime.comparing_state import LiveState
-from tailrace.runtime.replaying import ReplayOptions, ReplayReport, replay
-from tailrace.runtime.restore import decode_store_cut
+from tailrace.history.comparing.replayed_state import LiveState
+from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, replay
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
+from tailrace.state.store_cut import decode_store_cut
 from tailrace.testing import MemoryLog
 
 KEYS = [next(key for key in "abcd" if partition_of(key.encode(), 2) == number) for number in (0, 1)]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.core.engine.watermarks import NOTHING
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.log import Log
 from tailrace.runtime.announcing import announce
+from tests.history.test_holding import held
 from tests.runtime.joining import Service, Step
-from tests.runtime.test_holding import held
 
 
 def asking(**answers: Any) -> tr.App:
@@ -84,6 +84,6 @@ def test_what_is_said_to_do_takes_the_circle_apart(caplog: pytest.LogCaptureFixt
     for service in (first, second):
         running = service.worker._slots[0].running
         assert running is not None
-        assert min(running.task.watermarks.of_operator) > NOTHING
+        assert min(running.task.watermarks.of_operator) > NO_WATERMARK
         assert announced(service, first.log, caplog) == []
         service.worker.leave()

@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 
 from tailrace.core.errors import OffsetGoneError
+from tailrace.history.topic_scan import scan
 from tailrace.log.archive import Archive, archive_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition
-from tailrace.runtime.apps import find_app
+from tailrace.processes.app_loading import find_app
 from tailrace.runtime.first_positions import first_positions
-from tailrace.runtime.scanning import scan
 from tailrace.runtime.service import ServiceOptions, prepare_log, serve
 from tailrace.state.snapshots import Place
 from tests.cli.commands import done as command
 from tests.cli.commands import run as attempt
-from tests.runtime.rebuilding import lived, sharing
-from tests.runtime.rebuilding.lived import live
-from tests.runtime.rebuilding.sharing import Order, counted, ids
+from tests.history.rebuilding import lived, sharing
+from tests.history.rebuilding.lived import live
+from tests.history.rebuilding.sharing import Order, counted, ids
 
-LEDGER = "tests.runtime.rebuilding.sharing:ledger"
+LEDGER = "tests.history.rebuilding.sharing:ledger"
 PLAN = find_app(LEDGER).plan()
 
 

@@ -22,8 +22,8 @@ KEYS = 40
 SMALL = LogOptions(segment_bytes=100_000)
 
 _SERVICE = """
-from tailrace.runtime import logs
-from tailrace.runtime.apps import find_app
+from tailrace.processes import logs
+from tailrace.processes.app_loading import find_app
 from tailrace.runtime.service import ServiceOptions, serve
 from tailrace.runtime.supervisor import Supervisor
 

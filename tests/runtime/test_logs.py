@@ -8,7 +8,7 @@ import logging
 import msgspec
 import pytest
 
-from tailrace.runtime import logs
+from tailrace.processes import logs
 
 
 class Screen(io.StringIO):

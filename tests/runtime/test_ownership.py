@@ -9,7 +9,7 @@ import pytest
 from tailrace.core.errors import FencedError, TaskOwnedError
 from tailrace.log.embedded import EmbeddedLog, claim
 from tailrace.log.embedded.claims import _STAMP
-from tailrace.runtime.ownership import Ownership
+from tailrace.processes.task_ownership import TaskOwnership
 from tests.runtime.processes import wait_until
 
 
@@ -21,20 +21,20 @@ def folder(tmp_path: Path):
 
 
 def test_a_task_has_one_owner_until_it_is_released(folder) -> None:
-    first = Ownership(folder, "a", [0, 1])
+    first = TaskOwnership(folder, "a", [0, 1])
     with pytest.raises(TaskOwnedError, match="a/1 is owned by another process"):
-        Ownership(folder, "a", [1, 2])
-    Ownership(folder, "b", [0, 1]).release()
+        TaskOwnership(folder, "a", [1, 2])
+    TaskOwnership(folder, "b", [0, 1]).release()
     first.release()
     first.release()
-    Ownership(folder, "a", [1, 2]).release()
+    TaskOwnership(folder, "a", [1, 2]).release()
 
 
 def test_who_is_refused_one_task_keeps_none(folder) -> None:
-    first = Ownership(folder, "a", [1])
+    first = TaskOwnership(folder, "a", [1])
     with pytest.raises(TaskOwnedError):
-        Ownership(folder, "a", [0, 1])
-    Ownership(folder, "a", [0]).release()
+        TaskOwnership(folder, "a", [0, 1])
+    TaskOwnership(folder, "a", [0]).release()
     first.release()
 
 
@@ -45,20 +45,20 @@ def renewed_ns(file: Path) -> int:
 
 
 def test_an_owner_that_works_keeps_its_task_past_the_lease(folder) -> None:
-    first = Ownership(folder, "a", [0], lease_s=0.2)
+    first = TaskOwnership(folder, "a", [0], lease_s=0.2)
     (file,) = (folder / "owners").glob("*.lock")
     begun_ns = renewed_ns(file)
     wait_until(
         lambda: renewed_ns(file) > begun_ns + 5 * 200_000_000, "it has been renewed for several leases"
     )
     with pytest.raises(TaskOwnedError):
-        Ownership(folder, "a", [0], lease_s=60)
+        TaskOwnership(folder, "a", [0], lease_s=60)
     first.check()
     first.release()
 
 
 def test_an_owner_learns_that_its_task_was_taken(folder) -> None:
-    first = Ownership(folder, "a", [0], lease_s=0.2)
+    first = TaskOwnership(folder, "a", [0], lease_s=0.2)
     taken = claim(folder, "a-0", lease_s=0.0)
     assert taken is not None
 
@@ -75,7 +75,7 @@ def test_an_owner_learns_that_its_task_was_taken(folder) -> None:
 
 
 def test_who_was_replaced_learns_of_it_when_it_asks_and_not_when_it_next_renews(folder) -> None:
-    first = Ownership(folder, "a", [0, 1], lease_s=1_000)
+    first = TaskOwnership(folder, "a", [0, 1], lease_s=1_000)
     first.check()
     taken = claim(folder, "a-1", lease_s=0.0)
     assert taken is not None

@@ -18,7 +18,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.rows import CUT_ROW
 from tailrace.runtime.lifecycle import State
-from tailrace.runtime.restore import decode_store_cut
+from tailrace.state.store_cut import decode_store_cut
 from tests.runtime.world import (
     APPS,
     CountingStore,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.runtime.progress import Progress, Status, progress_line, total
+from tailrace.runtime.progress import ProgressLog, Status, progress_line, total
 
 NOW_MS = 1_365_163_200_000 + 3_600_000
 
@@ -40,23 +40,23 @@ def test_a_line_says_when_partitions_are_not_running() -> None:
 def test_a_terminal_shows_one_line_until_it_has_caught_up(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     screen = io.StringIO()
-    progress = Progress("flights", screen)
-    progress.tell(status(50_000, 100_000), 1, NOW_MS)
-    progress.tell(status(100_000, 50_000), 2, NOW_MS)
+    progress = ProgressLog("flights", screen)
+    progress.report(status(50_000, 100_000), 1, NOW_MS)
+    progress.report(status(100_000, 50_000), 2, NOW_MS)
     assert screen.getvalue().count("\n") == 0
     assert screen.getvalue().count("50,000 records/s") == 2
-    progress.tell(status(150_000, 0), 3, NOW_MS)
+    progress.report(status(150_000, 0), 3, NOW_MS)
     said = len(screen.getvalue())
-    progress.tell(status(150_000, 900), 4, NOW_MS)
+    progress.report(status(150_000, 900), 4, NOW_MS)
     assert len(screen.getvalue()) == said
     assert [one.message for one in caplog.records] == ["caught up"]
 
 
 def test_without_a_terminal_it_is_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    progress = Progress("flights", None)
+    progress = ProgressLog("flights", None)
     for second in range(1, 22):
-        progress.tell(status(second * 1_000, 1_000_000), second, NOW_MS)
+        progress.report(status(second * 1_000, 1_000_000), second, NOW_MS)
     said = [one for one in caplog.records if one.message == "catching up"]
     assert len(said) == 3
     assert {one.__dict__["records_per_s"] for one in said} == {1_000}
@@ -65,9 +65,9 @@ def test_without_a_terminal_it_is_logged_now_and_then(caplog: pytest.LogCaptureF
 
 def test_who_keeps_up_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    progress = Progress("flights", None)
+    progress = ProgressLog("flights", None)
     for second in range(1, 30):
-        progress.tell(status(second * 1_000, 900), second, NOW_MS)
+        progress.report(status(second * 1_000, 900), second, NOW_MS)
     assert caplog.records == []
 
 

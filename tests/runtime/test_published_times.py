@@ -8,8 +8,8 @@ from __future__ import annotations
 import msgspec
 
 import tailrace as tr
-from tailrace.core.engine.watermarks import NOTHING
-from tailrace.runtime.dead_letters import redrive
+from tailrace.core.durations import NO_WATERMARK
+from tailrace.history.dead_letters.letters import redrive
 from tests.runtime.followed import Followed, Step, echoing, ringing, steps
 
 KEYS = ("a", "b", "c")
@@ -211,7 +211,7 @@ def sending(*, circle: bool) -> tr.App:
                 ctx.set_timer(event.other, "tell")
 
         @tr.on_timer("tell")
-        def tell(self, ctx: tr.Context[str]) -> None:
+        def report(self, ctx: tr.Context[str]) -> None:
             ctx.send(Other, ctx.key, Told(ctx.event_time))
 
     return app
@@ -299,7 +299,7 @@ def test_so_it_is_where_the_task_held_nobody_back_before_the_restore() -> None:
 def test_a_task_that_has_never_committed_has_published_nothing_and_is_waited_for() -> None:
     run = Followed(echoing(partitions=2), tasks=[0])
     run.run_held(*steps(5_000, 6_000, key="a"))
-    assert all(one.task.watermark == NOTHING for one in run.readers)
+    assert all(one.task.watermark == NO_WATERMARK for one in run.readers)
     run.feed(*steps(1_000, 2_000, key="d"))
     run.start(1)
     run.run_held()

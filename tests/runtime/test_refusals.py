@@ -13,8 +13,8 @@ import pytest
 from tailrace.core.errors import TaskOwnedError
 from tailrace.log.embedded import EmbeddedLog, claims
 from tailrace.log.embedded.holders import Holder
-from tailrace.runtime.beside import Beside
-from tailrace.runtime.ownership import Ownership
+from tailrace.processes.background_process import BackgroundProcess
+from tailrace.processes.task_ownership import TaskOwnership
 from tailrace.runtime.service import ServiceOptions, prepare_log
 from tailrace.runtime.supervisor import Supervisor
 from tailrace.runtime.worker import Worker
@@ -49,12 +49,12 @@ def test_an_owner_whose_renewal_was_refused_renews_again(folder, monkeypatch) ->
         renewed += 1
         stamp(descriptor, owner)
 
-    owner = Ownership(folder, "tally", [0, 1], lease_s=0.5)
+    owner = TaskOwnership(folder, "tally", [0, 1], lease_s=0.5)
     monkeypatch.setattr(claims, "_stamp", full)
     wait_until(lambda: renewed >= 10, "both are renewed, again and again")
     owner.check()
     with pytest.raises(TaskOwnedError):
-        Ownership(folder, "tally", [0], lease_s=60)
+        TaskOwnership(folder, "tally", [0], lease_s=60)
     owner.release()
 
 
@@ -68,7 +68,7 @@ def test_a_process_beside_the_service_that_cannot_be_begun_is_left_for_the_next_
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(SpawnProcess, "start", refuse)
-    beside = Beside("work", "json", Path.touch)
+    beside = BackgroundProcess("work", "json", Path.touch)
     beside.begin(began)
     assert not beside.is_busy
     assert not beside.is_done

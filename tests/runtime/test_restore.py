@@ -21,9 +21,10 @@ from tailrace.log import TopicPartition, TopicSettings
 from tailrace.runtime.first_positions import note_first_positions
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
-from tailrace.runtime.restore import FORMAT, Restore, StoreCut, decode_store_cut
+from tailrace.runtime.restore import Restore
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import RocksStore, StateIdentity
+from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
 from tests.runtime.world import LINEAGE, Kill, World, run_dry
 
 DAY_MS = 86_400_000

@@ -12,7 +12,7 @@ import pytest
 from tailrace.core.errors import FencedError
 from tailrace.log.embedded import Claim, EmbeddedLog, LogOptions, claim
 from tailrace.log.embedded.writer import EmbeddedWriter
-from tailrace.runtime.ownership import Ownership
+from tailrace.processes.task_ownership import TaskOwnership
 from tailrace.runtime.service import ServiceOptions, open_worker, prepare_log
 from tests.log.embedded.processes import running, until
 from tests.runtime.served import make_app
@@ -68,8 +68,8 @@ def test_a_worker_that_is_replaced_between_its_last_look_and_the_take_over_fence
 
 
 _STOPPED_UNDER_THE_LOCK = """
-from tailrace.runtime.ownership import Ownership
-ownership = Ownership(folder, "tally", [0])
+from tailrace.processes.task_ownership import TaskOwnership
+ownership = TaskOwnership(folder, "tally", [0])
 log = EmbeddedLog(folder)
 
 def check():
@@ -90,7 +90,7 @@ def test_one_that_is_stopped_after_its_look_under_the_lock_is_ended_by_the_succe
     with running(_STOPPED_UNDER_THE_LOCK, folder) as stopped:
         assert stopped.line() == "stops"
         until(stopped.is_stopped)
-        owner = Ownership(folder, "tally", [0], lease_s=0.2)
+        owner = TaskOwnership(folder, "tally", [0], lease_s=0.2)
         log = EmbeddedLog(folder, LogOptions(lease_s=0.2))
         log.check_owned = owner.check
         writer = log.writer("tally-0")

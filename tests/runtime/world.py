@@ -14,10 +14,10 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.replay import replay_record
 from tailrace.core.engine.task import Task
 from tailrace.core.records import InputRecord, Output
+from tailrace.history.app_topics import prepare_topics
 from tailrace.log import TopicPartition
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.topics import prepare_topics
 from tailrace.state import MemoryStore
 from tailrace.testing.memory_log import MemoryLog, Operation
 

@@ -12,15 +12,15 @@ import pytest
 from services.flights import aircraft, airport
 from services.flights.history import facts
 from services.flights.load import load
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.rebuilding.job import Request
+from tailrace.history.topic_scan import scan
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.rebuilding.driver import rebuild
-from tailrace.runtime.rebuilding.engines import LocalEngine
-from tailrace.runtime.rebuilding.job import Request
-from tailrace.runtime.scanning import scan
 from tailrace.runtime.service import ServiceOptions, serve
 from tailrace.state.snapshots import Snapshots
 from tests.cli.commands import done, run
-from tests.runtime.rebuilding.lived import published
+from tests.history.rebuilding.lived import published
 
 AIRCRAFT, AIRPORT = "services.flights.aircraft:app", "services.flights.airport:app"
 WRITTEN = {

@@ -14,12 +14,12 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.records import InputRecord
+from tailrace.history.app_history import AppHistory
+from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, replay
+from tailrace.history.state_folders import LiveFolder
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.environment import timezones_version
-from tailrace.runtime.history import History
-from tailrace.runtime.live_state import LiveFolder
-from tailrace.runtime.replaying import ReplayOptions, ReplayReport, replay
+from tailrace.processes.environment import timezones_version
 from tests.soak import feed, oracle
 from tests.soak.apps import Call, Closed, Notice, Passed, Step, Told, first_app, second_app
 
@@ -213,11 +213,11 @@ def check_equal(log: EmbeddedLog, clean: EmbeddedLog, plans: list[Plan]) -> None
             same(Counter(map(_bare, is_)), Counter(map(_bare, was)), f"the outputs in {topic}/{number}")
     for plan in plans:
         for number in range(plan.partitions):
-            rows = [dict(_rows(History(plan, one), number)) for one in (log, clean)]
+            rows = [dict(_rows(AppHistory(plan, one), number)) for one in (log, clean)]
             assert rows[0] == rows[1], f"the state of {plan.app}/{number} is not that of the clean run"
 
 
-def _rows(history: History, number: int) -> Iterable[tuple[bytes, bytes]]:
+def _rows(history: AppHistory, number: int) -> Iterable[tuple[bytes, bytes]]:
     kept = history.committed(number, with_rows=True).rows
     assert kept is not None
     return kept.rows()

@@ -19,10 +19,10 @@ from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import BadRecordError, FencedError, HandlerError, LogUnavailableError, TailraceError
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
+from tailrace.history.replay.replaying import ReplayReport
 from tailrace.log import TopicPartition, TopicSettings, Writer
 from tailrace.log.embedded import EmbeddedLog, LogOptions
 from tailrace.runtime.progress import last_phase
-from tailrace.runtime.replaying import ReplayReport
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import StateIdentity, StateMemory, open_store

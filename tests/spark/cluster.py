@@ -21,10 +21,10 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from tailrace.runtime.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.driver import rebuild
 from tailrace.spark.engine import SparkEngine
 from tailrace.spark.session import end, session
-from tests.runtime.rebuilding.lived import request
+from tests.history.rebuilding.lived import request
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 SPECULATION = {

@@ -11,12 +11,12 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that PySpark's us
 
 import tailrace as tr
 from tailrace.core.records import Output
+from tailrace.history.opening import open_archive
+from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log.archive import ArchiveOptions, archive_log
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.archived import open_archive
-from tailrace.runtime.snapshotting import TakingOptions, take_snapshot
 from tailrace.state.snapshots import Snapshots
-from tests.runtime.rebuilding import lived
+from tests.history.rebuilding import lived
 from tests.runtime.test_before_1970 import TIMES_MS, Event
 from tests.spark.reading import answer
 

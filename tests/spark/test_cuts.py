@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that PySpark's users know)
 
 from tailrace.core.errors import OffsetGoneError, UsageError
+from tailrace.history.opening import open_archive
 from tailrace.log.archive import ArchiveOptions, archive_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition
-from tailrace.runtime.archived import open_archive
 from tailrace.spark import cut
 from tailrace.spark.source import TailraceSource
 from tests.spark import travel

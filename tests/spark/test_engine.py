@@ -13,14 +13,14 @@ import pytest
 
 from tailrace.core.errors import HandlerError, WorkerLostError
 from tailrace.core.values.partitioner import partition_of
-from tailrace.runtime.apps import find_app
-from tailrace.runtime.rebuilding.driver import rebuild
-from tailrace.runtime.rebuilding.engines import Engine, Tell
-from tailrace.runtime.rebuilding.job import Unit, UnitResult
-from tailrace.runtime.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import Engine, OnProgress
+from tailrace.history.rebuilding.job import Unit, UnitResult
+from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.processes.app_loading import find_app
 from tailrace.spark.engine import SparkEngine
 from tailrace.state.snapshots import Snapshots
-from tests.runtime.rebuilding.lived import TaskState, append, live, live_on, rebuilt, request
+from tests.history.rebuilding.lived import TaskState, append, live, live_on, rebuilt, request
 from tests.spark import doomed
 from tests.spark.cluster import DONE
 from tests.spark.travel import output
@@ -84,7 +84,7 @@ def harmless(world) -> Iterator[None]:
 def test_a_rebuild_by_spark_is_the_live_state_byte_for_byte(spark, world):
     told: list[str] = []
     asked = msgspec.structs.replace(request(world.folder, APP), name="plain")
-    report = rebuild(asked, SparkEngine(spark), tell=lambda stage, _: told.append(stage))
+    report = rebuild(asked, SparkEngine(spark), on_progress=lambda stage, _: told.append(stage))
     assert world.snapshot("plain") == world.live
     assert sum(len(one.rows) for one in world.live) > KEYS * ROUNDS
     assert told
@@ -110,8 +110,8 @@ class Twice:
         self._engine = engine
         self.results: list[UnitResult] = []
 
-    def run(self, units: Sequence[Unit], tell: Tell) -> Iterator[UnitResult]:
-        for one in self._engine.run([unit for unit in units for _ in range(2)], tell):
+    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
+        for one in self._engine.run([unit for unit in units for _ in range(2)], on_progress):
             self.results.append(one)
             yield one
 
@@ -155,9 +155,9 @@ def test_results_come_as_they_are_made_and_who_stops_listening_ends_the_work(spa
     class Listening:
         name = "listening"
 
-        def run(self, units: Sequence[Unit], tell: Tell) -> Iterator[UnitResult]:
+        def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
             found.extend(units)
-            results: Any = SparkEngine(spark).run(units, tell)
+            results: Any = SparkEngine(spark).run(units, on_progress)
             # One of two slots is held by a unit that waits, or will be, so this comes before all are done.
             yield next(results)
             begun_s = time.monotonic()

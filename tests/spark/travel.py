@@ -13,11 +13,11 @@ import msgspec
 import tailrace as tr
 from tailrace.core.declare.plan import Plan
 from tailrace.core.records import Output
+from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicSettings
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.snapshotting import TakingOptions, take_snapshot
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Manifest, Snapshot, Snapshots

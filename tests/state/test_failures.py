@@ -64,7 +64,7 @@ def test_every_message_has_its_error(said: str, kind: type[StateFolderError], wo
     assert type(error) is kind
     assert word in str(error)
     assert str(PATH) in str(error)
-    assert error.mend
+    assert error.hint
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EMFILE])

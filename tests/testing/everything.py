@@ -130,12 +130,12 @@ class Everything(tr.Actor):
             case _:
                 pass
         ctx.metrics.count("done")
-        self.tell(event.what, ctx, before)
+        self.report(event.what, ctx, before)
 
     @tr.on_timer
     def unnamed(self, ctx: tr.Context[str]) -> None:
         self.count += 1
-        self.tell("unnamed", ctx)
+        self.report("unnamed", ctx)
 
     @tr.on_timer("named")
     def named(self, ctx: tr.Context[str]) -> None:
@@ -145,7 +145,7 @@ class Everything(tr.Actor):
             ctx.set_timer(ctx.event_time + 10, ctx.timer_name)
         if self.count % 7 == 6:
             ctx.send(Everything, str(ctx.timer_name), Message(1, [ctx.key]))
-        self.tell("named", ctx)
+        self.report("named", ctx)
 
     @tr.on_timer("never")
     def never(self, ctx: tr.Context[str]) -> None:
@@ -159,14 +159,14 @@ class Everything(tr.Actor):
     @tr.on_processing_timer
     def rang(self, ctx: tr.Context[str]) -> None:
         self.history.append(ctx.now)
-        self.tell("rang", ctx)
+        self.report("rang", ctx)
 
     @tr.on_processing_timer("named")
     def rang_by_name(self, ctx: tr.Context[str]) -> None:
         self.count += 1
         if self.count % 2:
             ctx.set_timer(ctx.event_time + 5, "named")
-        self.tell("rang-by-name", ctx)
+        self.report("rang-by-name", ctx)
 
     @tr.on_message
     def got(self, message: Message, ctx: tr.Context[str]) -> None:
@@ -177,13 +177,13 @@ class Everything(tr.Actor):
         if message.hops:
             ctx.send(Everything, message.keys[0] + "+", Message(message.hops - 1, message.keys))
         self.boxes[",".join(message.keys[-2:])] = Box([message.hops])
-        self.tell("got", ctx)
+        self.report("got", ctx)
 
     @tr.query
     def describe(self, limit: int = 10) -> str:
         return f"{self.count} {self.tags[:limit]}"
 
-    def tell(self, what: str, ctx: tr.Context[str], before: Do | None = None) -> None:
+    def report(self, what: str, ctx: tr.Context[str], before: Do | None = None) -> None:
         numbers = ",".join(f"{k}:{v}" for k, v in self.numbers.items())
         boxes = ",".join(f"{k}:{v.things}" for k, v in self.boxes.items())
         seen = (

@@ -12,7 +12,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.records import Output
 from tailrace.runtime.slices import Slices
-from tailrace.testing.invariants import LawBrokenError, Observer
+from tailrace.testing.invariants import CommitObserver, LawBrokenError
 from tailrace.testing.memory_log import MemoryWriter
 from tailrace.testing.simulator import Simulator
 
@@ -52,7 +52,7 @@ def simulator(seed: int, **options: Any) -> Simulator:
     return Simulator(app.plan(), seed, outputs, **options)
 
 
-def counts_go_up_by_one(observer: Observer) -> None:
+def counts_go_up_by_one(observer: CommitObserver) -> None:
     """A law of this app: every total of a shop is one more than the one before."""
     last: Counter[str] = Counter()
     for of_task in observer.outputs:
@@ -88,7 +88,7 @@ def test_it_strikes_with_everything_it_has_and_a_sound_service_stands_it() -> No
 
 
 def test_a_failure_names_its_seed_and_what_had_been_done() -> None:
-    def never(observer: Observer) -> None:
+    def never(observer: CommitObserver) -> None:
         if observer.commits > 2:
             raise LawBrokenError("three commits are too many")
 

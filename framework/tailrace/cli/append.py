@@ -186,7 +186,7 @@ def _judge(appended: int, sides: list[SideFile], *, allow_rejects: bool) -> None
         lines = "1 line was" if broken == 1 else f"{broken:,} lines were"
         raise SetAsideError(
             f"{lines} kept aside of {appended + broken:,}, the first: {first}",
-            mend=f"Correct what is in {', '.join(str(side.path) for side in sides)} and append it; "
+            hint=f"Correct what is in {', '.join(str(side.path) for side in sides)} and append it; "
             "--allow-rejects makes this no failure.",
         )
 

@@ -13,8 +13,8 @@ from tailrace.cli.commands import Command
 from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
+from tailrace.history.opening import open_archive
 from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, archive_log
-from tailrace.runtime.archived import open_archive
 
 
 @click.command(cls=Command, short_help="A log's topics as Parquet files.")
@@ -64,7 +64,9 @@ def archive(
     found = open_archive(uri)
     options = ArchiveOptions(topics or None, records_per_file, after_deleted)
     with opened(folder) as log, ProgressLine() as line:
-        report = archive_log(log, found, options, tell=lambda status: line.tell(partial(_progress, status)))
+        report = archive_log(
+            log, found, options, on_progress=lambda status: line.report(partial(_progress, status))
+        )
     with piped():
         (_say_json if as_json else _say)(report)
 

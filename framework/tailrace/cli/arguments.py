@@ -20,7 +20,7 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log
-from tailrace.runtime.apps import find_app
+from tailrace.processes.app_loading import find_app
 
 FC = TypeVar("FC", bound=Callable[..., Any])
 DEFAULT_LOG = "data/log"
@@ -162,33 +162,33 @@ def outside_of_log(place: str | Path, log: Path, hint: str) -> None:
         )
 
 
-class Place(NamedTuple):
+class TopicPosition(NamedTuple):
     """Where to begin or to end in a topic: at an offset of each partition, or at a time. One of the two is set."""
 
     offset: int | None = None
     time_ms: int | None = None
 
 
-class PlaceType(click.ParamType):
+class TopicPositionType(click.ParamType):
     """An offset (``17``), or a time: ``2013-01-01``, ``2013-01-01T05:17:00Z``, ``1357017420000ms``."""
 
     name = "offset|time"
     example = "2013-01-01T05:17:00Z"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> TopicPosition:
         """The place."""
-        if isinstance(value, Place):
+        if isinstance(value, TopicPosition):
             return value
         text = str(value)
         if text.isascii() and text.isdecimal():
-            return Place(offset=int(text))
+            return TopicPosition(offset=int(text))
         try:
             if found := re.fullmatch(r"(-?\d+)ms", text, re.ASCII):
-                return Place(time_ms=to_ms(int(found[1])))
+                return TopicPosition(time_ms=to_ms(int(found[1])))
             if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
                 day = date.fromisoformat(text)
-                return Place(time_ms=to_ms(datetime(day.year, day.month, day.day, tzinfo=UTC)))
-            return Place(time_ms=to_ms(datetime.fromisoformat(text)))
+                return TopicPosition(time_ms=to_ms(datetime(day.year, day.month, day.day, tzinfo=UTC)))
+            return TopicPosition(time_ms=to_ms(datetime.fromisoformat(text)))
         except (ValueError, TailraceError):
             self.fail(
                 f"{text!r} is no offset and no instant; write 17, 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",

@@ -18,16 +18,16 @@ from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import CorruptStateError, TailraceError
 from tailrace.core.rows import SCHEMA_ROW
+from tailrace.history.app_history import AppHistory
+from tailrace.history.comparing.states import Comparison, Side, SideCode, compare_states
+from tailrace.history.comparing.states import explain as find_first
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.folder import LABEL as LOG_LABEL
-from tailrace.runtime.apps import find_app
-from tailrace.runtime.comparing_states import Code, Comparison, Side, compare_states
-from tailrace.runtime.comparing_states import explain as find_first
-from tailrace.runtime.history import History
-from tailrace.runtime.restore import decode_store_cut
+from tailrace.processes.app_loading import find_app
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
 from tailrace.state.folder import LABEL as STATE_LABEL
 from tailrace.state.snapshots import Snapshots, which_where
+from tailrace.state.store_cut import decode_store_cut
 
 DIFFERENT = 1
 _EVERYTHING = (b"\x01", b"\xff")
@@ -86,7 +86,7 @@ def _explain(log: EmbeddedLog, plans: Sequence[Plan], sides: Sequence[Side], fou
                 f"from which event on keys differ is not known: {side.name} was made in canonical order, which no tape has"
             )
             return
-    codes = [Code(plan, side.cut) for plan, side in zip(plans, sides, strict=True)]
+    codes = [SideCode(plan, side.cut) for plan, side in zip(plans, sides, strict=True)]
     try:
         find_first(log, codes[0], codes[1], found, (sides[0].name, sides[1].name))
     except TailraceError as error:
@@ -133,7 +133,7 @@ def _side(text: str, plan: Plan, closing: ExitStack) -> Side:
 def _of_changelog(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
     log = EmbeddedLog(folder, create=False)
     closing.callback(log.close)
-    history = History(plan, log)
+    history = AppHistory(plan, log)
     # The service may go on meanwhile: what is compared is where all its tasks stood at one commit.
     closing.enter_context(log.uncleaned())
     ends = log.ends([plan.changelog_topic]).offsets[plan.changelog_topic]
@@ -171,7 +171,7 @@ def _of_folder(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
             raise CorruptStateError(
                 "the state is of no commit: it was being filled",
                 path=str(folder / str(number)),
-                mend="Start the service on it once.",
+                hint="Start the service on it once.",
             )
         return None if held is None else held.core
 

@@ -16,9 +16,9 @@ from tailrace.cli.arguments import app_argument, json_option, log_option, name_o
 from tailrace.cli.commands import Commands
 from tailrace.cli.misspelt import Choice
 from tailrace.core.errors import RecordError
-from tailrace.runtime import dead_letters as letters
-from tailrace.runtime.dead_letters import DeadLetter
-from tailrace.runtime.letter_outcomes import Outcome, letters_with_outcomes
+from tailrace.history.dead_letters import letters
+from tailrace.history.dead_letters.letters import DeadLetter
+from tailrace.history.dead_letters.outcomes import Outcome, letters_with_outcomes
 
 _WIDEST = 60
 _OF_TIMERS = "'tailrace rebuild --retry-failed' runs them again in their place."
@@ -123,7 +123,7 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path) -> None:
             "key": letter.key or _json_of(record, "key"),
             "value": _json_of(record, "value"),
             "headers": _json_of(record, "headers"),
-            "redriven": _became(outcome, mend=True).removeprefix("redriven ") or "no",
+            "redriven": _became(outcome, hint=True).removeprefix("redriven ") or "no",
         }
         for what, said in lines.items():
             if said:
@@ -203,7 +203,7 @@ def _wanted(ids: tuple[str, ...], reasons: tuple[str, ...], seen: set[str]) -> C
 def _missing(app: str, ids: list[str]) -> RecordError:
     what = f"there is no dead letter {' and no '.join(ids)}"
     return RecordError(
-        what, topic=letters.topic_of(app), mend=f"tailrace dead-letters list {app} shows their ids."
+        what, topic=letters.topic_of(app), hint=f"tailrace dead-letters list {app} shows their ids."
     )
 
 
@@ -211,10 +211,10 @@ def _was_redriven(outcome: Outcome) -> bool:
     return outcome.state not in {"pending", "timer", "rebuilt"}
 
 
-def _became(outcome: Outcome, *, mend: bool = False) -> str:
-    """What became of a letter, for a person; with ``mend`` also what to do where it cannot be redriven."""
+def _became(outcome: Outcome, *, hint: bool = False) -> str:
+    """What became of a letter, for a person; with ``hint`` also what to do where it cannot be redriven."""
     if outcome.state == "timer":
-        return f"a timer has no record to redrive. {_OF_TIMERS}" if mend else "cannot be redriven: a timer"
+        return f"a timer has no record to redrive. {_OF_TIMERS}" if hint else "cannot be redriven: a timer"
     if outcome.state == "pending":
         return ""
     at = "before" if outcome.redriven_ms is None else showing.instant(outcome.redriven_ms)

@@ -17,7 +17,7 @@ from tailrace.cli.showing import printable
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
-from tailrace.runtime.apps import find_app
+from tailrace.processes.app_loading import find_app
 from tailrace.testing.exploring.exploration import explore_feed
 from tailrace.testing.exploring.feed import Feed, feed_of_log, inputs_from_outside
 from tailrace.testing.exploring.report import Dependence, ExploreReport
@@ -98,7 +98,7 @@ def explore(
             unordered=free,
             timestamps=timestamps,
             now_ms=feed.clock_ms,
-            tell=lambda done, total: line.tell(partial(_progress, done, total)),
+            on_progress=lambda done, total: line.report(partial(_progress, done, total)),
         )
     with piped():
         _say_json(report, feed) if as_json else _say(report, feed, records)

@@ -12,8 +12,8 @@ from tailrace.cli.commands import Command
 from tailrace.cli.misspelt import Choice
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
-from tailrace.runtime.apps import find_app
-from tailrace.runtime.graph import Graph, as_dot, as_mermaid, as_svg, as_text, graph_of
+from tailrace.graph import Graph, as_dot, as_mermaid, as_svg, as_text, graph_of
+from tailrace.processes.app_loading import find_app
 
 _FORMATS = {
     ".svg": "svg",

@@ -51,7 +51,7 @@ def clean(*, as_json: bool, folder: Path) -> None:
     if done.busy:
         raise LogUnavailableError(
             "the log is being cleaned by another process, or read by one that must not miss anything",
-            mend="Wait until that has ended.",
+            hint="Wait until that has ended.",
         )
     with piped():
         if as_json:

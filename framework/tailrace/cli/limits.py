@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from tailrace.cli.arguments import Place, PlaceType
+from tailrace.cli.arguments import TopicPosition, TopicPositionType
 from tailrace.core.suggestions import did_you_mean
 
 
@@ -43,7 +43,7 @@ class EndOffsetType(click.ParamType):
         return EndOffset(topic, None if partition is None else int(partition), int(offset))
 
 
-class TimeType(PlaceType):
+class TimeType(TopicPositionType):
     """An instant: ``2013-01-01``, ``2013-01-01T05:17:00Z``, ``1357017420000ms``."""
 
     name = "time"
@@ -55,7 +55,7 @@ class TimeType(PlaceType):
         try:
             place = super().convert(value, param, ctx)
         except click.BadParameter:
-            place = Place()
+            place = TopicPosition()
         if place.time_ms is None:
             self.fail(
                 f"{value!r} is no instant; write 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",

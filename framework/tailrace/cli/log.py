@@ -14,8 +14,8 @@ from tailrace.cli import showing
 from tailrace.cli.append import append
 from tailrace.cli.arguments import (
     DurationType,
-    Place,
-    PlaceType,
+    TopicPosition,
+    TopicPositionType,
     json_option,
     log_option,
     opened,
@@ -32,11 +32,11 @@ from tailrace.cli.misspelt import Choice
 from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.errors import DefinitionError
 from tailrace.core.records import InputRecord
+from tailrace.history.app_topics import prepare_topics
+from tailrace.history.topic_scan import scan
 from tailrace.log.interface import Log, TopicPartition, TopicSettings
-from tailrace.runtime.apps import find_app
+from tailrace.processes.app_loading import find_app
 from tailrace.runtime.first_positions import note_first_positions
-from tailrace.runtime.scanning import scan
-from tailrace.runtime.topics import prepare_topics
 
 _AT_ONCE = 1_000
 
@@ -167,8 +167,10 @@ def tail(
     help="Format of the output.",
 )
 @output_option
-@click.option("--from", "start", type=PlaceType(), help="Begin at this offset, or at this time.")
-@click.option("--until", "stop", type=PlaceType(), help="Stop before this offset, or before this time.")
+@click.option("--from", "start", type=TopicPositionType(), help="Begin at this offset, or at this time.")
+@click.option(
+    "--until", "stop", type=TopicPositionType(), help="Stop before this offset, or before this time."
+)
 @partitions_option
 @app_option
 @log_option
@@ -177,8 +179,8 @@ def dump(
     topic: str,
     format_: str,
     output: str,
-    start: Place | None,
-    stop: Place | None,
+    start: TopicPosition | None,
+    stop: TopicPosition | None,
     partitions: tuple[int, ...],
     app: str | None,
     folder: Path,
@@ -194,7 +196,9 @@ def dump(
             if format_ == "csv":
                 file.write(showing.csv_line(*showing.CSV_HEADER))
             none = True
-            for number, record in _between(log, topic, numbers, start or Place(), stop or Place()):
+            for number, record in _between(
+                log, topic, numbers, start or TopicPosition(), stop or TopicPosition()
+            ):
                 none = False
                 if format_ == "csv":
                     file.write(showing.as_cells(number, record, declared))
@@ -219,7 +223,7 @@ def _numbers(log: Log, topic: str, partitions: tuple[int, ...]) -> Iterable[int]
 
 
 def _between(
-    log: Log, topic: str, numbers: Iterable[int], start: Place, stop: Place
+    log: Log, topic: str, numbers: Iterable[int], start: TopicPosition, stop: TopicPosition
 ) -> Iterator[tuple[int, InputRecord]]:
     for number in numbers:
         first = start.offset

@@ -78,8 +78,8 @@ def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Callable[[str],
                 reason="bad-time",
             )
         if time_ms is not None and settings.refuse_seconds and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS:
-            what, mend = seconds_taken_for_ms(time_ms, settings.event_time)
-            raise BadRecordError(f"{what}. {mend}", reason="bad-time")
+            what, hint = seconds_taken_for_ms(time_ms, settings.event_time)
+            raise BadRecordError(f"{what}. {hint}", reason="bad-time")
         if stamp is not None:
             time_ms = _time_of(stamp(event), str(timestamp))
         return Output(topic.name, key, topic.encode(event), now_ms if time_ms is None else time_ms)

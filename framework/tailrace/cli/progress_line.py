@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from tailrace.runtime.logs import CLEAR_LINE
+from tailrace.processes.logs import CLEAR_LINE
 
 _EVERY_S = 0.2
 
@@ -20,7 +20,7 @@ class ProgressLine:
         self._shown = shown and sys.stderr.isatty()
         self._begun_s = self._told_s = time.monotonic()
 
-    def tell(self, words: Callable[[float], str]) -> None:
+    def report(self, words: Callable[[float], str]) -> None:
         """Write the line anew, now and then; ``words`` are asked for with the seconds since it was begun."""
         now_s = time.monotonic()
         if not self._shown or now_s - self._told_s < _EVERY_S:

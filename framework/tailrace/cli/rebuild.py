@@ -38,14 +38,14 @@ from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.settings import Setting, is_typed
 from tailrace.core.declare.plan import ON_ERROR, OnError
 from tailrace.core.errors import MissingExtraError
-from tailrace.runtime.apps import find_app
-from tailrace.runtime.rebuilding.chained import rebuild_chain
-from tailrace.runtime.rebuilding.driver import rebuild as run_rebuild
-from tailrace.runtime.rebuilding.engines import Engine, LocalEngine
-from tailrace.runtime.rebuilding.job import Order, Request
-from tailrace.runtime.rebuilding.report import RebuildReport
-from tailrace.runtime.rebuilding.twice import TwiceReport, rebuild_twice
-from tailrace.runtime.rebuilding.work import Progress
+from tailrace.history.rebuilding.chained import rebuild_chain
+from tailrace.history.rebuilding.determinism import TwiceReport, rebuild_twice
+from tailrace.history.rebuilding.driver import rebuild as run_rebuild
+from tailrace.history.rebuilding.engines import Engine, LocalEngine
+from tailrace.history.rebuilding.job import Order, Request
+from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.work_folder import UnitProgress
+from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import LATEST, which_where
 
 DIFFERENT = 1
@@ -183,12 +183,12 @@ def rebuild(**given: Any) -> int:
     reports: list[RebuildReport | TwiceReport]
     with ProgressLine() as line, _engines(asked) as engine_of:
 
-        def tell(stage: str, progress: Progress) -> None:
-            line.tell(partial(_progress, stage, progress))
+        def on_progress(stage: str, progress: UnitProgress) -> None:
+            line.report(partial(_progress, stage, progress))
 
-        run = partial(run_rebuild, engine=engine_of(None), tell=tell, restart=asked.restart)
+        run = partial(run_rebuild, engine=engine_of(None), on_progress=on_progress, restart=asked.restart)
         if asked.twice:
-            reports = [rebuild_twice(request, engine_of, tell=tell)]
+            reports = [rebuild_twice(request, engine_of, on_progress=on_progress)]
         else:
             reports = [*rebuild_chain(request, asked.apps, run)] if asked.chain else [run(request)]
     with piped():
@@ -295,12 +295,12 @@ def _engines(asked: _Asked) -> Generator[Callable[[int | None], Engine]]:
         sessions: Any = importlib.import_module("tailrace.spark.session")
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            f"the engine 'spark' needs {error.name}", mend="pip install 'tailrace[spark]'"
+            f"the engine 'spark' needs {error.name}", hint="pip install 'tailrace[spark]'"
         ) from error
     with sessions.running(asked.master or "local[*]", attempts=sessions.ATTEMPTS) as spark:
         yield lambda seed: engines.SparkEngine(spark, seed)
 
 
-def _progress(stage: str, progress: Progress, seconds: float) -> str:
+def _progress(stage: str, progress: UnitProgress, seconds: float) -> str:
     share = progress.records / progress.of if progress.of else 0.0
     return f"{_STAGES[stage]}: {progress.records:,} of {progress.of:,} records ({share:.0%}), {seconds:.0f} s"

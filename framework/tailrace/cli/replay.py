@@ -38,12 +38,12 @@ from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import OffsetGoneError
 from tailrace.core.suggestions import did_you_mean
-from tailrace.runtime.apps import find_app
-from tailrace.runtime.environment import timezones_version
-from tailrace.runtime.hash_seeds import given_seed
-from tailrace.runtime.named_keys import NamedKeys, named_keys
-from tailrace.runtime.replaying import ReplayOptions, ReplayReport, ReplayStatus
-from tailrace.runtime.replaying_apart import ReplayJob, replay_apart, run_job
+from tailrace.history.named_keys import NamedKeys, named_keys
+from tailrace.history.replay.in_processes import ReplayJob, replay_apart, run_job
+from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, ReplayStatus
+from tailrace.processes.app_loading import find_app
+from tailrace.processes.environment import timezones_version
+from tailrace.processes.hash_seeds import given_seed
 
 DIFFERENT = 1
 
@@ -131,7 +131,7 @@ def replay(
     try:
         with piped():
             with ProgressLine(shown=tracer is None) as line:
-                report = _run(job, workers, lambda status: line.tell(partial(_progress, status)))
+                report = _run(job, workers, lambda status: line.report(partial(_progress, status)))
             differs = report.differences.count > 0
             for text in dict.fromkeys((*traced, *broken)):
                 if tracer is not None and tracer.met.isdisjoint(named_keys(plan, (text,)).keys):
@@ -147,14 +147,14 @@ def replay(
     return DIFFERENT if differs else 0
 
 
-def _run(job: ReplayJob, workers: int, tell: Callable[[ReplayStatus], None]) -> ReplayReport:
+def _run(job: ReplayJob, workers: int, on_progress: Callable[[ReplayStatus], None]) -> ReplayReport:
     """The replay, in this process or in others."""
     # The service may have the hash seed that the environment gives to this process, too.
     apart = workers > 1 or (given_seed() is not None and job.options.observer is None)
     try:
-        return replay_apart(job, workers, tell) if apart else run_job(job, tell)
+        return replay_apart(job, workers, on_progress) if apart else run_job(job, on_progress)
     except OffsetGoneError as error:
-        error.mend = (
+        error.hint = (
             "A replay has the log alone. `tailrace rebuild --archive` reads what is archived as well, "
             "and `tailrace compare` holds what it makes against the service's state."
         )

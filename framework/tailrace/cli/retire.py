@@ -11,8 +11,8 @@ from tailrace.cli.arguments import app_argument, json_option, log_option, name_o
 from tailrace.cli.commands import Command
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
-from tailrace.runtime.retiring import Retirement
-from tailrace.runtime.retiring import retire as retire_app
+from tailrace.history.retirement import Retirement
+from tailrace.history.retirement import retire as retire_app
 
 
 @click.command(cls=Command, short_help="Say that an app will not come again.")

@@ -28,8 +28,8 @@ from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
 from tailrace.core.errors import MissingExtraError, SetAsideError
 from tailrace.log.embedded import LogOptions
-from tailrace.runtime import logs
-from tailrace.runtime.apps import find_app
+from tailrace.processes import logs
+from tailrace.processes.app_loading import find_app
 from tailrace.runtime.automatic_snapshots import SnapshotSchedule
 from tailrace.runtime.dead_letter_monitor import in_words
 from tailrace.runtime.service import ServiceOptions, serve
@@ -248,7 +248,7 @@ def run(
         where = f" --log {shlex.quote(str(folder))}"
         raise SetAsideError(
             f"{counted(letters.total(), 'event')} went to the dead letters in this run: {in_words(letters)}",
-            mend=f"See `tailrace dead-letters list {plan.app}{where}`; "
+            hint=f"See `tailrace dead-letters list {plan.app}{where}`; "
             "--allow-dead-letters makes this no failure.",
         )
 
@@ -263,7 +263,7 @@ def _check_snapshots(place: str | None, log_folder: Path) -> None:
             # The service would run, and every snapshot fail.
             raise MissingExtraError(
                 "snapshots need the package pyarrow, which is not installed",
-                mend="pip install 'tailrace[parquet]'",
+                hint="pip install 'tailrace[parquet]'",
             )
         return
     context = click.get_current_context()

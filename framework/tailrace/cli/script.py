@@ -2,7 +2,7 @@
 
 It is the command itself, with the keywords as its arguments: one code path, one set of checks and messages. What is added
 is the way from an app to its name, because worker processes import the app by its name. A script that was started as
-``python ships.py`` is the module ``ships`` for them (see ``runtime.apps``), so it has to be one that can be imported: its
+``python ships.py`` is the module ``ships`` for them (see ``processes.app_loading``), so it has to be one that can be imported: its
 call of ``app.run`` stands under ``if __name__ == "__main__"``.
 """
 
@@ -27,7 +27,7 @@ from tailrace.core.declare.app import App
 from tailrace.core.declare.options import refuse_unknown
 from tailrace.core.durations import duration
 from tailrace.core.errors import UsageError
-from tailrace.runtime.apps import name_of_script
+from tailrace.processes.app_loading import name_of_script
 
 _GUARD: Final = 'Put the call under if __name__ == "__main__".'
 
@@ -43,7 +43,7 @@ def run_app(app: App, options: Mapping[str, Any]) -> None:
     if threading.current_thread() is not threading.main_thread():
         raise UsageError(
             "app.run was called in a thread",
-            mend="Call it in the main thread, which gets the signals to stop.",
+            hint="Call it in the main thread, which gets the signals to stop.",
         )
     _check_guarded(inspect.currentframe())
     code = execute(["run", reference_to(app), *_arguments(app, options)])
@@ -78,7 +78,7 @@ def reference_to(app: App) -> str:
     if not scripts:
         raise UsageError(
             f"the app {app.name!r} cannot be found by another process: no module has it as an attribute",
-            mend="Assign it at the top of a module: app = tr.App(...).",
+            hint="Assign it at the top of a module: app = tr.App(...).",
         )
     return f"{name_of_script()}:{scripts[0]}"
 
@@ -103,11 +103,11 @@ def _arguments(app: App, options: Mapping[str, Any]) -> list[str]:
             continue  # as if it were not given
         if option.is_flag:
             if type(value) is not bool:
-                raise UsageError(f"{name}={value!r} is neither True nor False", mend=f"Write {name}=True.")
+                raise UsageError(f"{name}={value!r} is neither True nor False", hint=f"Write {name}=True.")
             arguments += [flag] if value else []
         elif option.multiple:
             if isinstance(value, str) or not isinstance(value, Sequence):
-                raise UsageError(f"{name}={value!r} is no list", mend=f"Write {name}=[...].")
+                raise UsageError(f"{name}={value!r} is no list", hint=f"Write {name}=[...].")
             arguments += [f"{flag}={one}" for one in value]  # pyright: ignore[reportUnknownVariableType]  # any value
         elif name in ("commit_interval", "lease", "snapshot_every") and isinstance(value, int | timedelta):
             arguments.append(f"{flag}={duration(value)}ms")
@@ -131,7 +131,7 @@ def _check_guarded(frame: FrameType | None) -> None:
         spec = frame.f_globals.get("__spec__")
         if name != "__mp_main__" and not getattr(spec, "_initializing", False):
             return  # its code runs for another reason than an import
-        raise UsageError(f"app.run was called while the module {name!r} is imported", mend=_GUARD)
+        raise UsageError(f"app.run was called while the module {name!r} is imported", hint=_GUARD)
     file = frame.f_globals.get("__file__")
     if file is None or not Path(file).is_file():
         return  # an interactive session, or a program in an archive
@@ -140,5 +140,5 @@ def _check_guarded(frame: FrameType | None) -> None:
         if is_it and not (isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test)):
             raise UsageError(
                 f"app.run is called at {file}:{frame.f_lineno} whenever the script is imported, as by each worker process",
-                mend=_GUARD,
+                hint=_GUARD,
             )

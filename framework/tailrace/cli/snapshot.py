@@ -30,8 +30,8 @@ from tailrace.core.counting import counted
 from tailrace.core.durations import is_instant
 from tailrace.core.engine import tape
 from tailrace.core.suggestions import did_you_mean
-from tailrace.runtime.apps import find_app
-from tailrace.runtime.snapshotting import TakingOptions, TakingStatus, take_snapshot
+from tailrace.history.snapshots.taking import TakingOptions, TakingStatus, take_snapshot
+from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
 
 _DIFFERENT = 1
@@ -76,7 +76,7 @@ def create(
     options = TakingOptions(name=name, automatic=automatic, incremental=incremental)
     with opened(folder) as log, ProgressLine() as line:
         made = take_snapshot(
-            plan, log, snapshots, options, tell=lambda status: line.tell(partial(_progress, status))
+            plan, log, snapshots, options, on_progress=lambda status: line.report(partial(_progress, status))
         )
     gone = [] if keep is None else snapshots.keep(keep)
     with piped():

@@ -15,9 +15,7 @@ from tailrace.cli.commands import Command
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
-from tailrace.log.embedded import EmbeddedLog, owner_of
-from tailrace.runtime.apps import find_app
-from tailrace.runtime.inspecting import (
+from tailrace.history.status.inspection import (
     AppReport,
     OperatorReport,
     Owner,
@@ -26,6 +24,8 @@ from tailrace.runtime.inspecting import (
     Timers,
     inspect_app,
 )
+from tailrace.log.embedded import EmbeddedLog, owner_of
+from tailrace.processes.app_loading import find_app
 
 _EVERY_S = 1.0
 _WIDTH = 100

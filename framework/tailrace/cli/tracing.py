@@ -24,11 +24,11 @@ from tailrace.cli.showing import printable
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.durations import is_instant
-from tailrace.core.engine.picture import Change, Picture, changes, entry_name, instant, picture
+from tailrace.core.engine.describe_rows import Change, Picture, changes, entry_name, instant, picture
+from tailrace.core.engine.observer import Call, Moment
 from tailrace.core.engine.units import TIMER
-from tailrace.core.engine.watching import Call, Moment
 from tailrace.core.records import Output, RawOutput
-from tailrace.runtime.comparing_outputs import output_event
+from tailrace.history.comparing.outputs import output_event
 
 
 class DebuggerLeft(BaseException):

@@ -58,13 +58,13 @@ def duration(value: str | int | timedelta) -> int:
     elif type(value) is int:
         milliseconds = value
     else:
-        raise UsageError(f"{value!r} is not a duration", mend=_EXAMPLES)
+        raise UsageError(f"{value!r} is not a duration", hint=_EXAMPLES)
     if milliseconds < 0:
-        raise UsageError(f"the duration {_shown(value)} is negative", mend=_EXAMPLES)
+        raise UsageError(f"the duration {_shown(value)} is negative", hint=_EXAMPLES)
     if milliseconds > LONGEST_MS:
         raise UsageError(
             f"the duration {_shown(value)} is longer than 100000d, the longest there is (about 270 years)",
-            mend="Give a shorter one, and check its unit: an int is milliseconds.",
+            hint="Give a shorter one, and check its unit: an int is milliseconds.",
         )
     return milliseconds
 
@@ -80,11 +80,11 @@ def spelled(milliseconds: int) -> str:
 def _parsed(text: str) -> int:
     trimmed = text.strip()
     if not _WHOLE.fullmatch(trimmed):
-        raise UsageError(f"{_shown(text)} is not a duration", mend=_EXAMPLES)
+        raise UsageError(f"{_shown(text)} is not a duration", hint=_EXAMPLES)
     total = 0
     for number, unit in _PART.findall(trimmed):
         if len(number) > _MOST_DIGITS:
-            raise UsageError(f"the duration {_shown(text)} has {len(number)} digits", mend=_EXAMPLES)
+            raise UsageError(f"the duration {_shown(text)} has {len(number)} digits", hint=_EXAMPLES)
         whole, _, decimals = number.partition(".")
         part, rest = divmod(int(whole + decimals) * _UNIT_MS[unit], 10 ** len(decimals))
         if rest:
@@ -94,7 +94,7 @@ def _parsed(text: str) -> int:
 
 
 def _not_whole(value: str | timedelta) -> UsageError:
-    return UsageError(f"the duration {_shown(value)} is not a whole number of milliseconds", mend=_EXAMPLES)
+    return UsageError(f"the duration {_shown(value)} is not a whole number of milliseconds", hint=_EXAMPLES)
 
 
 def _shown(value: object) -> str:
@@ -114,19 +114,19 @@ def to_ms(instant: datetime | int) -> int:
         if not -INSTANT_LIMIT_MS < instant < INSTANT_LIMIT_MS:
             raise UsageError(
                 f"the instant {_shown(instant)} ms is out of range: instants are less than 2**61 ms from 1970",
-                mend="Give milliseconds since 1970 in UTC, and check for another unit.",
+                hint="Give milliseconds since 1970 in UTC, and check for another unit.",
             )
         return instant
     if isinstance(instant, datetime):
         if instant.utcoffset() is None:
             raise UsageError(
                 f"the datetime {instant!r} has no time zone",
-                mend="Give it one, for example datetime(..., tzinfo=UTC) or datetime.now(UTC).",
+                hint="Give it one, for example datetime(..., tzinfo=UTC) or datetime.now(UTC).",
             )
         return (instant - _EPOCH) // _MS
     raise UsageError(
         f"{instant!r} is not an instant",
-        mend="Give an aware datetime, or an int of milliseconds since 1970 in UTC.",
+        hint="Give an aware datetime, or an int of milliseconds since 1970 in UTC.",
     )
 
 
@@ -142,5 +142,5 @@ def to_datetime(instant_ms: int) -> datetime:
     except OverflowError:
         raise UsageError(
             f"{instant_ms} ms is no date between the years 1 and 9999",
-            mend="Instants are milliseconds since 1970; check for another unit.",
+            hint="Instants are milliseconds since 1970; check for another unit.",
         ) from None

@@ -4,7 +4,7 @@ An error says three things: what happened, where, and what to do next. The place
 typed attributes, not only in the text: a driver can complete it on the way up (a codec does not know
 the offset of what it decodes)::
 
-    raise BadRecordError("the value is not JSON", reason="undecodable", topic="departures", mend="...")
+    raise BadRecordError("the value is not JSON", reason="undecodable", topic="departures", hint="...")
     ...
     except BadRecordError as error:
         error.partition, error.offset = 3, 17
@@ -28,23 +28,23 @@ HANDLER_FAILED: Final = "handler-failed"
 class TailraceError(Exception):
     """The root of all errors of this package.
 
-    The message says what happened (``what``), where, and what to do next (``mend``). The place is also in attributes, such as
+    The message says what happened (``what``), where, and what to do next (``hint``). The place is also in attributes, such as
     ``topic``, ``partition``, ``offset`` and ``key``. Errors can be pickled.
     """
 
     places: ClassVar[tuple[str, ...]] = ()
     """Names of the attributes that say where it happened, in the order of the message."""
 
-    def __init__(self, what: str, *, mend: str = "") -> None:
+    def __init__(self, what: str, *, hint: str = "") -> None:
         super().__init__(what)
         self.what = what
-        self.mend = mend
+        self.hint = hint
 
     def __str__(self) -> str:
         known = ((name, getattr(self, name)) for name in self.places)
         where = ", ".join(f"{name} {value!r}" for name, value in known if value is not None)
         said = f"{self.what} ({where})" if where else self.what
-        return f"{said.rstrip('.')}. {self.mend}" if self.mend else said
+        return f"{said.rstrip('.')}. {self.hint}" if self.hint else said
 
 
 # --- The declaration is wrong: change the code ---
@@ -60,9 +60,9 @@ class DurableTypeError(DefinitionError):
     places = ("owner", "field")
 
     def __init__(
-        self, what: str, *, owner: str | None = None, field: str | None = None, mend: str = ""
+        self, what: str, *, owner: str | None = None, field: str | None = None, hint: str = ""
     ) -> None:
-        super().__init__(what, mend=mend)
+        super().__init__(what, hint=hint)
         self.owner = owner
         self.field = field
 
@@ -84,9 +84,9 @@ class DurableValueError(UsageError):
     places = ("owner", "field")
 
     def __init__(
-        self, what: str, *, owner: str | None = None, field: str | None = None, mend: str = ""
+        self, what: str, *, owner: str | None = None, field: str | None = None, hint: str = ""
     ) -> None:
-        super().__init__(what, mend=mend)
+        super().__init__(what, hint=hint)
         self.owner = owner
         self.field = field
 
@@ -101,9 +101,9 @@ class StateLeakError(UsageError):
     places = ("actor", "key")
 
     def __init__(
-        self, what: str, *, actor: str | None = None, key: object | None = None, mend: str = ""
+        self, what: str, *, actor: str | None = None, key: object | None = None, hint: str = ""
     ) -> None:
-        super().__init__(what, mend=mend)
+        super().__init__(what, hint=hint)
         self.actor = actor
         self.key = key
 
@@ -114,9 +114,9 @@ class EmittedTypeError(UsageError):
     places = ("topic",)
 
     def __init__(
-        self, what: str, *, topic: str | None = None, field: str | None = None, mend: str = ""
+        self, what: str, *, topic: str | None = None, field: str | None = None, hint: str = ""
     ) -> None:
-        super().__init__(what, mend=mend)
+        super().__init__(what, hint=hint)
         self.topic = topic
         self.field = field
 
@@ -133,9 +133,9 @@ class TimerLoopError(UsageError):
         actor: str | None = None,
         key: object | None = None,
         timer: str | None = None,
-        mend: str = "",
+        hint: str = "",
     ) -> None:
-        super().__init__(what, mend=mend)
+        super().__init__(what, hint=hint)
         self.actor = actor
         self.key = key
         self.timer = timer
@@ -162,9 +162,9 @@ class HandlerError(TailraceError):
         offset: int | None = None,
         key: object | None = None,
         timer: str | None = None,
-        mend: str = "",
+        hint: str = "",
     ) -> None:
-        super().__init__(what, mend=mend)
+        super().__init__(what, hint=hint)
         self.app = app
         self.actor = actor
         self.handler = handler
@@ -187,9 +187,9 @@ class QueryError(TailraceError):
         actor: str | None = None,
         query: str | None = None,
         key: object | None = None,
-        mend: str = "",
+        hint: str = "",
     ) -> None:
-        super().__init__(what, mend=mend)
+        super().__init__(what, hint=hint)
         self.actor = actor
         self.query = query
         self.key = key
@@ -211,9 +211,9 @@ class RecordError(TailraceError):
         partition: int | None = None,
         offset: int | None = None,
         key: object | None = None,
-        mend: str = "",
+        hint: str = "",
     ) -> None:
-        super().__init__(what, mend=mend)
+        super().__init__(what, hint=hint)
         self.topic = topic
         self.partition = partition
         self.offset = offset
@@ -234,9 +234,9 @@ class BadRecordError(RecordError):
         partition: int | None = None,
         offset: int | None = None,
         key: object | None = None,
-        mend: str = "",
+        hint: str = "",
     ) -> None:
-        super().__init__(what, topic=topic, partition=partition, offset=offset, key=key, mend=mend)
+        super().__init__(what, topic=topic, partition=partition, offset=offset, key=key, hint=hint)
         self.reason: BadReason = reason
 
 
@@ -246,9 +246,9 @@ class EventValueError(RecordError):
     places = ("topic",)
 
     def __init__(
-        self, what: str, *, topic: str | None = None, field: str | None = None, mend: str = ""
+        self, what: str, *, topic: str | None = None, field: str | None = None, hint: str = ""
     ) -> None:
-        super().__init__(what, topic=topic, mend=mend)
+        super().__init__(what, topic=topic, hint=hint)
         self.field = field
 
 
@@ -288,9 +288,9 @@ class IncompatibleStateError(TailraceError):
         field: str | None = None,
         stored: str | None = None,
         declared: str | None = None,
-        mend: str = "",
+        hint: str = "",
     ) -> None:
-        super().__init__(what, mend=mend)
+        super().__init__(what, hint=hint)
         self.actor = actor
         self.field = field
         self.stored = stored
@@ -306,8 +306,8 @@ class StateFolderError(TailraceError):
 
     places = ("path",)
 
-    def __init__(self, what: str, *, path: str | None = None, mend: str = "") -> None:
-        super().__init__(what, mend=mend)
+    def __init__(self, what: str, *, path: str | None = None, hint: str = "") -> None:
+        super().__init__(what, hint=hint)
         self.path = path
 
 
@@ -344,9 +344,9 @@ class SnapshotError(TailraceError):
     places = ("snapshot", "path")
 
     def __init__(
-        self, what: str, *, snapshot: str | None = None, path: str | None = None, mend: str = ""
+        self, what: str, *, snapshot: str | None = None, path: str | None = None, hint: str = ""
     ) -> None:
-        super().__init__(what, mend=mend)
+        super().__init__(what, hint=hint)
         self.snapshot = snapshot
         self.path = path
 
@@ -396,9 +396,9 @@ class LogFolderError(TailraceError):
     places = ("segment", "position")
 
     def __init__(
-        self, what: str, *, segment: str | None = None, position: int | None = None, mend: str = ""
+        self, what: str, *, segment: str | None = None, position: int | None = None, hint: str = ""
     ) -> None:
-        super().__init__(what, mend=mend)
+        super().__init__(what, hint=hint)
         self.segment = segment
         self.position = position
 
@@ -467,8 +467,8 @@ class UnfitJavaError(TailraceError):
 
     places = ("java",)
 
-    def __init__(self, what: str, *, java: str | None = None, mend: str = "") -> None:
-        super().__init__(what, mend=mend)
+    def __init__(self, what: str, *, java: str | None = None, hint: str = "") -> None:
+        super().__init__(what, hint=hint)
         self.java = java
 
 
@@ -477,8 +477,8 @@ class ArchiveError(TailraceError):
 
     places = ("path",)
 
-    def __init__(self, what: str, *, path: str | None = None, mend: str = "") -> None:
-        super().__init__(what, mend=mend)
+    def __init__(self, what: str, *, path: str | None = None, hint: str = "") -> None:
+        super().__init__(what, hint=hint)
         self.path = path
 
 

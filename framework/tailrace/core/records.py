@@ -52,11 +52,11 @@ output_of: Callable[[RawOutput], Output] = partial(cast(Any, tuple).__new__, Out
 
 
 class Refused(NamedTuple):
-    """Why a record cannot be handed to a handler: a short ``reason`` code, ``detail`` and ``mend`` for a person."""
+    """Why a record cannot be handed to a handler: a short ``reason`` code, ``detail`` and ``hint`` for a person."""
 
     reason: BadReason
     detail: str
-    mend: str = ""
+    hint: str = ""
 
 
 class ForOthers:

@@ -19,12 +19,12 @@ from collections.abc import Mapping
 
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.task import Task
-from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import TailraceError
 from tailrace.core.handling.promises import Behind
+from tailrace.history.status.holding import Holding, IsOwned
 from tailrace.log.interface import Log
-from tailrace.runtime.holding import Holding, IsOwned
 
 _log = logging.getLogger("tailrace.worker")
 
@@ -190,7 +190,7 @@ class _Watched:
     def __init__(self, operator: int, sources: tuple[int, ...]) -> None:
         self.operator = operator
         self.sources = sources
-        self.mark = NOTHING
+        self.mark = NO_WATERMARK
         self.source: int | None = None
         self.since_ms = self.busy_ms = 0
         self.told = False

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from tailrace.core.errors import TailraceError
 from tailrace.log.embedded import EmbeddedLog, LogOptions
-from tailrace.runtime.apps import find_app
-from tailrace.runtime.beside import Beside
-from tailrace.runtime.logs import LogFormat
+from tailrace.processes.app_loading import find_app
+from tailrace.processes.background_process import BackgroundProcess
+from tailrace.processes.logs import LogFormat
 
 _log = logging.getLogger("tailrace.snapshots")
 
@@ -46,7 +46,7 @@ class AutomaticSnapshots:
     ) -> None:
         self._arguments = (app, log, options, schedule)
         self._schedule = schedule
-        self._beside = Beside("snapshot", log_format, take_automatic)
+        self._beside = BackgroundProcess("snapshot", log_format, take_automatic)
         self._due_s = time.monotonic() + self._until_due_s(app)
 
     def look(self) -> None:
@@ -82,7 +82,7 @@ class AutomaticSnapshots:
 
 def take_automatic(app: str, log: Path, options: LogOptions, schedule: SnapshotSchedule) -> None:
     """Take one snapshot, and delete those that are not kept."""
-    from tailrace.runtime.snapshotting import TakingOptions, take_snapshot  # noqa: PLC0415  # needs an extra
+    from tailrace.history.snapshots.taking import TakingOptions, take_snapshot  # noqa: PLC0415  # needs an extra
     from tailrace.state.snapshots import Snapshots  # noqa: PLC0415  # as above
 
     plan = find_app(app).plan()

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from tailrace.core.counting import counted
 from tailrace.core.errors import HANDLER_FAILED, OffsetGoneError, TailraceError
+from tailrace.history.dead_letters import letters
+from tailrace.history.dead_letters.letters import DeadLetter
 from tailrace.log.interface import Log, TopicPartition
-from tailrace.runtime import dead_letters
-from tailrace.runtime.dead_letters import DeadLetter
 
 _log = logging.getLogger("tailrace.dead_letters")
 
@@ -79,7 +79,7 @@ class DeadLetterMonitor:
         """Of this run, as far as they were read."""
         self._log = log
         self._app = app
-        self._topic = dead_letters.topic_of(app)
+        self._topic = letters.topic_of(app)
         self._positions = {
             number: log.end_offset(self._topic, number) for number in range(log.partitions(self._topic))
         }
@@ -146,7 +146,7 @@ class DeadLetterMonitor:
                 records, next_offset = [], self._log.start_offset(self._topic, number)
                 self._reader.seek(self._topic, number, next_offset)
             for record in records:
-                self._count(dead_letters.read(number, record))
+                self._count(letters.read(number, record))
             self._positions[number] = next_offset
             unread.popleft()
             if more:

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from tailrace.core.errors import TailraceError
 from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.processes.background_process import BackgroundProcess
+from tailrace.processes.logs import LogFormat
 from tailrace.runtime.automatic_snapshots import AutomaticSnapshots
-from tailrace.runtime.beside import Beside
-from tailrace.runtime.logs import LogFormat
 
 _log = logging.getLogger("tailrace.housekeeping")
 
@@ -45,7 +45,7 @@ class Housekeeping:
         self._options = options
         self._look_s = look_s
         self._look_at_s = time.monotonic() + look_s
-        self._cleaning = Beside("cleaning", log_format, _work)
+        self._cleaning = BackgroundProcess("cleaning", log_format, _work)
         self._snapshots = snapshots
 
     def look(self) -> None:

@@ -7,7 +7,7 @@ from tailrace.core.engine import tape
 from tailrace.core.errors import InputsChangedError
 from tailrace.core.storage import Store
 from tailrace.log.interface import Fetch, Publication, Reader, TopicPartition
-from tailrace.runtime.restore import decode_store_cut
+from tailrace.state.store_cut import decode_store_cut
 
 
 def check_inputs(plan: Plan, number: int, store: Store) -> None:
@@ -32,7 +32,7 @@ def check_inputs(plan: Plan, number: int, store: Store) -> None:
     ]
     raise InputsChangedError(
         f"the app {plan.app!r} {' and '.join(said)}, other than when partition {number} last committed",
-        mend="Declare its inputs as they were, or give the app another name. If it is meant, run it once with "
+        hint="Declare its inputs as they were, or give the app another name. If it is meant, run it once with "
         "--change-inputs: a new input is read from its beginning, and a replay needs the code of each time.",
     )
 

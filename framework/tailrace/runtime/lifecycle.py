@@ -121,7 +121,7 @@ class Lifecycle:
             expected = ", ".join(one.value for one in ways) or "nothing any more"
             raise LifecycleError(
                 f"partition {self._name} is {self._state.value}: {event.value!r} cannot happen to it now",
-                mend=f"Expected: {expected}.",
+                hint=f"Expected: {expected}.",
             )
         self._state = ways[event]
 
@@ -134,5 +134,5 @@ class Lifecycle:
         if self._state is not state:
             raise LifecycleError(
                 f"partition {self._name} is {self._state.value} and cannot {wanted}",
-                mend="Make a new partition and restore it." if self.ended else f"It must be {state.value}.",
+                hint="Make a new partition and restore it." if self.ended else f"It must be {state.value}.",
             )

@@ -25,16 +25,17 @@ from dataclasses import replace
 from functools import partial
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.task import CommitBatch, Task
-from tailrace.core.engine.watching import Watch
 from tailrace.core.errors import CommitUnknownError, FencedError, TailraceError
 from tailrace.core.handling.promises import Behind, Promises
 from tailrace.core.storage import Store
+from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
 from tailrace.runtime.lifecycle import Event, Lifecycle, State
-from tailrace.runtime.restore import FORMAT, Clock, Restore, StoreCut
+from tailrace.runtime.restore import Clock, Restore
 from tailrace.runtime.slices import PartitionSettings, Slices
-from tailrace.runtime.upstream import transactional_id
+from tailrace.state.store_cut import FORMAT, StoreCut
 
 
 class Partition:

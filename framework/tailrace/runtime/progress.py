@@ -10,7 +10,7 @@ from typing import TextIO
 import msgspec
 
 from tailrace.core.declare.plan import Plan
-from tailrace.runtime.logs import CLEAR_LINE
+from tailrace.processes.logs import CLEAR_LINE
 
 _log = logging.getLogger("tailrace.progress")
 
@@ -80,7 +80,7 @@ def total(statuses: Iterable[Status]) -> Status:
     )
 
 
-class Progress:
+class ProgressLog:
     """Tells of a service that catches up: one line that is written over on a terminal, else a log line now and then.
 
     ``terminal`` is where the line goes; None if there is none.
@@ -93,7 +93,7 @@ class Progress:
         self._catching_up = False
         self._logged_s = 0.0
 
-    def tell(self, status: Status, elapsed_s: float, now_ms: int) -> None:
+    def report(self, status: Status, elapsed_s: float, now_ms: int) -> None:
         """Tell if there is something to tell. ``elapsed_s``: by a clock that only goes forward; call it each second."""
         rate = 0.0
         if elapsed_s > self._before[0]:

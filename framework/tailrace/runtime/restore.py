@@ -31,8 +31,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
-import msgspec
-
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
@@ -41,73 +39,26 @@ from tailrace.core.errors import (
     FencedError,
     ForeignStateError,
     LogUnavailableError,
-    NewerFormatError,
     OffsetGoneError,
     OffsetsDisagreeError,
     StateAheadOfLogError,
 )
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
+from tailrace.history.app_history import AppHistory
+from tailrace.history.comparing.cut_differences import is_on_tape
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
 from tailrace.runtime.first_positions import first_positions
-from tailrace.runtime.history import History
-from tailrace.runtime.standing import is_on_tape
+from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut, decode_store_cut
 
 _log = logging.getLogger("tailrace.restore")
 
-FORMAT = 2
-"""The newest format of a store's cut that this code reads; it writes this one.
-
-A store of format 1 has its index in another order: it is emptied and filled anew from the changelog.
-"""
-
-UNFINISHED = -1
-"""Changelog position of a store that is no copy of the changelog, as one that is being emptied or filled: a service that
-finds it empties it first."""
 _WAIT_S = 0.1
 _EVERYTHING = (b"\x01", b"\xff")
 """Start and stop of a scan of all rows: they begin with a letter."""
 
 Clock: TypeAlias = Callable[[], int]
 """Gives the present instant in milliseconds since the epoch."""
-
-
-class StoreCut(msgspec.Struct, array_like=True, frozen=True):
-    """What a store holds: everything in the changelog below ``changelog_position``, and the cut that belongs to it."""
-
-    format: int
-    changelog_position: int
-    at_end_ms: int
-    """When the store last stood at the end of the changelog, by the clock of the driver that wrote it."""
-    core: bytes | None
-    """The task's own cut; None before the first commit."""
-
-    def encode(self) -> bytes:
-        """As it is stored."""
-        return msgspec.msgpack.encode(self)
-
-
-def decode_store_cut(data: bytes) -> StoreCut:
-    """Read what ``StoreCut.encode`` wrote.
-
-    Raises:
-        NewerFormatError: A newer version wrote it.
-        CorruptStateError: It is not a store's cut.
-    """
-    try:
-        fields = msgspec.msgpack.decode(data, type=list[msgspec.Raw])
-        number = msgspec.msgpack.decode(fields[0], type=int)
-        if number > FORMAT:
-            raise NewerFormatError(
-                f"the state is of format {number}, this version of tailrace reads up to {FORMAT}",
-                mend="It was written by a newer version. Run that version, or a later one.",
-            )
-        return msgspec.msgpack.decode(data, type=StoreCut)
-    except (msgspec.MsgspecError, IndexError) as error:
-        raise CorruptStateError(
-            f"the cut of the state cannot be read: {error}",
-            mend="Move the folder away; the task restores itself from the log.",
-        ) from error
 
 
 class _StoppedError(Exception):
@@ -193,7 +144,7 @@ class Restore:
             # Both were read while somebody else was committing: nothing is wrong with either.
             raise FencedError(
                 f"{self.transactional_id!r} was taken over by another while it was being restored here",
-                mend="Stop this task; its new owner goes on from the last commit.",
+                hint="Stop this task; its new owner goes on from the last commit.",
             ) from None
         over = self._step_over(after.core, positions)
         return Restored(writer, after.core, after.changelog_position, positions | over, over, applied)
@@ -212,13 +163,13 @@ class Restore:
                 raise ForeignStateError(
                     f"the state is of app {cut.app!r}, partition {cut.partition}; "
                     f"it was opened for app {self.plan.app!r}, partition {self.partition}",
-                    mend="Give every task a folder of its own.",
+                    hint="Give every task a folder of its own.",
                 )
         if held.changelog_position > end:
             raise StateAheadOfLogError(
                 f"the state stands at {held.changelog_position} in {self.plan.changelog_topic!r} partition "
                 f"{self.partition}, which ends at {end}",
-                mend="It belongs to another log, or the log lost its end. Move the state folder away to restore "
+                hint="It belongs to another log, or the log lost its end. Move the state folder away to restore "
                 "from this log.",
             )
         if held.changelog_position == UNFINISHED or held.format < FORMAT:
@@ -236,7 +187,7 @@ class Restore:
         """Whether the store stands where the task never stood in this log, though its position is there."""
         if is_on_tape(self.plan, self.log, self.partition, cut) is False:
             return True
-        last = History(self.plan, self.log).committed(self.partition).cut
+        last = AppHistory(self.plan, self.log).committed(self.partition).cut
         now = None if last is None else tape.decode_cut(last)
         return now is None or (now.base == cut.base and now.lineage != cut.lineage)
 
@@ -277,7 +228,7 @@ class Restore:
             raise LogUnavailableError(
                 f"{self.plan.changelog_topic!r} partition {self.partition} gave nothing for {waited_s:.0f} s at "
                 f"offset {position}, though it ends at {end}",
-                mend="Look at the log; the task is restored when it answers again.",
+                hint="Look at the log; the task is restored when it answers again.",
             )
         self.reader.wait(_WAIT_S)
         return waited_s + _WAIT_S
@@ -292,7 +243,7 @@ class Restore:
                 raise CorruptStateError(
                     f"{self.plan.changelog_topic!r} partition {self.partition} has a record without a key at offset "
                     f"{record.offset}",
-                    mend="Something else writes to the changelog; stop it, and restore from a snapshot.",
+                    hint="Something else writes to the changelog; stop it, and restore from a snapshot.",
                 )
             changed[record.key] = record.value
         core = changed.pop(rows.CUT_ROW, core)
@@ -361,7 +312,7 @@ class Restore:
                 topic=name,
                 partition=self.partition,
                 offset=positions[name],
-                mend="To go on without them, run it once with --after-deleted. If there is an archive of the log: rebuild with "
+                hint="To go on without them, run it once with --after-deleted. If there is an archive of the log: rebuild with "
                 "--archive and --order canonical, and start that under another name (--as, --from-snapshot).",
             )
         _log.warning(
@@ -376,6 +327,6 @@ class Restore:
         raise OffsetsDisagreeError(
             f"for {name!r} partition {self.partition} the group {self.plan.app!r} has {of_group}, and the changelog "
             f"{self.plan.changelog_topic!r} has {of_cut}",
-            mend="They are always committed together, so one was reset, lost, or is used by another program. "
+            hint="They are always committed together, so one was reset, lost, or is used by another program. "
             "Delete the group's offsets to go on from the changelog.",
         )

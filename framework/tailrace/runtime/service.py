@@ -30,27 +30,27 @@ from tailrace.core.errors import (
 )
 from tailrace.core.storage import Store
 from tailrace.core.suggestions import did_you_mean
+from tailrace.history.app_topics import internal_topics, prepare_topics
+from tailrace.history.retirement import retire_rebuilds
 from tailrace.log.embedded import EmbeddedLog, LogOptions, end_stopped
 from tailrace.log.interface import Log
+from tailrace.processes.app_loading import find_app
+from tailrace.processes.environment import timezones_version
+from tailrace.processes.logs import LogFormat
+from tailrace.processes.signals import stop_signals
+from tailrace.processes.task_ownership import LEASE_S, TaskOwnership, is_owned
 from tailrace.runtime.announcing import announce
-from tailrace.runtime.apps import find_app
 from tailrace.runtime.automatic_snapshots import AutomaticSnapshots, SnapshotSchedule
 from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor, Kind
-from tailrace.runtime.environment import timezones_version
 from tailrace.runtime.first_positions import note_first_positions
 from tailrace.runtime.housekeeping import LOOK_S, Housekeeping
-from tailrace.runtime.logs import LogFormat
-from tailrace.runtime.ownership import LEASE_S, Ownership, is_owned
-from tailrace.runtime.progress import Progress, last_phase
-from tailrace.runtime.retiring import retire_rebuilds
-from tailrace.runtime.signals import stop_signals
+from tailrace.runtime.progress import ProgressLog, last_phase
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.topics import internal_topics, prepare_topics
 from tailrace.runtime.worker import Worker, WorkerSettings, system_clock
 from tailrace.state import StateIdentity, StateMemory, open_store
 
 if TYPE_CHECKING:
-    from tailrace.runtime.starting import Start
+    from tailrace.history.snapshots.start_from_snapshot import Start
 
 _log = logging.getLogger("tailrace.service")
 
@@ -79,7 +79,7 @@ class ServiceOptions:
     after_deleted: bool = False
     """Go on without what the log has deleted of the inputs before it was read."""
     from_snapshot: str = ""
-    """``URI`` or ``URI#snapshot``: where an app that has no state yet begins; see ``starting``."""
+    """``URI`` or ``URI#snapshot``: where an app that has no state yet begins; see ``history.snapshots.start_from_snapshot``."""
     replace_state: bool = False
     """The snapshot takes the place of the state that the app has."""
     create_topics: bool = False
@@ -114,7 +114,7 @@ def serve(options: ServiceOptions, plan: Plan) -> Counter[Kind]:
     with ExitStack() as closing:
         worker, ownership, housekeeping = open_worker(options, plan, range(plan.partitions), closing)
         assert housekeeping is not None
-        progress = Progress(plan.app, terminal)
+        progress = ProgressLog(plan.app, terminal)
         monitor = DeadLetterMonitor(worker.log, plan.app)
         begun_s = told_s = time.monotonic()
 
@@ -130,7 +130,7 @@ def serve(options: ServiceOptions, plan: Plan) -> Counter[Kind]:
             now_s = time.monotonic()
             if now_s - told_s >= 1.0:
                 told_s = now_s
-                progress.tell(worker.status(), now_s - begun_s, system_clock())
+                progress.report(worker.status(), now_s - begun_s, system_clock())
                 monitor.look()
 
         with stop_signals(stop):
@@ -236,7 +236,7 @@ def with_snapshot_settled(options: ServiceOptions, plan: Plan) -> ServiceOptions
 
 
 def _start(options: ServiceOptions, plan: Plan, log: Log) -> Start | None:
-    from tailrace.runtime.starting import open_start  # noqa: PLC0415  # snapshots need an extra
+    from tailrace.history.snapshots.start_from_snapshot import open_start  # noqa: PLC0415  # snapshots need an extra
 
     # Under another name it begins with the state of the app that it is another name of.
     original = find_app(options.app.partition("@")[0]).name
@@ -255,7 +255,7 @@ def _beginning(
 ) -> _Beginning | None:
     if not options.from_snapshot:
         return None
-    from tailrace.runtime.starting import all_have_begun, start_from  # noqa: PLC0415  # as above
+    from tailrace.history.snapshots.start_from_snapshot import all_have_begun, start_from  # noqa: PLC0415  # as above
 
     start = _start(options, plan, log)
     if start is None:
@@ -306,7 +306,7 @@ def _check_copy(plan: Plan, log: Log, original: str) -> None:
         raise UsageError(
             f"{plan.app!r} is another name of {original!r}, and both would read what the other writes to "
             f"{' and '.join(map(repr, shared))}: each event would count twice in both",
-            mend="Compare them on logs of their own, or with 'tailrace rebuild'; or have the code name such topics after the app.",
+            hint="Compare them on logs of their own, or with 'tailrace rebuild'; or have the code name such topics after the app.",
         )
 
 
@@ -318,7 +318,7 @@ def prepare_log(log: Log, plan: Plan, *, create_declared: bool, begins_with_log:
         if found is not None and found.partitions != plan.partitions:
             raise InputsChangedError(
                 f"the app {plan.app!r} has {plan.partitions} partitions, and was run with {found.partitions}",
-                mend=f"Its keys are spread over {found.partitions}, in the inputs and in its state. Give it "
+                hint=f"Its keys are spread over {found.partitions}, in the inputs and in its state. Give it "
                 f"partitions={found.partitions} again, or give the app another name and begin anew.",
             )
     missing = sorted(
@@ -329,7 +329,7 @@ def prepare_log(log: Log, plan: Plan, *, create_declared: bool, begins_with_log:
         meant = [did_you_mean(name, others) for name in missing]
         raise UnknownTopicError(
             f"the log has no topic {' and no '.join(map(repr, missing))}, which {plan.app!r} declares",
-            mend=" ".join(
+            hint=" ".join(
                 [
                     *filter(None, meant),
                     "Correct the names, start what writes them first, or let them be created with --create-topics.",
@@ -344,7 +344,7 @@ class Opened(NamedTuple):
     """A worker, and what goes with it."""
 
     worker: Worker
-    ownership: Ownership
+    ownership: TaskOwnership
     housekeeping: Housekeeping | None
     """Of the app's processes only the one that owns partition 0 has it."""
 
@@ -375,14 +375,14 @@ class _States:
             self._early.popitem()[1].close()
 
 
-def _own(options: ServiceOptions, plan: Plan, numbers: Collection[int], states: _States) -> Ownership:
+def _own(options: ServiceOptions, plan: Plan, numbers: Collection[int], states: _States) -> TaskOwnership:
     """Own the tasks. Those of a stopped owner are only taken once it is sure that we have folders to work in.
 
     With folders of our own nothing needs to happen to it: it is fenced, and learns of it when it wakes. If it holds the
     ones that we were given, it is ended.
     """
     try:
-        return Ownership(options.log, plan.app, numbers, lease_s=options.lease_s, from_stopped=False)
+        return TaskOwnership(options.log, plan.app, numbers, lease_s=options.lease_s, from_stopped=False)
     except TaskOwnedError as error:
         try:
             states.hold(numbers)
@@ -396,5 +396,5 @@ def _own(options: ServiceOptions, plan: Plan, numbers: Collection[int], states: 
                 "the owner of these tasks was stopped for longer than its lease: it was ended",
                 extra={"app": plan.app, "partitions": [*numbers]},
             )
-            return Ownership(options.log, plan.app, numbers, lease_s=options.lease_s, from_stopped=False)
-    return Ownership(options.log, plan.app, numbers, lease_s=options.lease_s)
+            return TaskOwnership(options.log, plan.app, numbers, lease_s=options.lease_s, from_stopped=False)
+    return TaskOwnership(options.log, plan.app, numbers, lease_s=options.lease_s)

@@ -37,15 +37,15 @@ from typing import NamedTuple
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import InputPlan, Published
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.merge import TOLERANCE_MS, Merge
 from tailrace.core.engine.publications import publications
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
-from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import LogUnavailableError
 from tailrace.core.records import FOR_OTHERS, Head, Output, output_of
+from tailrace.history.upstream_watermarks import Upstream
 from tailrace.log.interface import Log, Reader, Writer
-from tailrace.runtime.upstream import Upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,9 @@ class Slices:
         return self.task.dirty or self._drained or self._owes
 
     def _differs(self) -> bool:
-        return any(self._published.get(name, NOTHING) != mark for name, mark in self.to_publish().items())
+        return any(
+            self._published.get(name, NO_WATERMARK) != mark for name, mark in self.to_publish().items()
+        )
 
     def to_publish(self) -> dict[str, int | None]:
         """What the next commit publishes."""
@@ -233,7 +235,7 @@ class Slices:
             if wanted[one.name] is None:
                 # Its last watermark first, by a commit of its own: readers take it before they let go.
                 reached = self._reached(one)
-                last = before.get(one.name, NOTHING)
+                last = before.get(one.name, NO_WATERMARK)
                 if last is not None and last < reached:
                     wanted[one.name] = reached
         return wanted
@@ -354,7 +356,7 @@ class Slices:
             last_ms = self._upstream.last_ms(source)
             steps: list[Callable[[], None]] = []
             if isinstance(mark, int):
-                if mark > marks.of_source[source] or (marks.idle[source] and mark > NOTHING):
+                if mark > marks.of_source[source] or (marks.idle[source] and mark > NO_WATERMARK):
                     steps.append(partial(task.upstream, source, mark))
             elif not marks.idle[source]:
                 if last_ms > marks.of_source[source]:

@@ -37,12 +37,13 @@ from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TailraceError, UsageError, WorkerLostError
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime import logs
-from tailrace.runtime.apps import find_app
+from tailrace.processes import logs
+from tailrace.processes.app_loading import find_app
+from tailrace.processes.signals import held_back, stop_signals
+from tailrace.processes.task_ownership import TaskOwnership
 from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor, Kind
 from tailrace.runtime.housekeeping import Housekeeping
-from tailrace.runtime.ownership import Ownership
-from tailrace.runtime.progress import STARTING, Progress, Status, last_phase, total
+from tailrace.runtime.progress import STARTING, ProgressLog, Status, last_phase, total
 from tailrace.runtime.service import (
     ServiceOptions,
     open_worker,
@@ -51,7 +52,6 @@ from tailrace.runtime.service import (
     tune_collector,
     with_snapshot_settled,
 )
-from tailrace.runtime.signals import held_back, stop_signals
 from tailrace.runtime.worker import Worker, system_clock
 
 _log = logging.getLogger("tailrace.supervisor")
@@ -80,7 +80,11 @@ class _Link:
     """The child's side: answers, and passes orders on to the worker."""
 
     def __init__(
-        self, pipe: _Childs, worker: Worker, ownership: Ownership, housekeeping: Housekeeping | None = None
+        self,
+        pipe: _Childs,
+        worker: Worker,
+        ownership: TaskOwnership,
+        housekeeping: Housekeeping | None = None,
     ) -> None:
         self._housekeeping = housekeeping
         self._pipe = pipe
@@ -151,7 +155,7 @@ def _check_declared(app: App, options: ServiceOptions) -> None:
         what = sorted(found ^ options.declared)
         raise UsageError(
             f"a worker process has imported {options.app} without {what[0]}, or with it where its parent has none",
-            mend='Declare everything at the top of the module, not under if __name__ == "__main__".',
+            hint='Declare everything at the top of the module, not under if __name__ == "__main__".',
         )
 
 
@@ -211,7 +215,7 @@ class Supervisor:
         self._asked_s = 0.0
         self._failure: TailraceError | None = None
         terminal = sys.stderr if sys.stderr.isatty() and options.log_format != "json" else None
-        self._progress = Progress(plan.app, terminal)
+        self._progress = ProgressLog(plan.app, terminal)
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_writer, False)
 
@@ -256,7 +260,7 @@ class Supervisor:
                     monitor.look()
                     known = [one.status for one in self._children if one.status is not None]
                     if len(known) == len(self._children):
-                        self._progress.tell(total(known), now_s - begun_s, system_clock())
+                        self._progress.report(total(known), now_s - begun_s, system_clock())
             self._progress.clear()
             letters = monitor.finish()
             if self._options.until_end and self._failure is None:
@@ -334,7 +338,7 @@ class Supervisor:
             _log.warning("a worker %s while leaving", _how(code), extra=said)
             self._failure = self._failure or WorkerLostError(
                 f"worker {child.index} {_how(code)} while it was leaving",
-                mend="What it had not committed is done again by who starts next.",
+                hint="What it had not committed is done again by who starts next.",
             )
 
     def _pause(self, child: _Child) -> float:

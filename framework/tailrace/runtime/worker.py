@@ -42,9 +42,9 @@ from tailrace.core.errors import (
 )
 from tailrace.core.storage import Store
 from tailrace.core.suggestions import did_you_mean
+from tailrace.history.status.holding import IsOwned
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.runtime.alerts import Alerts, PartitionAlerts
-from tailrace.runtime.holding import IsOwned
 from tailrace.runtime.inputs import WatchedReader, check_inputs
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
@@ -162,7 +162,7 @@ class Worker:
         Raises:
             FencedError: Another worker has taken a partition over.
             HandlerError, BadRecordError: The app stops on failures, and there was one.
-            TailraceError: Something that does not mend itself.
+            TailraceError: Something that does not clear up by itself.
         """
         while not self.stopping:
             worked = self.turn()

@@ -37,7 +37,7 @@ def cut(frame: DataFrame) -> dict[str, str]:
     if found is None:
         raise UsageError(
             "this DataFrame carries no cut",
-            mend='Pass one that spark.read.format("tailrace")....load() returned, before columns are selected or joined.',
+            hint='Pass one that spark.read.format("tailrace")....load() returned, before columns are selected or joined.',
         )
     return found
 

@@ -1,6 +1,6 @@
 """The units of a rebuild, run by Spark: one task for each, tried again where it fails, twice at once where it is slow.
 
-Theory. A unit is a value that any process can run, at any time and more than once (``runtime.rebuilding.job``), so Spark may
+Theory. A unit is a value that any process can run, at any time and more than once (``history.rebuilding.job``), so Spark may
 do with its tasks what it likes. What this adds is how results come home: each through an accumulator, when its task
 ends. Spark counts what a task of an action adds once, for the attempt that won; so a result comes once, and before the
 slowest unit is done.
@@ -21,9 +21,9 @@ from uuid import uuid4
 from pyspark.accumulators import AccumulatorParam
 
 from tailrace.core.errors import WorkerLostError
-from tailrace.runtime.rebuilding.engines import Tell
-from tailrace.runtime.rebuilding.job import Unit, UnitResult, decode_result, decode_unit, encode_result
-from tailrace.runtime.rebuilding.units import run_unit
+from tailrace.history.rebuilding.engines import OnProgress
+from tailrace.history.rebuilding.job import Unit, UnitResult, decode_result, decode_unit, encode_result
+from tailrace.history.rebuilding.units import run_unit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,8 +45,8 @@ class SparkEngine:
         self.spark = spark
         self.hash_seed = hash_seed
 
-    def run(self, units: Sequence[Unit], tell: Tell) -> Iterator[UnitResult]:
-        """See ``runtime.rebuilding.Engine.run``.
+    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
+        """See ``history.rebuilding.engines.Engine.run``.
 
         Raises:
             WorkerLostError: Spark has given a unit up, or is gone.
@@ -84,7 +84,7 @@ class SparkEngine:
                 for one in found[given:]:
                     yield decode_result(one)
                 given = len(found)
-                tell()
+                on_progress()
                 if ended:
                     break
         finally:
@@ -97,12 +97,12 @@ class SparkEngine:
         if failed:
             raise WorkerLostError(
                 f"Spark has given a part of the rebuild up: {_said(failed[0])}",
-                mend="Mend what it says. Run the same command again: it goes on where it was.",
+                hint="Fix the reported error and run the same command again; it resumes.",
             ) from failed[0]
         if given != len(units):
             raise WorkerLostError(
                 f"Spark has run {len(units)} parts of the rebuild, and told of {given}",
-                mend="Run the same command again: it goes on where it was.",
+                hint="Run the same command again: it goes on where it was.",
             )
 
 

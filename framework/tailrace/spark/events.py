@@ -19,7 +19,7 @@ from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema, describe_type
 from tailrace.core.values.types import check_emitted, spell
-from tailrace.runtime.apps import find_app
+from tailrace.processes.app_loading import find_app
 from tailrace.spark.columns import JSON, Column, column, columns_of
 from tailrace.spark.options import Options
 
@@ -56,7 +56,7 @@ class Events(NamedTuple):
         except (msgspec.ValidationError, BadRecordError) as error:
             said = error.what if isinstance(error, BadRecordError) else str(error)
             raise UsageError(
-                f"{shown!r} is no key of this topic: {said}", mend=f"Its keys are of type {spell(kind)}."
+                f"{shown!r} is no key of this topic: {said}", hint=f"Its keys are of type {spell(kind)}."
             ) from None
 
     def key_of_text(self, text: str) -> bytes:
@@ -88,7 +88,7 @@ def events_of(options: Options, topic: str) -> Events | None:
             raise UnknownTopicError(
                 f"{options.required('app')} declares no such topic",
                 topic=topic,
-                mend=did_you_mean(
+                hint=did_you_mean(
                     topic,
                     declared,
                     f"It declares {', '.join(sorted(declared))}; without app, the topic is read as bytes.",
@@ -126,12 +126,12 @@ def _named_type(reference: str) -> Any:
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UsageError(
             f"schema is {reference!r}: {error}",
-            mend="Write the module and the type in it: package.module:Type.",
+            hint="Write the module and the type in it: package.module:Type.",
         ) from None
     if kind_of(found) == "model":
         raise UsageError(
             f"schema is {reference!r}, a pydantic model, which is read as an app declares it",
-            mend='Name the app with .option("app", "package.module:app").',
+            hint='Name the app with .option("app", "package.module:app").',
         )
     return found
 

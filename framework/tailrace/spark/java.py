@@ -18,7 +18,7 @@ from tailrace.core.errors import UnfitJavaError
 FIT = (17, 21)
 VECTOR = "jdk.incubator.vector"
 
-_MEND = f"Install a full JDK {FIT[0]} or {FIT[1]} (Debian: openjdk-17-jdk-headless), and set JAVA_HOME to its folder."
+_HINT = f"Install a full JDK {FIT[0]} or {FIT[1]} (Debian: openjdk-17-jdk-headless), and set JAVA_HOME to its folder."
 _ANSWER_S = 30.0
 
 
@@ -34,16 +34,16 @@ def check_java(environment: Mapping[str, str] | None = None) -> Path:
     version = modules.get("java.base")
     if version is None:
         raise UnfitJavaError(
-            "it does not list its modules, so it is older than 9", java=str(java), mend=_MEND
+            "it does not list its modules, so it is older than 9", java=str(java), hint=_HINT
         )
     major = re.match(r"\d+", version)
     if major is None or int(major[0]) not in FIT:
-        raise UnfitJavaError(f"it is Java {version}, and Spark needs 17 or 21", java=str(java), mend=_MEND)
+        raise UnfitJavaError(f"it is Java {version}, and Spark needs 17 or 21", java=str(java), hint=_HINT)
     if VECTOR not in modules:
         raise UnfitJavaError(
             f"it has no module {VECTOR}: it is a trimmed runtime, and Spark needs a full JDK",
             java=str(java),
-            mend=_MEND,
+            hint=_HINT,
         )
     return java
 
@@ -53,11 +53,11 @@ def _found(environment: Mapping[str, str]) -> Path:
     if home:
         java = Path(home) / "bin" / "java"
         if not java.is_file():
-            raise UnfitJavaError(f"JAVA_HOME is {home!r}, and there is no bin/java in it", mend=_MEND)
+            raise UnfitJavaError(f"JAVA_HOME is {home!r}, and there is no bin/java in it", hint=_HINT)
         return java
     on_path = shutil.which("java", path=environment.get("PATH", ""))
     if on_path is None:
-        raise UnfitJavaError("Spark needs Java, and there is none: JAVA_HOME is not set", mend=_MEND)
+        raise UnfitJavaError("Spark needs Java, and there is none: JAVA_HOME is not set", hint=_HINT)
     return Path(on_path)
 
 
@@ -74,10 +74,10 @@ def _modules(java: Path, environment: Mapping[str, str]) -> dict[str, str]:
         )
     except subprocess.TimeoutExpired:
         raise UnfitJavaError(
-            f"it has not answered for {_ANSWER_S:.0f} s", java=str(java), mend=_MEND
+            f"it has not answered for {_ANSWER_S:.0f} s", java=str(java), hint=_HINT
         ) from None
     except OSError as error:
-        raise UnfitJavaError(f"it does not start: {error.strerror}", java=str(java), mend=_MEND) from None
+        raise UnfitJavaError(f"it does not start: {error.strerror}", java=str(java), hint=_HINT) from None
     found: dict[str, str] = {}
     for line in done.stdout.decode(errors="replace").splitlines():
         name, at, version = line.strip().partition("@")

@@ -1,4 +1,4 @@
-"""The options of ``spark.read.format("tailrace")``: known ones only, each checked, refused with the mend."""
+"""The options of ``spark.read.format("tailrace")``: known ones only, each checked, refused with a hint."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Options:
         for name, value in given.items():
             known = _NAMES.get(name.lower())
             if known is None:
-                mend = did_you_mean(name, _READ, f"There are: {', '.join(_READ)}.")
-                raise UsageError(f'the format "tailrace" has no option {name!r}', mend=mend)
+                hint = did_you_mean(name, _READ, f"There are: {', '.join(_READ)}.")
+                raise UsageError(f'the format "tailrace" has no option {name!r}', hint=hint)
             self._given[known] = value
 
     def at(self, cut: Mapping[str, str]) -> Options:
@@ -73,7 +73,7 @@ class Options:
         found = self._given.get(name)
         if not found:
             raise UsageError(
-                f"the option {name!r} is missing", mend=f'Write .option("{name}", ...): {_READ[name]}.'
+                f"the option {name!r} is missing", hint=f'Write .option("{name}", ...): {_READ[name]}.'
             )
         return found
 
@@ -81,15 +81,15 @@ class Options:
         """One of some words; the first where nothing is said."""
         found = self._given.get(name, values[0])
         if found not in values:
-            mend = did_you_mean(found, values, f"Write {' or '.join(values)}.")
-            raise UsageError(f"{name} is {found!r}", mend=mend)
+            hint = did_you_mean(found, values, f"Write {' or '.join(values)}.")
+            raise UsageError(f"{name} is {found!r}", hint=hint)
         return found
 
     def refuse(self, *names: str, because: str) -> None:
         """Refuse options that make no sense together with others."""
         found = [name for name in names if name in self._given]
         if found:
-            raise UsageError(f"the option {found[0]!r} makes no sense here: {because}", mend="Leave it out.")
+            raise UsageError(f"the option {found[0]!r} makes no sense here: {because}", hint="Leave it out.")
 
     def names(self, name: str) -> list[str]:
         """Names with commas between."""
@@ -101,7 +101,7 @@ class Options:
         if text is None:
             return default
         if not (text.isascii() and text.isdecimal() and int(text) > 0):
-            raise UsageError(f"{name} is {text!r}", mend="Write a whole number of at least 1.")
+            raise UsageError(f"{name} is {text!r}", hint="Write a whole number of at least 1.")
         return int(text)
 
     def partitions(self) -> frozenset[int] | None:
@@ -111,7 +111,7 @@ class Options:
         found = self.names("partitions")
         if not found or not all(one.isascii() and one.isdecimal() for one in found):
             raise UsageError(
-                f"partitions is {self._given['partitions']!r}", mend="Write numbers with commas between: 0,3."
+                f"partitions is {self._given['partitions']!r}", hint="Write numbers with commas between: 0,3."
             )
         return frozenset(map(int, found))
 
@@ -127,7 +127,7 @@ class Options:
         except (msgspec.DecodeError, ValueError):
             raise UsageError(
                 f"{name} is {text!r}",
-                mend=f'Write {_READ[name]}: {{"0": 17, "1": 23}}.',
+                hint=f'Write {_READ[name]}: {{"0": 17, "1": 23}}.',
             ) from None
 
     def instant_ms(self, name: str) -> int | None:
@@ -145,13 +145,13 @@ class Options:
         except (ValueError, TailraceError):
             raise UsageError(
                 f"{name} is {text!r}, which is no instant",
-                mend="Write 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
+                hint="Write 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
             ) from None
 
     def keys(self) -> list[str] | None:
         """The keys that are named, each as text; None for all."""
         if "key" in self._given and "keys" in self._given:
-            raise UsageError("both key and keys are given", mend="Keep one of them.")
+            raise UsageError("both key and keys are given", hint="Keep one of them.")
         if "key" in self._given:
             return [self._given["key"]]
         if "keys" not in self._given:
@@ -160,7 +160,7 @@ class Options:
             found = msgspec.json.decode(self._given["keys"], type=list[str | int | list[str | int]])
         except msgspec.DecodeError as error:
             raise UsageError(
-                f"keys is {self._given['keys']!r}: {error}", mend='Write a JSON list: ["N14228", "N24211"].'
+                f"keys is {self._given['keys']!r}: {error}", hint='Write a JSON list: ["N14228", "N24211"].'
             ) from None
         return [one if isinstance(one, str) else msgspec.json.encode(one).decode() for one in found]
 

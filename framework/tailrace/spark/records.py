@@ -152,7 +152,7 @@ class Batches:
                     if not keeps:
                         said = BadRecordError(
                             f"the value cannot be decoded: {refused}",
-                            mend='Write .option("undecodable", "keep") to have such records in the table, with the reason.',
+                            hint='Write .option("undecodable", "keep") to have such records in the table, with the reason.',
                         )
                         raise self._placed(said, record) from None
             found.append(event)
@@ -191,7 +191,7 @@ class Batches:
 
     def _refused(self, records: list[InputRecord], one: _Misfit) -> BadRecordError:
         """Name the record and the column whose value does not fit."""
-        mend = "Leave the column out, or read the topic as bytes."
+        hint = "Leave the column out, or read the topic as bytes."
         if self._events is not None:
-            mend = 'Write .option("undecodable", "keep") to have such records in the table, with the reason, or leave the column out.'
-        return self._placed(BadRecordError(self._why(one), reason="wrong-type", mend=mend), records[one.row])
+            hint = 'Write .option("undecodable", "keep") to have such records in the table, with the reason, or leave the column out.'
+        return self._placed(BadRecordError(self._why(one), reason="wrong-type", hint=hint), records[one.row])

@@ -139,6 +139,6 @@ def _builder() -> type[SparkSession.Builder]:
         from pyspark.sql import SparkSession  # noqa: PLC0415 (PySpark is an extra)
     except ImportError as error:
         raise MissingExtraError(
-            f"Spark is not installed: {error}", mend="pip install tailrace[spark]"
+            f"Spark is not installed: {error}", hint="pip install tailrace[spark]"
         ) from None
     return SparkSession.Builder

@@ -23,12 +23,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWrite
 from pyspark.sql.types import StructType
 
 from tailrace.core.errors import UsageError
-from tailrace.runtime.archived import open_history
+from tailrace.history.opening import open_history
 from tailrace.spark.columns import struct_type
 from tailrace.spark.cut import cut_of, with_cut
 from tailrace.spark.options import Options
 from tailrace.spark.reporting import reported
-from tailrace.spark.states import StateReader, StateTable
+from tailrace.spark.states import StateTable, StateTableReader
 from tailrace.spark.topics import TopicReader, TopicTable
 from tailrace.spark.writer import StateWriter
 
@@ -59,15 +59,19 @@ class TailraceSource(DataSource):
             if cut is None:
                 raise UsageError(
                     "a schema was given that does not say which offsets or which snapshot to read",
-                    mend="Leave the schema out; choose columns by the option columns, or with select.",
+                    hint="Leave the schema out; choose columns by the option columns, or with select.",
                 )
             if cut.get("topic") != self._options.get("topic"):
                 raise UsageError(
                     f"the schema that was given is of the topic {cut.get('topic')!r}, at offsets of its own",
-                    mend="Leave the schema out.",
+                    hint="Leave the schema out.",
                 )
             table = _table(self._options.at(cut))
-            return StateReader(table, schema) if isinstance(table, StateTable) else TopicReader(table, schema)
+            return (
+                StateTableReader(table, schema)
+                if isinstance(table, StateTable)
+                else TopicReader(table, schema)
+            )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Writes an actor's table."""
@@ -81,6 +85,6 @@ def _table(options: Options) -> TopicTable | StateTable:
     if "log" not in options and "archive" not in options:
         raise UsageError(
             "it is not said what to read",
-            mend="Give log and topic, archive and topic, or snapshot and app.",
+            hint="Give log and topic, archive and topic, or snapshot and app.",
         )
     return TopicTable(options, partial(open_history, options.get("log"), options.get("archive")))

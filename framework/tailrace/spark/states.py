@@ -28,7 +28,7 @@ from tailrace.core import rows
 from tailrace.core.errors import BadRecordError, UsageError
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.partitioner import partition_of
-from tailrace.runtime.apps import find_app
+from tailrace.processes.app_loading import find_app
 from tailrace.spark.arrow import arrow_schema, batch, compute, pa
 from tailrace.spark.bounds import Bounds
 from tailrace.spark.columns import Column, plain, struct_type
@@ -135,7 +135,7 @@ class StateTable:
         bounds, texts = Bounds(self.options.partitions()), self.options.keys()
         count, asked = self.snapshot.manifest.partitions, bounds.partitions or frozenset[int]()
         for number in sorted(asked - set(range(count))):
-            raise UsageError(f"partitions names {number}", mend=f"The snapshot has 0 to {count - 1}.")
+            raise UsageError(f"partitions names {number}", hint=f"The snapshot has 0 to {count - 1}.")
         return bounds if texts is None else bounds.with_keys([self._key_of_text(one) for one in texts])
 
     def _codec(self) -> KeyCodec:
@@ -148,7 +148,7 @@ class StateTable:
             return codec.encode(msgspec.convert(shown, codec.type, strict=False))
         except (msgspec.ValidationError, BadRecordError):
             raise UsageError(
-                f"{shown!r} is no key of {self.options.get('actor')!r}", mend="Look at the type of its keys."
+                f"{shown!r} is no key of {self.options.get('actor')!r}", hint="Look at the type of its keys."
             ) from None
 
     def _key_of_text(self, text: str) -> bytes:
@@ -170,7 +170,7 @@ def opened(options: Options) -> Snapshot:
     return Snapshots(options.required("snapshot"), app).open(options.get("id") or "latest")
 
 
-class StateReader(ds.DataSourceReader):
+class StateTableReader(ds.DataSourceReader):
     """Reads a table of a snapshot."""
 
     def __init__(self, table: StateTable, wanted: types.StructType) -> None:
@@ -180,7 +180,7 @@ class StateReader(ds.DataSourceReader):
         self.bounds = table.bounds()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StateReader, (self.table, self.wanted)
+        return StateTableReader, (self.table, self.wanted)
 
     def partitions(self) -> list[ds.InputPartition]:
         """The tasks that can have a row that is asked for."""
@@ -216,7 +216,7 @@ class StateReader(ds.DataSourceReader):
             except (OverflowError, pa.ArrowException) as why:
                 return UsageError(
                     f"a value of {one.name!r} does not fit a column of type {one.type.simpleString()}: {why}",
-                    mend="Leave the column out (columns), or read the table as it is stored (table=state).",
+                    hint="Leave the column out (columns), or read the table as it is stored (table=state).",
                 )
         return UsageError(f"a batch could not be made: {error}")
 

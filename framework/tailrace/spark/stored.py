@@ -83,7 +83,7 @@ class StoredActor:
         known = [one.name for one in self.schema.fields if one.kind != "value"]
         raise UsageError(
             f"the actor {self.name!r} stores no MapState or ListState as {name!r}",
-            mend=did_you_mean(
+            hint=did_you_mean(
                 name,
                 known,
                 f"There is {', '.join(known)}." if known else "Its fields are columns of its own table.",
@@ -111,7 +111,7 @@ class StoredActor:
                 if one.value[0] & 0xF0 > rows.FORMAT:
                     raise NewerFormatError(
                         f"the state of {self.name} {one.key!r} is of format {one.value[0] >> 4}",
-                        mend="Read it with the version of tailrace that wrote it.",
+                        hint="Read it with the version of tailrace that wrote it.",
                     )
                 try:
                     found.append(decode(read(one.value[1:])))
@@ -162,7 +162,7 @@ class StoredActor:
     def _corrupt(self, one: Entry, error: Exception) -> CorruptStateError:
         return CorruptStateError(
             f"what is stored of {self.name} {one.key!r} cannot be read: {error}",
-            mend="Verify the snapshot; read another one.",
+            hint="Verify the snapshot; read another one.",
         )
 
 
@@ -194,7 +194,7 @@ def _joined(name: str, one: ActorSchema, other: ActorSchema) -> ActorSchema:
         raise IncompatibleStateError(
             "two tasks of the snapshot have stored it in ways that do not go together",
             actor=name,
-            mend="Read the table as it is stored (table=state).",
+            hint="Read the table as it is stored (table=state).",
         )
     after, schema, _ = ways[min(fit, key=lambda at: kinds[at].count("removed"))]
     known = {each.name for each in (*schema.fields, *schema.past)}
@@ -209,5 +209,5 @@ def stored_actor(manifest: Manifest, name: str) -> StoredActor:
         return known[name]
     raise UsageError(
         f"the snapshot {manifest.id!r} of app {manifest.app!r} has no actor {name!r}",
-        mend=did_you_mean(name, known, f"There is {', '.join(sorted(known)) or 'none'}."),
+        hint=did_you_mean(name, known, f"There is {', '.join(sorted(known)) or 'none'}."),
     )

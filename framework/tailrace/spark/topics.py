@@ -21,10 +21,10 @@ from pyspark.sql import types
 from tailrace.core.errors import OffsetGoneError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
+from tailrace.history.opening import HistoryLog
 from tailrace.log.archive import ArchivedLog
 from tailrace.log.archive.files import Wanted
 from tailrace.log.interface import Log, TopicPartition
-from tailrace.runtime.archived import HistoryLog
 from tailrace.spark.bounds import Bounds, Range
 from tailrace.spark.columns import Column
 from tailrace.spark.events import events_of
@@ -80,14 +80,14 @@ class TopicTable:
             if one.name in taken:
                 raise UsageError(
                     f"the events have a field {one.name!r}, and a column of the log has that name",
-                    mend="Read the topic as bytes, without app and schema.",
+                    hint="Read the topic as bytes, without app and schema.",
                 )
             taken.add(one.name)
         self.columns = chosen(self.all_columns, options.names("columns"), "columns")
         if self.keeps_undecodable and all(one.name != ERROR for one in self.columns):
             raise UsageError(
                 f"undecodable is keep, and columns leaves out {ERROR!r}: nothing would tell which rows are incomplete",
-                mend=f"Add {ERROR} to columns.",
+                hint=f"Add {ERROR} to columns.",
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -152,7 +152,7 @@ class TopicTable:
             )
             if unknown:
                 raise UsageError(
-                    f"{name} names partition {unknown[0]} of {topic!r}", mend=f"It has 0 to {count - 1}."
+                    f"{name} names partition {unknown[0]} of {topic!r}", hint=f"It has 0 to {count - 1}."
                 )
         read, found = self.bounds().partitions_of(count), list[Range]()
         for number, end in enumerate(log.ends([topic]).offsets[topic]):
@@ -172,7 +172,7 @@ class TopicTable:
                     topic=self.topic,
                     partition=number,
                     offset=offset,
-                    mend=_LOAD_AGAIN,
+                    hint=_LOAD_AGAIN,
                 )
 
 
@@ -181,8 +181,8 @@ def chosen(columns: Sequence[Column], names: Sequence[str], said: str) -> list[C
     known = {one.name: one for one in columns}
     for name in names:
         if name not in known:
-            mend = did_you_mean(name, known, f"There are {', '.join(known)}.")
-            raise UsageError(f"{said}: there is no column {name!r}", mend=mend)
+            hint = did_you_mean(name, known, f"There are {', '.join(known)}.")
+            raise UsageError(f"{said}: there is no column {name!r}", hint=hint)
     return [known[name] for name in names] or list(columns)
 
 
@@ -193,7 +193,7 @@ def wanted_columns(columns: Sequence[Column], schema: types.StructType) -> list[
         if one.type != field.dataType:
             raise UsageError(
                 f"the schema has {field.name!r} as {field.dataType.simpleString()}",
-                mend=f"It is {one.type.simpleString()}; leave the schema out, or cast what is read.",
+                hint=f"It is {one.type.simpleString()}; leave the schema out, or cast what is read.",
             )
     return found
 
@@ -290,7 +290,7 @@ class TopicReader(ds.DataSourceReader):
                 if found := self._kept(records):
                     yield make.batch(found)
         except OffsetGoneError as error:
-            error.mend = _LOAD_AGAIN
+            error.hint = _LOAD_AGAIN
             raise
         finally:
             log.close()
@@ -311,7 +311,7 @@ class TopicReader(ds.DataSourceReader):
                         topic=place.topic,
                         partition=place.partition,
                         offset=position,
-                        mend=_LOAD_AGAIN,
+                        hint=_LOAD_AGAIN,
                     )
                 position = fetch.next_offset
         finally:

@@ -36,7 +36,7 @@ from tailrace.core.values.old_values import reader_of_fields
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.type_schemas import TypeSchema
 from tailrace.core.values.types import CODEC_ERRORS
-from tailrace.runtime.apps import find_app
+from tailrace.processes.app_loading import find_app
 from tailrace.spark.arrow import arrow_schema, compute, pa
 from tailrace.spark.columns import plain
 from tailrace.spark.cut import cut_of
@@ -122,7 +122,7 @@ class StateWriter(DataSourceArrowWriter):
         if ":" not in self.options.required("app"):
             raise UsageError(
                 f"app is {self.options.required('app')!r}: the app's code has to check what is written",
-                mend="Write the module and the app in it: package.module:app.",
+                hint="Write the module and the app in it: package.module:app.",
             )
 
     def _read_from(self, app: str) -> str | None:
@@ -140,7 +140,7 @@ class StateWriter(DataSourceArrowWriter):
         if name not in actors:
             raise UsageError(
                 f"the app {plan.app!r} has no actor {name!r}",
-                mend=did_you_mean(name, actors, f"It has {', '.join(actors)}."),
+                hint=did_you_mean(name, actors, f"It has {', '.join(actors)}."),
             )
         return actors[name]
 
@@ -159,12 +159,12 @@ class StateWriter(DataSourceArrowWriter):
             raise IncompatibleStateError(
                 "the declaration of the actor is not the one that the snapshot was written with",
                 actor=actor.name,
-                mend="Write with that version of the code, or take a snapshot with this one first.",
+                hint="Write with that version of the code, or take a snapshot with this one first.",
             )
         shown = stored_actors(self.parent.manifest).get(actor.name)
         key_name = (shown or StoredActor(actor.name, actor.schema)).key_name
         if key_name not in self.schema.names:
-            raise UsageError(f"the table has no column {key_name!r}", mend="It says whose row each one is.")
+            raise UsageError(f"the table has no column {key_name!r}", hint="It says whose row each one is.")
         names = [name for name in self.schema.names if name != key_name]
         stored_fields = () if shown is None else shown.plain_fields()
         carried = {one.name for one in stored_fields} - {one.name for one in actor.schema.fields}
@@ -212,7 +212,7 @@ class StateWriter(DataSourceArrowWriter):
                     if key in found:
                         raise UsageError(
                             f"the key {code.actor.key_codec.decode(key)!r} is in two rows of the table",
-                            mend="Give each key one row.",
+                            hint="Give each key one row.",
                         )
                     found[key] = values
         before = self.parent.manifest
@@ -256,7 +256,7 @@ class StateWriter(DataSourceArrowWriter):
         if edits and not task.cut:
             raise UsageError(
                 f"partition {task.partition} has seen no event yet: nothing can be written to it",
-                mend="Let the service see an event of such a key first.",
+                hint="Let the service see an event of such a key first.",
             )
         prefix = rows.actor_prefix(name)
         changed = sorted(
@@ -321,11 +321,11 @@ def _field(actor: ActorPlan, name: str) -> _Field:
         kind = ", but a MapState or ListState" if name in stored else ""
         raise UsageError(
             f"the column {name!r} is no plain field of {actor.name}{kind}",
-            mend=did_you_mean(name, declared, f"Its fields are {', '.join(declared)}. Drop the column."),
+            hint=did_you_mean(name, declared, f"Its fields are {', '.join(declared)}. Drop the column."),
         )
     if stored[name].ttl_ms is not None:
         raise UsageError(
-            f"the field {name!r} of {actor.name} expires: when, is not in the table", mend="Drop the column."
+            f"the field {name!r} of {actor.name} expires: when, is not in the table", hint="Drop the column."
         )
     schema = stored[name].type
     return _Field(name, declared[name].name, declared[name].type, restorer(schema), _is_open(schema))
@@ -362,7 +362,7 @@ def _encoded(actor: ActorPlan, one: _Field, value: Any, key: Any) -> bytes:
     except (*CODEC_ERRORS, KeyError) as error:
         raise UsageError(
             f"{actor.name} {key!r}: {value!r} is no value for the field {one.name!r}: {error}",
-            mend="Cast the column to the field's type.",
+            hint="Cast the column to the field's type.",
         ) from None
 
 
@@ -382,7 +382,7 @@ def _row(code: _Code, before: bytes | None, values: Mapping[str, bytes]) -> byte
     if missing:
         raise UsageError(
             f"a new instance of {actor.name} needs a value for {', '.join(missing)}",
-            mend="Give the table that column.",
+            hint="Give the table that column.",
         )
     if actor.seal is not None:
         actor.seal(instance)

@@ -31,7 +31,7 @@ _OUTAGES = (
     (errno.EPERM, "the operating system forbids writing the state folder", "Allow it and restart."),
     (errno.EMFILE, "the process has too many open files", "Raise its limit (ulimit -n) and restart."),
     (errno.ENFILE, "the machine has too many open files", "Raise its limit and restart."),
-    (errno.EIO, "the disk fails", "Look at the kernel's log, mend or replace the disk, and restart."),
+    (errno.EIO, "the disk fails", "Look at the kernel's log, repair or replace the disk, and restart."),
 )
 
 _DAMAGE = (
@@ -57,19 +57,19 @@ def as_state_error(error: Exception, path: Path, doing: str) -> Exception:
     if not isinstance(error, OSError) and type(error) is not Exception:
         return error  # a wrong argument: the caller's mistake
     said = str(error)
-    for number, what, mend in _OUTAGES:
+    for number, what, hint in _OUTAGES:
         if getattr(error, "errno", None) == number or os.strerror(number) in said:
             return StateUnavailableError(
-                f"{what}, while {doing}: {said}", path=str(path), mend=f"{mend} {RESUME}"
+                f"{what}, while {doing}: {said}", path=str(path), hint=f"{hint} {RESUME}"
             )
     if any(sign in said for sign in _HELD):
         return in_use(path)
     if not isinstance(error, OSError) and any(sign in said for sign in _DAMAGE):
         return CorruptStateError(
-            f"the state is damaged, found while {doing}: {said}", path=str(path), mend=REBUILD
+            f"the state is damaged, found while {doing}: {said}", path=str(path), hint=REBUILD
         )
     return StateUnavailableError(
-        f"the state folder failed while {doing}: {said}", path=str(path), mend=RESUME
+        f"the state folder failed while {doing}: {said}", path=str(path), hint=RESUME
     )
 
 
@@ -78,5 +78,5 @@ def in_use(path: Path) -> StateInUseError:
     return StateInUseError(
         "the state folder is in use by another store, in this process or another",
         path=str(path),
-        mend="Stop the other owner, or wait until it has ended; a folder serves one store at a time.",
+        hint="Stop the other owner, or wait until it has ended; a folder serves one store at a time.",
     )

@@ -95,7 +95,7 @@ class StateFolder:
                         shutil.rmtree(self.database)
                 elif not (self.database / "CURRENT").is_file():
                     raise CorruptStateError(
-                        "the database is missing or has lost its CURRENT", path=str(path), mend=REBUILD
+                        "the database is missing or has lost its CURRENT", path=str(path), hint=REBUILD
                     )
             except BaseException:
                 self.release()
@@ -136,16 +136,16 @@ class StateFolder:
                 raise NewerFormatError(
                     f"the state has format {any_label.format}; this version knows formats up to {FORMAT}",
                     path=str(self.path),
-                    mend=f"Run the version that wrote it ({any_label.created_by}), or give this one an empty folder.",
+                    hint=f"Run the version that wrote it ({any_label.created_by}), or give this one an empty folder.",
                 )
             label = msgspec.json.decode(data, type=_Label)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise CorruptStateError(
-                f"the label {LABEL} cannot be read: {error}", path=str(self.path), mend=REBUILD
+                f"the label {LABEL} cannot be read: {error}", path=str(self.path), hint=REBUILD
             ) from error
         if label.to_bytes() != data:
             raise CorruptStateError(
-                f"the label {LABEL} does not match its checksum", path=str(self.path), mend=REBUILD
+                f"the label {LABEL} does not match its checksum", path=str(self.path), hint=REBUILD
             )
         ours = self._identity
         if (label.app, label.partition) != (ours.app, ours.partition):
@@ -160,8 +160,8 @@ class StateFolder:
         return label
 
     def _foreign(self, what: str) -> ForeignStateError:
-        mend = "Give this task a folder of its own, or move what is there away; nothing in it was touched."
-        return ForeignStateError(what, path=str(self.path), mend=mend)
+        hint = "Give this task a folder of its own, or move what is there away; nothing in it was touched."
+        return ForeignStateError(what, path=str(self.path), hint=hint)
 
     def _hold(self) -> int:
         self.path.mkdir(parents=True, exist_ok=True)

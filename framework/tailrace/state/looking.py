@@ -57,7 +57,7 @@ class StateView:
             raise CorruptStateError(
                 "there is no database in the folder",
                 path=str(self.path),
-                mend="Look at the path; or start the service.",
+                hint="Look at the path; or start the service.",
             )
         failure: Exception | None = None
         for _ in range(_ATTEMPTS):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from tailrace.testing.harness import Harness
     from tailrace.testing.hash_order import HashOrderWarning
-    from tailrace.testing.invariants import LawBrokenError, Observer
+    from tailrace.testing.invariants import CommitObserver, LawBrokenError
     from tailrace.testing.memory_log import MemoryLog
     from tailrace.testing.replaying import ReplayReport
     from tailrace.testing.simulator import SimulationReport, Simulator
@@ -45,6 +45,7 @@ __all__ = [
     "AppView",
     "At",
     "Clock",
+    "CommitObserver",
     "DeadLetter",
     "Emitted",
     "ExploreReport",
@@ -56,7 +57,6 @@ __all__ = [
     "Item",
     "LawBrokenError",
     "MemoryLog",
-    "Observer",
     "Out",
     "ReplayReport",
     "ScheduleDependentError",
@@ -72,7 +72,7 @@ _MODULES = {
     "emitted": ("DeadLetter", "Emitted", "Out"),
     "harness": ("Harness",),
     "hash_order": ("HashOrderWarning",),
-    "invariants": ("LawBrokenError", "Observer"),
+    "invariants": ("CommitObserver", "LawBrokenError"),
     "simulator": ("SimulationReport", "Simulator"),
     "memory_log": ("MemoryLog",),
     "replaying": ("ReplayReport",),

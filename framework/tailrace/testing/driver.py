@@ -19,7 +19,7 @@ from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import duration, to_ms
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import UsageError
-from tailrace.runtime.replaying import seldom_collected
+from tailrace.history.replay.replaying import seldom_collected
 from tailrace.testing import faults
 from tailrace.testing.emitted import Emitted, Out
 from tailrace.testing.inputs import Inputs
@@ -47,7 +47,7 @@ class Driver:
         settings: TaskSettings | None,
     ) -> None:
         if slice_size < 1 or (isinstance(commit_every, int) and commit_every < 1):
-            raise UsageError("slice_size and commit_every are numbers of records", mend="Give 1 or more.")
+            raise UsageError("slice_size and commit_every are numbers of records", hint="Give 1 or more.")
         self._options = ServiceOptions(
             replace(settings or TaskSettings(), reload=reload, checked=checked),
             slice_size,
@@ -251,7 +251,7 @@ class Driver:
             case _:
                 raise UsageError(
                     f"{item!r} is no item of a run",
-                    mend="Give (topic, event) pairs, and faults from tailrace.testing.",
+                    hint="Give (topic, event) pairs, and faults from tailrace.testing.",
                 )
 
     # --- life
@@ -313,7 +313,7 @@ class Driver:
 
     def _start(self, services: Sequence[Service]) -> None:
         if self._closed:
-            raise UsageError(f"the {self._kind} is closed", mend="Use it inside of its with block.")
+            raise UsageError(f"the {self._kind} is closed", hint="Use it inside of its with block.")
         for one in services:
             if not one.up:
                 with self._killing():

@@ -15,8 +15,8 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import EmittedTypeError, UsageError
 from tailrace.core.records import Headers, InputRecord
+from tailrace.history.app_history import Origin, origin_of
 from tailrace.log.interface import Log, TopicPartition
-from tailrace.runtime.history import Origin, origin_of
 
 E = TypeVar("E")
 
@@ -45,7 +45,7 @@ class Emitted(list[Out]):
             name = topic.name
         except AttributeError:
             raise UsageError(
-                f"{topic!r} is no topic", mend="Give a topic, as app.topic returned it."
+                f"{topic!r} is no topic", hint="Give a topic, as app.topic returned it."
             ) from None
         return [out.event for out in self if out.topic == name]
 
@@ -103,7 +103,7 @@ class Outbox:
                     raise EmittedTypeError(
                         f"an event was emitted that its readers cannot decode: {error}",
                         topic=name,
-                        mend="Emit values of the declared types. A checked harness names the handler.",
+                        hint="Emit values of the declared types. A checked harness names the handler.",
                     ) from error
                 into.append((origin, Out(name, key, event, timestamp_ms, headers)))
 

@@ -108,5 +108,5 @@ def sent(item: Item) -> tuple[Topic[Any, Any], Any, int | None]:
         return *item, None
     raise UsageError(
         f"{item!r} is no event",
-        mend="Give (topic, event) pairs and At(timestamp_ms, topic, event). Faults come with the schedules.",
+        hint="Give (topic, event) pairs and At(timestamp_ms, topic, event). Faults come with the schedules.",
     )

@@ -51,22 +51,22 @@ class Inputs:
         """Those that read a topic. Raises UsageError if there is none, or all have ended."""
         if not isinstance(topic, Topic):
             raise UsageError(
-                f"{topic!r} is no topic", mend="Give a topic of the app, as app.topic returned it."
+                f"{topic!r} is no topic", hint="Give a topic of the app, as app.topic returned it."
             )
         if not any(one.plan.topics.get(topic.name) is topic for one in self._services):
             names = {name for one in self._services for name in one.plan.outputs}
             raise UsageError(
                 f"the topic {topic.name!r} of the app {topic.app!r} is none of {self._apps}",
-                mend=f"Its topics are {', '.join(sorted(names)) or 'none'}.",
+                hint=f"Its topics are {', '.join(sorted(names)) or 'none'}.",
             )
         found = [one for one in self._inputs if one.plan.name == topic.name]
         if not found:
             raise UsageError(
                 f"no handler of {self._apps} takes the topic {topic.name!r}",
-                mend=f"Its inputs are {', '.join(sorted({one.plan.name for one in self._inputs})) or 'none'}.",
+                hint=f"Its inputs are {', '.join(sorted({one.plan.name for one in self._inputs})) or 'none'}.",
             )
         if self.ended:
-            raise UsageError(f"the input {topic.name!r} has ended", mend="Send before end_of_input.")
+            raise UsageError(f"the input {topic.name!r} has ended", hint="Send before end_of_input.")
         return found
 
     def from_outside(self, topic: Topic[Any, Any]) -> list[ServiceInput]:
@@ -79,11 +79,11 @@ class Inputs:
         if writer is not None:
             raise UsageError(
                 f"the watermark of {topic.name!r} follows what the app {writer!r} writes to it",
-                mend="Raise the watermarks of the inputs that come from outside, or give no topic: then all of them rise.",
+                hint="Raise the watermarks of the inputs that come from outside, or give no topic: then all of them rise.",
             )
         raise UsageError(
             f"the input {topic.name!r} has no watermark",
-            mend="It is declared with watermark=False, or feeds its own writers: nobody waits for it.",
+            hint="It is declared with watermark=False, or feeds its own writers: nobody waits for it.",
         )
 
     def all_from_outside(self) -> list[ServiceInput]:
@@ -92,7 +92,7 @@ class Inputs:
         if not found:
             raise UsageError(
                 f"no input of {self._apps} has a watermark that comes from outside",
-                mend="Declare one without watermark=False.",
+                hint="Declare one without watermark=False.",
             )
         return found
 
@@ -105,7 +105,7 @@ class Inputs:
             if type(event) not in types:
                 raise UsageError(
                     f"{type(event).__name__} was sent to {name!r}, which holds {topic.type_name}",
-                    mend="Send events of the declared type, or bytes by send_raw.",
+                    hint="Send events of the declared type, or bytes by send_raw.",
                 )
             try:
                 key = encode_key(event)

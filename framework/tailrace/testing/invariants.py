@@ -18,19 +18,19 @@ from tailrace.core.engine import tape
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
+from tailrace.history.app_history import origin_of
 from tailrace.log.interface import TopicPartition
-from tailrace.runtime.history import origin_of
-from tailrace.runtime.restore import decode_store_cut
+from tailrace.state.store_cut import decode_store_cut
 from tailrace.testing.memory_log import MemoryLog
 
 _ALL = 1 << 60
 
 
 class LawBrokenError(TailraceError, AssertionError):
-    """A law was seen not to hold; ``mend`` says how to see it again."""
+    """A law was seen not to hold; ``hint`` says how to see it again."""
 
 
-class Observer:
+class CommitObserver:
     """Watches the committed part of a log, for one app. ``look`` after every step."""
 
     def __init__(self, plan: Plan, log: MemoryLog) -> None:

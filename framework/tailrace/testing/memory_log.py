@@ -101,7 +101,7 @@ class MemoryLog:
             raise TopicMismatchError(
                 f"the topic exists with {known}; asked for was {settings}",
                 topic=topic,
-                mend="Use the settings it has, or another name.",
+                hint="Use the settings it has, or another name.",
             )
         if topic not in self._partitions:
             self._partitions[topic] = [
@@ -315,7 +315,7 @@ class MemoryLog:
             raise UnknownTopicError(
                 "there is no such topic in the log",
                 topic=topic,
-                mend=did_you_mean(topic, self._partitions, "Create it, or correct the name."),
+                hint=did_you_mean(topic, self._partitions, "Create it, or correct the name."),
             ) from None
 
     def _at(self, topic: str, partition: int) -> Partition:
@@ -332,7 +332,7 @@ class MemoryLog:
             topic=topic,
             partition=partition,
             key=key,
-            mend="Emit less in one event, or raise the log's max_record_bytes.",
+            hint="Emit less in one event, or raise the log's max_record_bytes.",
         )
 
     def _number_of(self, topic: str, key: bytes | None) -> int:
@@ -416,12 +416,12 @@ class MemoryWriter:
         if not self._log.is_holder(self):
             raise FencedError(
                 f"the transactional id {self.transactional_id!r} was taken over by another",
-                mend="Stop this task; its new owner goes on from the last commit.",
+                hint="Stop this task; its new owner goes on from the last commit.",
             )
         if self._in_doubt:
             raise CommitUnknownError(
                 f"the last commit of {self.transactional_id!r} has an unknown outcome",
-                mend="Take the transactional id over again and read what is there.",
+                hint="Take the transactional id over again and read what is there.",
             )
 
 
@@ -446,7 +446,7 @@ class MemoryReader:
                 topic=topic,
                 partition=partition,
                 offset=position,
-                mend="What lies between was deleted before it was read, or the log has lost its end.",
+                hint="What lies between was deleted before it was read, or the log has lost its end.",
             )
         first = bisect_left(found.records, position, key=_offset)
         records = found.records[first : first + max_records]

@@ -34,8 +34,8 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.schema import encode_schemas
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import TailraceError
-from tailrace.runtime.hash_seeds import HASH_SEED, another_seed
-from tailrace.runtime.replaying import ReplayOptions, replay
+from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.processes.hash_seeds import HASH_SEED, another_seed
 from tailrace.testing.memory_log import MemoryLog
 
 _SERVE = "import sys; from tailrace.testing.other_seed import serve; serve(int(sys.argv[1]))"

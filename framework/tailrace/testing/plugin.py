@@ -167,7 +167,7 @@ def _explore(
     if not made:
         raise UsageError(
             "the mark explore is on a test that makes no harness",
-            mend="Make it with the fixture tailrace_harness or tailrace_system, or call explore(app, history).",
+            hint="Make it with the fixture tailrace_harness or tailrace_system, or call explore(app, history).",
         )
     if schedules is not None:
         options["schedules"] = schedules

@@ -16,23 +16,23 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import ReplayDivergedError, UsageError
 from tailrace.core.storage import Store
+from tailrace.history.comparing.replayed_state import LiveState
+from tailrace.history.replay import replaying
+from tailrace.history.replay.replaying import ReplayOptions, ReplayReport
 from tailrace.log.interface import Log
-from tailrace.runtime import replaying
-from tailrace.runtime.comparing_state import LiveState
-from tailrace.runtime.replaying import ReplayOptions, ReplayReport
-from tailrace.runtime.restore import decode_store_cut
+from tailrace.state.store_cut import decode_store_cut
 from tailrace.testing.hash_order import warn_of_hash_order
 from tailrace.testing.memory_log import MemoryLog
 from tailrace.testing.other_seed import replay_under_another_seed
 
 __all__ = ["ReplayReport", "replay"]
 
-_SEED_MEND = (
+_SEED_HINT = (
     "The handlers depend on the order of a set, or on hash(): sort before anything is emitted or stored in that order. "
     "If they depend on what the test has patched in their module instead, which another process does not see, write "
     "h.replay(hash_seed=False)."
 )
-_MEND = "The handlers depend on something that is not on the tape (a clock, chance, a global, an object kept outside)."
+_HINT = "The handlers depend on something that is not on the tape (a clock, chance, a global, an object kept outside)."
 
 
 def replay(plan: Plan, log: Log, stores: Sequence[Store], settings: TaskSettings) -> ReplayReport:
@@ -50,7 +50,7 @@ def replay(plan: Plan, log: Log, stores: Sequence[Store], settings: TaskSettings
     turned = replaced(settings, reload=not settings.reload)
     report = replaying.replay(plan, log, ReplayOptions(compare=True, settings=turned), live=live)
     if report.differences.count:
-        raise ReplayDivergedError("; ".join(map(str, report.differences.shown[:3])), mend=_MEND)
+        raise ReplayDivergedError("; ".join(map(str, report.differences.shown[:3])), hint=_HINT)
     return report
 
 
@@ -66,14 +66,14 @@ def check_hash_seed(
     answer = replay_under_another_seed(app, plan, log, settings)
     if answer.differences:
         shown = "; ".join(answer.differences[:3])
-        raise ReplayDivergedError(f"under another hash seed {shown}", mend=_SEED_MEND)
+        raise ReplayDivergedError(f"under another hash seed {shown}", hint=_SEED_HINT)
     if not answer.why_not:
         report.compared.append("the log, under another hash seed")
         return
     if must:
         raise UsageError(
             f"nothing can be replayed under another hash seed: {answer.why_not}",
-            mend="Declare the app at the top of a module that can be imported by its name.",
+            hint="Declare the app at the top of a module that can be imported by its name.",
         )
     report.note(f"nothing was replayed under another hash seed: {answer.why_not}")
     warn_of_hash_order(plan)

@@ -18,11 +18,11 @@ from typing import Literal, NamedTuple
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.storage import Store
+from tailrace.history.snapshots.start_from_snapshot import start_from
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.restore import Clock
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.starting import start_from
 from tailrace.state import StateIdentity, StateMemory, open_store
 from tailrace.testing.emitted import Out, Outbox
 from tailrace.testing.memory_log import MemoryLog

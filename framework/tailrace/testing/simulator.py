@@ -41,12 +41,12 @@ from tailrace.core.errors import (
     StateUnavailableError,
 )
 from tailrace.core.records import Output
+from tailrace.history.app_topics import prepare_topics
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
-from tailrace.runtime.restore import decode_store_cut
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.topics import prepare_topics
-from tailrace.testing.invariants import LawBrokenError, Observer
+from tailrace.state.store_cut import decode_store_cut
+from tailrace.testing.invariants import CommitObserver, LawBrokenError
 from tailrace.testing.memory_log import MemoryLog, MemoryWriter
 from tailrace.testing.replaying import ReplayReport, replay
 from tailrace.testing.strikes import STRIKES, Kill, SimulatedStore, Strike, random_settings
@@ -93,7 +93,7 @@ class Simulator:
         steps: int = 60,
         fault_odds: float = 0.4,
         settings: Callable[[Random], PartitionSettings] | None = None,
-        check: Callable[[Observer], None] | None = None,
+        check: Callable[[CommitObserver], None] | None = None,
         flaky: Callable[[bool], None] | None = None,
     ) -> None:
         self.plan = plan
@@ -103,7 +103,7 @@ class Simulator:
         self.armed: Callable[[str], None] | None = None
         self.log = MemoryLog(markers=self.random.random() < 0.7, on_operation=self.on_operation)
         prepare_topics(self.log, plan, create_declared=True)
-        self.observer = Observer(plan, self.log)
+        self.observer = CommitObserver(plan, self.log)
         self.now_ms = 1_000_000
         self._inputs = list(inputs)
         self._fed = 0

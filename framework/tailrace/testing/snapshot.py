@@ -1,6 +1,6 @@
 """A snapshot of an app under test, and the log that a service reads on in when it starts from it.
 
-It is taken and started from as a real one (``runtime.snapshotting``, ``runtime.starting``), in a temporary folder. A real
+It is taken and started from as a real one (``history.snapshots.taking``, ``history.snapshots.start_from_snapshot``), in a temporary folder. A real
 service starts from an older snapshot in another log, where the app has no state yet: what it had emitted after the snapshot
 would be there twice in its own. So a start gets a log of its own, a copy of the one that the snapshot was taken of:
 
@@ -21,12 +21,12 @@ from tempfile import mkdtemp
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.tape import decode_cut
 from tailrace.core.records import InputRecord
-from tailrace.runtime.beginnings import base_name, is_own
-from tailrace.runtime.history import History, origin_of
-from tailrace.runtime.snapshotting import take_snapshot
-from tailrace.runtime.starting import Start
-from tailrace.runtime.topics import internal_topics
-from tailrace.runtime.upstream import transactional_id
+from tailrace.history.app_history import AppHistory, origin_of
+from tailrace.history.app_topics import internal_topics
+from tailrace.history.beginnings import base_name, is_own
+from tailrace.history.snapshots.start_from_snapshot import Start
+from tailrace.history.snapshots.taking import take_snapshot
+from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.state.snapshots import Snapshots
 from tailrace.testing.memory_log import MemoryLog
 
@@ -87,7 +87,7 @@ def _gapless(plan: Plan, log: MemoryLog) -> MemoryLog:
 
     So they have no gaps there, as in the embedded log.
     """
-    copy, history = MemoryLog(), History(plan, log)
+    copy, history = MemoryLog(), AppHistory(plan, log)
     for topic, settings in log.topics().items():
         copy.create_topic(topic, settings)
         for number in range(settings.partitions):

@@ -24,7 +24,7 @@ from tailrace.core.declare.app import App
 from tailrace.core.declare.topic import Topic
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import UsageError
-from tailrace.runtime.topics import prepare_topics
+from tailrace.history.app_topics import prepare_topics
 from tailrace.testing.driver import Driver
 from tailrace.testing.emitted import Emitted
 from tailrace.testing.exploring.exploration import ExploreOptions, explore_or_raise
@@ -128,7 +128,7 @@ class System(Driver):
         if self._down:
             raise UsageError(
                 f"the app {min(one.plan.app for one in self._down)!r} is down, and takes no end of its input",
-                mend="Call end_of_input behind the with block of System.down.",
+                hint="Call end_of_input behind the with block of System.down.",
             )
         return super().end_of_input()
 
@@ -191,14 +191,14 @@ class System(Driver):
                 return number
         raise UsageError(
             f"{app!r} is no app of the system",
-            mend=f"Its apps are {', '.join(one.plan.app for one in self._services)}. Give the app itself.",
+            hint=f"Its apps are {', '.join(one.plan.app for one in self._services)}. Give the app itself.",
         )
 
     def _start_one(self, service: Service) -> None:
         if service in self._down:
             raise UsageError(
                 f"the app {service.plan.app!r} is down",
-                mend="Look at it behind the with block of System.down.",
+                hint="Look at it behind the with block of System.down.",
             )
         self._start([service])
 
@@ -206,13 +206,13 @@ class System(Driver):
 def _check_apart(apps: Sequence[App]) -> None:
     """Each app has its own name: tasks of the same name would fence each other."""
     if not apps:
-        raise UsageError("a system without an app", mend="Give one app or more.")
+        raise UsageError("a system without an app", hint="Give one app or more.")
     names = [app.name for app in apps]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UsageError(
             f"two apps of the system have the name {twice!r}",
-            mend='Give one of them another name, for example App.renamed("other").',
+            hint='Give one of them another name, for example App.renamed("other").',
         )
 
 

@@ -15,7 +15,7 @@ from tailrace.core.declare.actor import Actor
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
-from tailrace.core.engine.query import Reader
+from tailrace.core.engine.query import QueryReader
 from tailrace.core.handling.promises import Behind
 from tailrace.core.values.partitioner import partition_of
 from tailrace.testing.emitted import DeadLetter, Emitted, dead_letter
@@ -139,9 +139,9 @@ class View(ABC):
             check_hash_seed(self._app, self.plan, self.log, settings, report, must=bool(hash_seed))
         return report
 
-    def _reader(self, actor: type[Actor], key: Any) -> Reader:
+    def _reader(self, actor: type[Actor], key: Any) -> QueryReader:
         """Reads the store of the partition that a key belongs to."""
         self.recover()
         plan = self.plan.actor_of(actor)
         number = partition_of(plan.key_codec.encode(key), self.plan.partitions)
-        return Reader(self.plan, number, self._service.stores[number])
+        return QueryReader(self.plan, number, self._service.stores[number])

@@ -92,7 +92,7 @@ def test_compaction_meanwhile_takes_nothing_that_was_the_last_of_its_key_at_the_
             cleaner.roll()
             rewritten.append(cleaner.clean(deletions_kept_ms=0, least_gain=0.0).segments_rewritten)
 
-    archive_log(log, archive_in(tmp_path), SMALL, tell=clean)
+    archive_log(log, archive_in(tmp_path), SMALL, on_progress=clean)
     cleaner.close()
     assert len(rewritten) == 1
     archived = ArchivedLog(archive_in(tmp_path))
@@ -378,7 +378,7 @@ def test_two_at_once_are_one_too_many(tmp_path, log):
         raise Struck
 
     with pytest.raises(Struck):
-        archive_log(log, archive_in(tmp_path), SMALL, tell=again)
+        archive_log(log, archive_in(tmp_path), SMALL, on_progress=again)
 
 
 def test_a_full_disk_is_told_and_gone_on_after(tmp_path, log, monkeypatch):

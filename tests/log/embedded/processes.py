@@ -50,7 +50,7 @@ class Process:
         assert self.process.stdout is not None
         return self.process.stdout.read().splitlines()
 
-    def tell(self, line: str) -> None:
+    def report(self, line: str) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tailrace.core.records import InputRecord, Output
+from tailrace.history.app_topics import prepare_topics
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog, LogOptions
 from tailrace.log.embedded.reader import EmbeddedReader
 from tailrace.log.embedded.writer import EmbeddedWriter
-from tailrace.runtime.topics import prepare_topics
 from tailrace.state import RocksStore, StateIdentity, StateMemory
 from tests.runtime.test_any_schedule import Chaos
 from tests.runtime.world import APPS, World, replayed, run_dry

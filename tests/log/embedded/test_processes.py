@@ -94,7 +94,7 @@ def test_a_taken_over_worker_in_another_process_is_fenced_at_its_next_act(tmp_pa
         assert worker.line() == "owner 0"
         assert worker.line() == "1"
         owner = log.writer("x")
-        worker.tell("go on")
+        worker.report("go on")
         assert worker.line() == "fenced"
         assert worker.ended() == 0
     owner.append([Output("t", b"k", b"mine", 0)], 0)
@@ -265,7 +265,7 @@ while True:
     def test_a_stopped_owner_loses_it_after_the_lease_and_learns_so_when_it_wakes(self, tmp_path) -> None:
         with running(self.PROGRAM, tmp_path) as owner:
             assert owner.line() == "True"
-            owner.tell("renew")
+            owner.report("renew")
             assert owner.line() == "True"
             owner.signal(signal.SIGSTOP)
             until(owner.is_stopped)
@@ -275,7 +275,7 @@ while True:
             assert mine is not None
             assert mine.renew()
             owner.signal(signal.SIGCONT)
-            owner.tell("renew")
+            owner.report("renew")
             assert owner.line() == "False"
             assert mine.renew()
 

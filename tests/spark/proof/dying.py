@@ -15,13 +15,15 @@ from typing import Any
 
 import msgspec
 
-from tailrace.runtime.apps import find_app
-from tailrace.runtime.rebuilding import driver, outputs, publishing, work
-from tailrace.runtime.rebuilding.engines import LocalEngine
-from tailrace.runtime.rebuilding.job import Request
+from tailrace.history.rebuilding import driver, output_files, publishing, work_folder
+from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.rebuilding.job import Request
+from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import arrow, catalogue, manifest, places
 
-_WATCHED = {one.__file__ for one in (driver, outputs, publishing, work, catalogue, manifest, places)}
+_WATCHED = {
+    one.__file__ for one in (driver, output_files, publishing, work_folder, catalogue, manifest, places)
+}
 
 
 class Countdown:

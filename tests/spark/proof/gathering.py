@@ -12,9 +12,9 @@ from threading import Condition
 from typing import Any, Generic, TypeVar
 
 from tailrace.core.errors import TailraceError
-from tailrace.runtime.rebuilding.engines import Engine, Tell
-from tailrace.runtime.rebuilding.job import Unit, UnitResult
-from tailrace.runtime.rebuilding.work import WorkFolder
+from tailrace.history.rebuilding.engines import Engine, OnProgress
+from tailrace.history.rebuilding.job import Unit, UnitResult
+from tailrace.history.rebuilding.work_folder import WorkFolder
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class Gathering(Generic[T]):
                         self._coming.notify_all()
             return [one.result() for one in coming]
 
-    def run(self, units: Sequence[Unit], tell: Tell) -> Iterator[UnitResult]:
+    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """See ``Engine.run``."""
         batch = Batch(units)
         with self._coming:
@@ -76,11 +76,11 @@ class Gathering(Generic[T]):
             self._coming.wait_for(lambda: batch.done)
         if batch.error is not None:
             raise batch.error
-        tell()
+        on_progress()
         for unit in units:
             found = done(unit)
             # What failed has left nothing behind, and would fail again.
-            yield from self._engine.run([unit], tell) if found is None else (found,)
+            yield from self._engine.run([unit], on_progress) if found is None else (found,)
 
     def _drive(self, rebuild: Callable[[Engine], T]) -> T | TailraceError:
         try:

@@ -13,20 +13,20 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.records import InputRecord, Output
+from tailrace.history.app_history import AppHistory
+from tailrace.history.rebuilding.job import Request
+from tailrace.history.rebuilding.output_files import PARQUET
+from tailrace.history.rebuilding.publishing import MANIFEST, OutputsManifest
+from tailrace.history.topic_scan import scan
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.environment import timezones_version
-from tailrace.runtime.history import History
-from tailrace.runtime.rebuilding.job import Request
-from tailrace.runtime.rebuilding.outputs import PARQUET
-from tailrace.runtime.rebuilding.publishing import MANIFEST, OutputsManifest
-from tailrace.runtime.scanning import scan
+from tailrace.processes.environment import timezones_version
 from tailrace.runtime.worker import Worker
 from tailrace.state.snapshots import Place, Snapshots
 from tailrace.state.snapshots.arrow import parquet
+from tests.history.rebuilding.lived import TaskState, live, rebuilt
 from tests.proof.operations import Chance
 from tests.proof.seeds import START_MS
-from tests.runtime.rebuilding.lived import TaskState, live, rebuilt
 from tests.soak.struck import Run, drop
 from tests.spark.proof.seeded import Given, given
 
@@ -161,7 +161,7 @@ def lived(folder: Path, plan: Plan) -> Whole:
     counts = [0 if cut is None else cut.totals.outputs for cut in cuts]
     log = EmbeddedLog(folder / "log", create=False)
     try:
-        found = History(plan, log).outputs({number: range(count) for number, count in enumerate(counts)})
+        found = AppHistory(plan, log).outputs({number: range(count) for number, count in enumerate(counts)})
         outputs = [[found[number][at] for at in range(count)] for number, count in enumerate(counts)]
         messages: list[list[InputRecord]] = [[] for _ in cuts]
         if plan.inbox_topic is not None:
@@ -219,7 +219,7 @@ def figures(folder: Path, plan: Plan) -> Counter[str]:
     log = EmbeddedLog(folder / "log", create=False)
     counts: Counter[str] = Counter()
     try:
-        history = History(plan, log)
+        history = AppHistory(plan, log)
         for number in range(plan.partitions):
             for record in history.tapes(number, 1 << 62):
                 counts["commits"] += 1

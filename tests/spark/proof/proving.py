@@ -15,15 +15,15 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
-from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import TailraceError
-from tailrace.runtime.rebuilding.driver import rebuild
-from tailrace.runtime.rebuilding.engines import Engine, LocalEngine, Tell
-from tailrace.runtime.rebuilding.job import Request, Unit, UnitResult, Variant
-from tailrace.runtime.rebuilding.outputs import PARQUET
-from tailrace.runtime.rebuilding.publishing import MANIFEST
-from tailrace.runtime.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import Engine, LocalEngine, OnProgress
+from tailrace.history.rebuilding.job import Request, Unit, UnitResult, Variant
+from tailrace.history.rebuilding.output_files import PARQUET
+from tailrace.history.rebuilding.publishing import MANIFEST
+from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.spark.engine import SparkEngine
 from tailrace.state.snapshots import Snapshots
 from tests.proof.seeds import told
@@ -146,7 +146,7 @@ class Case:
         cuts = [tape.decode_cut(one.cut) for one in whole.states if one.cut is not None]
         assert not any(cut.totals.late for cut in cuts), f"{what}: late"
         if not ended:
-            reached = min((cut.watermark for cut in cuts), default=NOTHING)
+            reached = min((cut.watermark for cut in cuts), default=NO_WATERMARK)
             missing = Counter({one: count for one, count in missing.items() if one.at <= reached})
         assert not missing, f"{what}: missing {missing}"
 
@@ -196,8 +196,8 @@ class Looking:
             (Snapshots(one.to, "proof"), Path(one.outputs.removeprefix(PARQUET))) for one in asked
         ]
 
-    def run(self, units: Sequence[Unit], tell: Tell) -> Iterator[UnitResult]:
-        for one in self._engine.run(units, tell):
+    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
+        for one in self._engine.run(units, on_progress):
             self.look()
             yield one
 

@@ -23,12 +23,13 @@ from typing import Any, NamedTuple
 
 import tailrace as tr
 from tailrace.core.engine import replay
-from tailrace.core.engine.passing import FirstPass
+from tailrace.core.engine.key_split.first_pass import FirstPass
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
-from tailrace.runtime.rebuilding import outputs, splitting, tasks, units, untaped
-from tailrace.runtime.rebuilding.job import Unit
+from tailrace.history.rebuilding import canonical_unit, output_files, tape_unit, units
+from tailrace.history.rebuilding.job import Unit
+from tailrace.history.splitting import split_units
 from tailrace.state import RocksStore
 from tests.proof.apps import Variant, build
 from tests.proof.operations import Interpreter
@@ -167,7 +168,7 @@ doom = Doom()
 
 def short_ways() -> None:
     """Commits and looks in canonical order close together, as histories are short."""
-    untaped._COMMIT_EVERY, untaped._LOOK_EVERY = COMMIT_EVERY, LOOK_EVERY
+    canonical_unit._COMMIT_EVERY, canonical_unit._LOOK_EVERY = COMMIT_EVERY, LOOK_EVERY
 
 
 def never_synced(_: Any, /) -> None:
@@ -180,15 +181,15 @@ def in_its_own_way(unit: Unit) -> None:
     replay._WINDOW = random.choice((1, 2, 7, 10_000))
     defaults: Any = FirstPass.__init__.__kwdefaults__
     defaults["chunk_steps"] = random.choice((1, 5, 30, 20_000))
-    tasks._KEPT_EVERY_S = random.choice((0.0, 1e9))
-    tasks._KEPT_AT_MOST = random.choice((1, 10, 200_000))
-    splitting._KEPT_AT_MOST = random.choice((1, 10, 200_000))
-    splitting._AT_ONCE = random.choice((1, 3, 10_000))
-    outputs._ROWS = random.choice((1, 5, 50_000))
+    tape_unit._KEPT_EVERY_S = random.choice((0.0, 1e9))
+    tape_unit._KEPT_AT_MOST = random.choice((1, 10, 200_000))
+    split_units._KEPT_AT_MOST = random.choice((1, 10, 200_000))
+    split_units._AT_ONCE = random.choice((1, 3, 10_000))
+    output_files._ROWS = random.choice((1, 5, 50_000))
     settings = partial(
         TaskSettings, firing_budget=random.choice((1, 2, 10_000)), checked=random.random() < 0.3
     )
-    for module in (tasks, splitting):
+    for module in (tape_unit, split_units):
         setattr(module, "TaskSettings", settings)  # noqa: B010 (it is a class, to the type checkers)
 
 

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.runtime.rebuilding.driver import rebuild
-from tailrace.runtime.rebuilding.engines import Engine, LocalEngine, Tell
-from tailrace.runtime.rebuilding.job import Request, Unit, UnitResult
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import Engine, LocalEngine, OnProgress
+from tailrace.history.rebuilding.job import Request, Unit, UnitResult
 from tailrace.spark.engine import SparkEngine
 from tailrace.state.snapshots import Snapshots
 from tests.runtime.processes import ROOT
@@ -35,8 +35,8 @@ class Interrupted:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def run(self, units: Sequence[Unit], tell: Tell) -> Iterator[UnitResult]:
-        yield from list(self._engine.run(units, tell))[:-1]
+    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
+        yield from list(self._engine.run(units, on_progress))[:-1]
         raise InterruptedError
 
 

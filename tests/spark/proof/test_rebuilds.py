@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.runtime.rebuilding import untaped
+from tailrace.history.rebuilding import canonical_unit
 from tests.conftest import FIRST_SEED, SEEDS
 from tests.spark.proof.proving import HASH_SEED, abroad, prove, prove_doomed
 from tests.spark.proof.seeded import never_synced, short_ways
@@ -32,7 +32,7 @@ def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _as_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", never_synced)
     for name in ("_COMMIT_EVERY", "_LOOK_EVERY"):
-        monkeypatch.setattr(untaped, name, getattr(untaped, name))
+        monkeypatch.setattr(canonical_unit, name, getattr(canonical_unit, name))
     short_ways()
 
 

@@ -80,7 +80,7 @@ class Program:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
 
-    def tell(self, line: object) -> None:
+    def report(self, line: object) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
@@ -90,7 +90,7 @@ class Program:
         return self.process.stdout.readline().strip()
 
     def ask(self, line: object) -> str:
-        self.tell(line)
+        self.report(line)
         return self.answer()
 
 
@@ -152,8 +152,8 @@ def test_several_publish_at_once_and_a_reader_sees_only_whole_snapshots(tmp_path
     snapshots = Snapshots(str(tmp_path), "flights")
     each = 6
     with running(PUBLISHING, tmp_path) as one, running(PUBLISHING, tmp_path) as two:
-        one.tell(each)
-        two.tell(each)
+        one.report(each)
+        two.report(each)
         counts = [0]
         while counts[-1] < 2 * each:
             seen = snapshots.list()
@@ -171,8 +171,8 @@ def test_of_several_that_publish_under_one_id_one_wins_and_the_others_know(tmp_p
     snapshots = Snapshots(str(tmp_path), "flights")
     with running(PUBLISHING, tmp_path) as one, running(PUBLISHING, tmp_path) as two:
         for _ in range(20):
-            one.tell("race one")
-            two.tell("race two")
+            one.report("race one")
+            two.report("race two")
             answers = {"one": one.answer(), "two": two.answer()}
             assert sorted(answers.values()) == ["lost", "won"]
             (manifest,) = snapshots.list()

@@ -196,7 +196,7 @@ def timer_at_once() -> tr.App:
             ctx.set_timer(event.at, f"tell:{event.at}")
 
         @tr.on_timer("tell")
-        def tell(self, ctx: tr.Context[str]) -> None:
+        def report(self, ctx: tr.Context[str]) -> None:
             ctx.emit(said, Said(ctx.key, f"{ctx.timer_name} {self.value}"))
 
     return app

@@ -26,7 +26,7 @@ def late_events(late: Literal["drop", "route", "handle"] = "drop") -> tr.App:
             ctx.set_timer(event.at - event.at % 10_000 + 9_999)
 
         @tr.on_timer
-        def tell(self, ctx: tr.Context[str]) -> None:
+        def report(self, ctx: tr.Context[str]) -> None:
             ctx.emit(said, Said(ctx.key, "a timer"))
 
     return app
@@ -89,7 +89,7 @@ def waits_by_the_clock() -> tr.App:
                 ctx.set_processing_timer(ctx.now + 1_000, "tell")
 
         @tr.on_processing_timer("tell")
-        def tell(self, ctx: tr.Context[str]) -> None:
+        def report(self, ctx: tr.Context[str]) -> None:
             ctx.emit(said, Said(ctx.key, str(self.numbers)))
             self.numbers.clear()
 

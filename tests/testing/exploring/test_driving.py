@@ -12,7 +12,7 @@ from tailrace.testing.exploring.driving import Ends, Run
 from tailrace.testing.exploring.feed import Feed, feed_of
 from tailrace.testing.exploring.outcome import Outcome, differing
 from tailrace.testing.exploring.schedules import drawn
-from tailrace.testing.exploring.tracks import Place, Trace, Tracer
+from tailrace.testing.exploring.tracks import Trace, Tracer, TrackId
 from tests.testing.exploring import apps
 from tests.testing.exploring.apps import Tick
 
@@ -202,9 +202,9 @@ def test_a_track_holds_what_a_key_went_through_with_what_its_handler_asked_for()
     ends = Ends.of(app.plan(), of)
     run(app, of, 0, ends)
     trace = traced(app, of, 0, ends)
-    steps = trace.track(Place("Order", b"o0"))
+    steps = trace.track(TrackId("Order", b"o0"))
     assert [step.handler for step in steps] == ["Order.place", "Order.pay"]
     assert [step.cause[0] for step in steps] == ["record", "written"]
     assert "set_timer" in steps[0].reads
-    (rekeyed,) = trace.track(Place("rekey", b"'u0'"))
+    (rekeyed,) = trace.track(TrackId("rekey", b"'u0'"))
     assert [output[0] for output in rekeyed.outputs] == ["paid"]

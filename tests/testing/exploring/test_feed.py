@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.core.engine.watermarks import NOTHING
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.errors import TopicMismatchError, UnknownTopicError
 from tailrace.core.records import Output
 from tailrace.log.interface import TopicPartition, TopicSettings
@@ -92,7 +92,7 @@ def test_event_time_comes_as_far_as_the_events_that_can_come_to_an_operator() ->
     # The last payment is left out: what is re-keyed comes to two minutes, and the last checkout is of then, too.
     assert found["rekey"] == 2 * apps.MINUTE_MS
     assert found["Order"] == 2 * apps.MINUTE_MS
-    assert set(horizons(plan, feed_of(plan, [])).values()) == {NOTHING}
+    assert set(horizons(plan, feed_of(plan, [])).values()) == {NO_WATERMARK}
 
 
 @pytest.mark.parametrize("repartition", [False, True])

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from tailrace.core import rows
+from tailrace.core.engine.observer import Moment
 from tailrace.core.engine.units import TIMER
-from tailrace.core.engine.watching import Moment
 from tailrace.testing.exploring.partings import Partings, part
-from tailrace.testing.exploring.tracks import Parting, Place, Step, Trace, numbered
+from tailrace.testing.exploring.tracks import Parting, Step, Trace, TrackId, numbered
 
-PLACE = Place("Actor", b"k")
+PLACE = TrackId("Actor", b"k")
 Made = list[Step]
 
 
@@ -26,7 +26,7 @@ def event(
     now: int = 0,
     reads: tuple[str, ...] = (),
     written: bool = False,
-    place: Place = PLACE,
+    place: TrackId = PLACE,
 ) -> Step:
     """A record that was handled: what it emitted, and the fields afterwards."""
     cause = ("written", "in-app", b"k", name.encode(), 0) if written else ("record", name, 0, 0)
@@ -40,7 +40,7 @@ def timer(name: str, at: int, out: str = "", state: dict[str, Any] | None = None
 
 
 def _step(
-    place: Place,
+    place: TrackId,
     cause: tuple[Any, ...],
     moment: Moment,
     out: str,
@@ -127,7 +127,7 @@ def test_what_a_handler_asked_for_is_found_behind_an_order_that_did_no_harm() ->
 
 
 def test_what_the_app_wrote_is_followed_back_to_its_writer() -> None:
-    writer = Place("Writer", b"w")
+    writer = TrackId("Writer", b"w")
     runs: list[Trace] = []
     for first, last, value in (("a", "b", "2"), ("b", "a", "1")):
         trace = Trace()

@@ -155,31 +155,31 @@ def _check_body(name: str, bases: tuple[type, ...], body: dict[str, Any], option
     if options:
         raise DefinitionError(
             f"{name} is declared with {', '.join(f'{key}={value!r}' for key, value in options.items())}",
-            mend="Leave it out: an actor has no class options. Its stable name is given to @app.actor(name=...).",
+            hint="Leave it out: an actor has no class options. Its stable name is given to @app.actor(name=...).",
         )
-    for attr, mend in _REFUSED_METHODS.items():
+    for attr, hint in _REFUSED_METHODS.items():
         if attr in body:
-            raise DefinitionError(f"{name} defines {attr}, which an actor cannot have", mend=mend)
+            raise DefinitionError(f"{name} defines {attr}, which an actor cannot have", hint=hint)
     actors = [base for base in bases if isinstance(base, ActorMeta)]
     if len(actors) > 1:
         raise DefinitionError(
             f"{name} has {len(actors)} actors as bases: {', '.join(base.__name__ for base in actors)}",
-            mend="Keep one; share methods through a plain class with __slots__ = ().",
+            hint="Keep one; share methods through a plain class with __slots__ = ().",
         )
     for base in bases:
         if not isinstance(base, ActorMeta) and base.__dictoffset__:
             raise DefinitionError(
                 f"{name} inherits from {base.__name__}, whose instances have a __dict__ that nobody stores",
-                mend=f"Add __slots__ = () to {base.__name__}.",
+                hint=f"Add __slots__ = () to {base.__name__}.",
             )
     annotated = body.get("__annotations__", {})
     for attr, value in body.items():
         if isinstance(value, FieldSpec) and attr not in annotated:
-            raise DefinitionError(f"{name}.{attr} has no type", mend=f"Write {attr}: type = tr.field(...).")
+            raise DefinitionError(f"{name}.{attr} has no type", hint=f"Write {attr}: type = tr.field(...).")
         if isinstance(value, MUTABLE) and attr not in annotated and not _dunder(attr):
             raise DefinitionError(
                 f"{name}.{attr} is a class attribute that all instances would share, not a durable field",
-                mend=f"Annotate it ({attr}: {type(value).__name__}[...] = ...), or make a constant of it: a tuple.",
+                hint=f"Annotate it ({attr}: {type(value).__name__}[...] = ...), or make a constant of it: a tuple.",
             )
 
 
@@ -212,14 +212,14 @@ def _read_fields(name: str, bases: tuple[type, ...], body: dict[str, Any], scope
         if attr in fields and attr not in annotations and fields[attr].owner != name:
             raise DefinitionError(
                 f"{name}.{attr} hides a field of {fields[attr].owner}",
-                mend=f"Annotate it to give it another default ({attr}: type = ...), or rename it.",
+                hint=f"Annotate it to give it another default ({attr}: type = ...), or rename it.",
             )
     stored: dict[str, str] = {}
     for one in fields.values():
         if one.name in stored:
             raise DefinitionError(
                 f"{name}.{one.attr} and {name}.{stored[one.name]} are both stored as {one.name!r}",
-                mend="Give one of them another tr.field(name=...).",
+                hint="Give one of them another tr.field(name=...).",
             )
         stored[one.name] = one.attr
     return tuple(fields.values())
@@ -232,12 +232,12 @@ def _check_clash(
     if isinstance(default, (FunctionType, property, staticmethod, classmethod)) or (
         one.attr not in fields and isinstance(inherited, (FunctionType, property))
     ):
-        raise DefinitionError(f"{name}.{one.attr} is a field and a method", mend="Rename one of them.")
+        raise DefinitionError(f"{name}.{one.attr} is a field and a method", hint="Rename one of them.")
     before = fields.get(one.attr)
     if before is not None and before.kind != one.kind:
         raise DefinitionError(
             f"{name}.{one.attr} is {_KIND_NAMES[one.kind]}, but {_KIND_NAMES[before.kind]} in {before.owner}",
-            mend="Rename it.",
+            hint="Rename it.",
         )
 
 
@@ -279,7 +279,7 @@ def _read_handlers(cls: type[Any], scope: Scope) -> tuple[Handler, ...]:
                 if attr in found:
                     raise DefinitionError(
                         f"{owner.__name__}.{attr} replaces the handler {found[attr].where}, but is none itself",
-                        mend="Decorate it too, or give it another name.",
+                        hint="Decorate it too, or give it another name.",
                     )
                 continue
             where = f"{owner.__name__}.{attr}"
@@ -295,7 +295,7 @@ def _check_keys(handler: Handler) -> None:
         if isinstance(edge, Topic) and edge.key_of is None:
             raise DefinitionError(
                 f"{handler.where} takes {edge.name!r}, which has no key to find an instance by",
-                mend="Declare the topic with key=, or take it with an @app.process function that emits it with one.",
+                hint="Declare the topic with key=, or take it with an @app.process function that emits it with one.",
             )
 
 
@@ -308,7 +308,7 @@ def _check_handlers(cls: type[Any], handlers: tuple[Handler, ...]) -> None:
         if other is not by:
             raise DefinitionError(
                 f"{cls.__name__}: the methods {other.method!r} and {by.method!r} both take {said}",
-                mend="Keep one of them, and let it call what the other did.",
+                hint="Keep one of them, and let it call what the other did.",
             )
 
     for handler in handlers:
@@ -339,7 +339,7 @@ def _key_type(cls: type[Any], handlers: tuple[Handler, ...]) -> Any:
             raise DefinitionError(
                 f"{cls.__name__} would have keys of two types: {spell(first[0])} ({first[1]}) "
                 f"and {spell(key_type)} ({where})",
-                mend="All that an actor handles has one key: re-key one of them with an @app.process function.",
+                hint="All that an actor handles has one key: re-key one of them with an @app.process function.",
             )
     return first[0]
 

@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tailrace.core.errors import DefinitionError
 
-_RUN_TIME_MEND = "Import or define it at the top of the module, and not only under TYPE_CHECKING."
+_RUN_TIME_HINT = "Import or define it at the top of the module, and not only under TYPE_CHECKING."
 
 
 class UnresolvedName(Exception):
@@ -74,12 +74,12 @@ class Scope:
             return self.resolve(annotation)
         except UnresolvedName as error:
             raise DefinitionError(
-                f"{where}: the annotation {annotation!r} cannot be looked up: {error}", mend=_RUN_TIME_MEND
+                f"{where}: the annotation {annotation!r} cannot be looked up: {error}", hint=_RUN_TIME_HINT
             ) from None
         except (TypeError, SyntaxError, AttributeError) as error:
             raise DefinitionError(
                 f"{where}: the annotation {annotation!r} is not a type: {error}",
-                mend="Annotate it with a type.",
+                hint="Annotate it with a type.",
             ) from None
 
     def head(self, annotation: Any) -> Any:

@@ -69,24 +69,24 @@ class App:
         refuse_unknown(f"the app {name!r}", unknown, ("partitions", "on_error", "version", "code_files"))
         if type(partitions) is not int or not 1 <= partitions <= 10_000:
             raise DefinitionError(
-                f"the app {name!r} has partitions={partitions!r}", mend="Give a number from 1 to 10000."
+                f"the app {name!r} has partitions={partitions!r}", hint="Give a number from 1 to 10000."
             )
         if on_error not in ON_ERROR:
             raise DefinitionError(
                 f"the app {name!r} has on_error={on_error!r}",
-                mend=did_you_mean(
+                hint=did_you_mean(
                     on_error, ON_ERROR, 'Write on_error="stop", "dead-letter" or "dead-letter-all".'
                 ),
             )
         if type(version) is not str or not version:
             raise DefinitionError(
                 f"the app {name!r} has version={version!r}",
-                mend='Give a string that is not empty, such as "1".',
+                hint='Give a string that is not empty, such as "1".',
             )
         if isinstance(code_files, str) or not all(type(one) is str and one for one in code_files):
             raise DefinitionError(
                 f"the app {name!r} has code_files={code_files!r}",
-                mend='Give a list of paths, relative to the folder of its module: code_files=["rates.csv"].',
+                hint='Give a list of paths, relative to the folder of its module: code_files=["rates.csv"].',
             )
         self.name = name
         self.code_files = tuple(code_files)
@@ -227,7 +227,7 @@ class App:
             if self._options[name] != words:
                 raise DefinitionError(
                     f"the topic {name!r} is declared twice, and differently",
-                    mend="Declare it once, and import it where it is used.",
+                    hint="Declare it once, and import it where it is used.",
                 )
             return known
         self._free(name, "topic")
@@ -261,7 +261,7 @@ class App:
     def _free(self, name: str, kind: str) -> None:
         if name in self.topics or name in self.streams:
             raise DefinitionError(
-                f"the {kind} {name!r} has the name of another topic or stream", mend="Choose another name."
+                f"the {kind} {name!r} has the name of another topic or stream", hint="Choose another name."
             )
 
     # --- handlers ---
@@ -297,20 +297,20 @@ class App:
         if not isinstance(cls, ActorMeta):
             raise DefinitionError(
                 f"@app.actor was given {place_of(cls)}, which is no actor",
-                mend="Derive the class from tr.Actor.",
+                hint="Derive the class from tr.Actor.",
             )
         stable = legal_name(cls.__name__ if name is None else name, "an actor", limit=120)
         self._free_handler(stable, cls.__name__)
         for known, other in self.actors.items():
             if other is cls:
                 raise DefinitionError(
-                    f"{cls.__name__} is already the actor {known!r} of this app", mend="Decorate it once."
+                    f"{cls.__name__} is already the actor {known!r} of this app", hint="Decorate it once."
                 )
         handlers = declaration_of(cls).handlers
         if all(isinstance(one.roles[0], QueryRole) for one in handlers):
             raise DefinitionError(
                 f"{cls.__name__} handles nothing",
-                mend="Give it a method with @tr.process(topic) or @tr.on_message.",
+                hint="Give it a method with @tr.process(topic) or @tr.on_message.",
             )
         for handler in handlers:
             self._check_own(handler.edges, handler.where)
@@ -397,7 +397,7 @@ class App:
         if name in self.actors or name in self.functions:
             raise DefinitionError(
                 f"{where} has the name {name!r}, as another actor or function of the app {self.name!r} does",
-                mend="Give one of them another name=.",
+                hint="Give one of them another name=.",
             )
 
     def _check_emits(self, emits: Emits | None, where: str) -> tuple[Declared, ...] | None:
@@ -412,7 +412,7 @@ class App:
             if self.topics.get(edge.name) is not edge and self.streams.get(edge.name) is not edge:
                 raise DefinitionError(
                     f"{where} uses {edge.name!r} of type {spell(edge.type)}, which was declared in another app",
-                    mend=f"Declare it in the app {self.name!r} as well, and use that.",
+                    hint=f"Declare it in the app {self.name!r} as well, and use that.",
                 )
 
     # --- a script ---

@@ -22,7 +22,7 @@ from tailrace.core.declare.actor import Actor, ActorMeta, declaration_of
 from tailrace.core.declare.analysis.bytecode import run
 from tailrace.core.declare.analysis.flow import Flow, package_of
 from tailrace.core.declare.analysis.frames import Call, Frame, reached
-from tailrace.core.declare.analysis.values import CONTEXT, NOTHING, Objects
+from tailrace.core.declare.analysis.values import CONTEXT, NO_VALUES, Objects
 from tailrace.core.declare.handlers import MessageRole, place_of
 from tailrace.core.declare.topic import Edge, Stream, Topic
 from tailrace.core.errors import DefinitionError
@@ -74,7 +74,7 @@ def emissions_of(
     for function in functions:
         code = function.__code__
         between = 1 if code.co_flags & CO_VARARGS else max(0, code.co_argcount - len(first) - 1)
-        roots.append(flow.begin(function, Call((*first, *[NOTHING] * between, frozenset((CONTEXT,))))))
+        roots.append(flow.begin(function, Call((*first, *[NO_VALUES] * between, frozenset((CONTEXT,))))))
     flow.finish()
     named: set[object] = set()
     sent: set[object] = set()
@@ -102,7 +102,7 @@ def check_emits(given: Any, where: str) -> tuple[Declared, ...]:
     if not isinstance(given, (list, tuple)):
         raise DefinitionError(
             f"{where} has emits={_spelled(given)}, which is no list",
-            mend=f"Write emits=[{_spelled(given)}]."
+            hint=f"Write emits=[{_spelled(given)}]."
             if isinstance(given, Edge | ActorMeta | str)
             else "Write emits=[...] with topics, streams and actors.",
         )
@@ -114,10 +114,10 @@ def check_emits(given: Any, where: str) -> tuple[Declared, ...]:
         elif not isinstance(one, Edge | str):
             raise DefinitionError(
                 f"{where} has {_spelled(one)} in its emits=, which is no topic, no stream and no actor",
-                mend="List topics and streams as app.topic and app.stream returned them, and classes of actors.",
+                hint="List topics and streams as app.topic and app.stream returned them, and classes of actors.",
             )
         if sum(one is other or one == other for other in listed) > 1:
-            raise DefinitionError(f"{where} has {_spelled(one)} twice in its emits=", mend="List it once.")
+            raise DefinitionError(f"{where} has {_spelled(one)} twice in its emits=", hint="List it once.")
     return listed
 
 
@@ -139,12 +139,12 @@ def _actor_of(app: App, given: Any, where: str) -> type[Any]:
     if isinstance(given, str) and (given in app.topics or given in app.streams):
         raise DefinitionError(
             f"{where} has {given!r} in its emits=, the name of a topic or stream",
-            mend="List the topic or stream itself, as app.topic or app.stream returned it.",
+            hint="List the topic or stream itself, as app.topic or app.stream returned it.",
         )
     if cls is None or cls not in app.actors.values():
         raise DefinitionError(
             f"{where} has {_spelled(given)} in its emits=, which is no actor of the app {app.name!r}",
-            mend=f"Its actors are {', '.join(sorted(app.actors)) or 'none'}. Decorate the class with @app.actor.",
+            hint=f"Its actors are {', '.join(sorted(app.actors)) or 'none'}. Decorate the class with @app.actor.",
         )
     _check_taker(cls, where)
     return cls
@@ -154,7 +154,7 @@ def _check_taker(cls: ActorMeta, where: str) -> None:
     if not any(isinstance(one.roles[0], MessageRole) for one in declaration_of(cls).handlers):
         raise DefinitionError(
             f"{where} has {cls.__name__} in its emits=, which takes no messages",
-            mend=f"Leave it out, or give {cls.__name__} a method with @tr.on_message.",
+            hint=f"Leave it out, or give {cls.__name__} a method with @tr.on_message.",
         )
 
 

@@ -58,7 +58,7 @@ class EventCodec:
                 self._said(event, change),
                 topic=self.topic,
                 field=change.path or None,
-                mend=f"{_CONVERT} Only tests look at this; a live service would write it.",
+                hint=f"{_CONVERT} Only tests look at this; a live service would write it.",
             )
 
     def unwritable(self, event: Any, error: Exception) -> Exception:
@@ -78,12 +78,12 @@ class EventCodec:
 
     def _refused(self, event: Any, change: Change) -> Exception:
         if change.mistake:
-            return UsageError(f"{self._said(event, change)} (topic {self.topic!r})", mend=_CONVERT)
+            return UsageError(f"{self._said(event, change)} (topic {self.topic!r})", hint=_CONVERT)
         return EventValueError(
             self._said(event, change),
             topic=self.topic,
             field=change.path or None,
-            mend=_KEEP if change.lost else _CONVERT,
+            hint=_KEEP if change.lost else _CONVERT,
         )
 
     def _said(self, event: Any, change: Change) -> str:
@@ -135,7 +135,7 @@ def _refuse_keys(topic: str, declared: Any) -> Callable[[Any], bytes]:
         raise DefinitionError(
             f"events of type {spell(declared)} cannot be written to {topic!r}: a dict in it has keys of several types, "
             "which have no order, and are one key as text (1 and '1')",
-            mend="Declare its keys as one type, or use a list of pairs.",
+            hint="Declare its keys as one type, or use a list of pairs.",
         )
 
     return refuse

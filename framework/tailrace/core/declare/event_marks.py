@@ -113,7 +113,7 @@ def _shared(declared: Any, where: str, option: str, found: list[F]) -> F | None:
             raise DefinitionError(
                 f"{where}: its events are marked differently: {option} is {_said(found[0])} in {spell(members[0])}, "
                 f"{_said(one)} in {spell(member)}",
-                mend=f"Mark the same fields in each, or say {option}= for the topic.",
+                hint=f"Mark the same fields in each, or say {option}= for the topic.",
             )
     return found[0] if found else None
 
@@ -137,7 +137,7 @@ def _event_time(cls: Any, where: str) -> str | None:
     names = _fields_with(_EVENT_TIME, cls, where)
     if len(names) > 1:
         raise DefinitionError(
-            f"{where}: {spell(cls)} marks {' and '.join(names)} as its event time", mend="Mark one field."
+            f"{where}: {spell(cls)} marks {' and '.join(names)} as its event time", hint="Mark one field."
         )
     return names[0] if names else None
 
@@ -151,7 +151,7 @@ def _fields_with(wanted: Mark, cls: Any, where: str) -> list[str]:
                 if isinstance(marked, TypeVar):
                     raise DefinitionError(
                         f"{where}: {spell(cls)}.{field.name} is annotated {mark!r} alone, which does not say its type",
-                        mend=f"Write tr.{mark.name}[...] with the type of the field in the brackets.",
+                        hint=f"Write tr.{mark.name}[...] with the type of the field in the brackets.",
                     )
     return names
 

@@ -44,12 +44,12 @@ def seconds_taken_for_ms(time_ms: int, source: Any) -> tuple[str, str]:
     meant = to_datetime(time_ms * 1_000).isoformat()
     path = source if isinstance(source, str) else "at"
     what = f"the event time {time_ms} ms ({to_datetime(time_ms).isoformat()}) looks like seconds since 1970 ({meant})"
-    mend = (
+    hint = (
         "Event times are milliseconds: multiply by 1000 where the event is made, or with "
         f"event_time=lambda event: event.{path} * 1000. If these really are milliseconds of 1970, "
         f"give the topic a time_range that includes them: time_range=(0, {YEAR_2200_MS})."
     )
-    return what, mend
+    return what, hint
 
 
 class WatermarkGenerator(msgspec.Struct):
@@ -96,7 +96,7 @@ def _converted(read: Callable[[Any], Any]) -> Callable[[Any], int | None]:
         try:
             return to_ms(instant)
         except UsageError as error:
-            raise BadRecordError(error.what, reason="bad-time", mend=error.mend) from None
+            raise BadRecordError(error.what, reason="bad-time", hint=error.hint) from None
 
     return time_of
 
@@ -132,7 +132,7 @@ def _walk(node: inspect.Type, names: list[str], path: str, where: str, leaves: s
     ):
         raise DefinitionError(
             f"{where} takes its event time from {path!r}, but {names[0]!r} is looked for in a {_kind(node)}",
-            mend="Name a field of a struct.",
+            hint="Name a field of a struct.",
         )
     if isinstance(node, inspect.CustomType):
         fields = {one.name: inspect.type_info(one.type) for one in event_fields(node.cls).values()}
@@ -143,7 +143,7 @@ def _walk(node: inspect.Type, names: list[str], path: str, where: str, leaves: s
         known = list(fields)
         raise DefinitionError(
             f"{where} takes its event time from {path!r}, but {node.cls.__name__} has no field {names[0]!r}",
-            mend=did_you_mean(names[0], known, f"It has {', '.join(known)}."),
+            hint=did_you_mean(names[0], known, f"It has {', '.join(known)}."),
         )
     return _walk(found, names[1:], path, where, leaves)
 
@@ -160,7 +160,7 @@ def _leaf(node: inspect.Type, path: str, where: str) -> Leaf:
         return "none"
     raise DefinitionError(
         f"{where} takes its event time from {path!r}, which is a {_kind(node)}",
-        mend="Name an int of milliseconds since 1970 or a datetime, or give a function of the event that returns one.",
+        hint="Name an int of milliseconds since 1970 or a datetime, or give a function of the event that returns one.",
     )
 
 

@@ -16,7 +16,7 @@ _NO_ATTRIBUTE = re.compile(
 def explain_attribute_error(error: AttributeError) -> str | None:
     """What to tell a user whose handler used an attribute that its actor does not have; None if it is not that.
 
-    The text names the class, the attribute and the mend; a task adds it to the exception as a note.
+    The text names the class, the attribute and the hint; a task adds it to the exception as a note.
     """
     told = _NO_ATTRIBUTE.search(str(error))
     if told is None:
@@ -33,10 +33,10 @@ def explain_attribute_error(error: AttributeError) -> str | None:
         )
     if hasattr(cls, attr):
         return f"{name}.{attr} is no durable field. Annotate it in the class: {attr}: type = default."
-    mend = did_you_mean(
+    hint = did_you_mean(
         attr, [one.attr for one in fields], f"Declare it in the class: {attr}: type = default."
     )
-    return f"{name} has no durable field {attr!r}. {mend}"
+    return f"{name} has no durable field {attr!r}. {hint}"
 
 
 def _actor_class(error: AttributeError, name: str) -> type[Any] | None:

@@ -155,7 +155,7 @@ class Field:
         wanted, shape = (2, "tr.MapState[str, int]") if self.kind == "map" else (1, "tr.ListState[int]")
         if len(self.types) != wanted:
             raise DefinitionError(
-                f"{self.where} does not say what it holds", mend=f"Annotate it like {shape}."
+                f"{self.where} does not say what it holds", hint=f"Annotate it like {shape}."
             )
         check_durable(self.types[-1], owner=self.owner, field=self.attr)
         if self.kind == "map":
@@ -163,7 +163,7 @@ class Field:
                 map_key_codec_for(self.types[0])
             except DefinitionError as error:
                 raise DurableTypeError(
-                    error.what, owner=self.owner, field=self.attr, mend=error.mend
+                    error.what, owner=self.owner, field=self.attr, hint=error.hint
                 ) from None
 
 
@@ -188,36 +188,36 @@ def declare(
         return None
     where = f"{owner}.{attr}"
     if attr.startswith(("_tr_", "__")):
-        raise DefinitionError(f"{where}: such names are the framework's own", mend="Rename the field.")
+        raise DefinitionError(f"{where}: such names are the framework's own", hint="Rename the field.")
     spec = default if isinstance(default, FieldSpec) else FieldSpec(_NOTHING, _NOTHING, None, None, "event")
     has_default = spec.has_default if isinstance(default, FieldSpec) else has_default
     if kind != "value" and has_default:
         shape = "MapState" if kind == "map" else "ListState"
         raise DefinitionError(
-            f"{where} is a {shape} with a default", mend="Leave the default out: it begins without entries."
+            f"{where} is a {shape} with a default", hint="Leave the default out: it begins without entries."
         )
     if spec.default is not _NOTHING and spec.default_factory is not _NOTHING:
-        raise DefinitionError(f"{where} has a default and a default_factory", mend="Keep one of them.")
+        raise DefinitionError(f"{where} has a default and a default_factory", hint="Keep one of them.")
     name = attr if spec.name is None else spec.name
     if not name or "\0" in name or name.startswith("_tr_"):
         raise DefinitionError(
-            f"{where} is to be stored as {name!r}, which cannot be a name", mend="Give it another name=."
+            f"{where} is to be stored as {name!r}, which cannot be a name", hint="Give it another name=."
         )
     ttl_ms = _ttl(where, spec.ttl)
     if spec.ttl_time not in _DOMAINS:
         raise DefinitionError(
             f"{where} has ttl_time={spec.ttl_time!r}",
-            mend=did_you_mean(spec.ttl_time, _DOMAINS, 'Write ttl_time="event" or "processing".'),
+            hint=did_you_mean(spec.ttl_time, _DOMAINS, 'Write ttl_time="event" or "processing".'),
         )
     if ttl_ms is not None and kind == "value" and not has_default:
         raise DefinitionError(
             f"{where} has a time to live but no default",
-            mend="Give it a default: its value when it has expired.",
+            hint="Give it a default: its value when it has expired.",
         )
     if ttl_ms is not None and kind == "list":
         raise DefinitionError(
             f"{where} is a ListState with a time to live, but a list cannot lose items from its middle",
-            mend="Use a MapState by time, or pop items from its start.",
+            hint="Use a MapState by time, or pop items from its start.",
         )
     required = kind == "value" and not has_default
     return Field(owner, attr, name, kind, annotation, required, ttl_ms, _DOMAINS[spec.ttl_time], scope, body)
@@ -229,9 +229,9 @@ def _ttl(where: str, ttl: Any) -> int | None:
     try:
         ttl_ms = duration(ttl)
     except UsageError as error:
-        raise DefinitionError(f"{where} has a wrong ttl: {error.what}", mend=error.mend) from None
+        raise DefinitionError(f"{where} has a wrong ttl: {error.what}", hint=error.hint) from None
     if ttl_ms == 0:
-        raise DefinitionError(f"{where} has a ttl of zero", mend="Give a longer one, or leave it out.")
+        raise DefinitionError(f"{where} has a ttl of zero", hint="Give a longer one, or leave it out.")
     return ttl_ms
 
 
@@ -250,7 +250,7 @@ def _safe(where: str, default: Any) -> Any:
     if _is_mutable(default) and not _is_empty(default):
         raise DefinitionError(
             f"{where} has the default {default!r}, which all instances would share",
-            mend=f"Write tr.field(default_factory=lambda: {default!r}).",
+            hint=f"Write tr.field(default_factory=lambda: {default!r}).",
         )
     return default
 
@@ -282,13 +282,13 @@ class CollectionAttribute:
     def __set__(self, instance: Any, value: Any) -> None:
         raise UsageError(
             f"{self._where} was assigned to, but its entries are stored one by one",
-            mend="Change its entries (self.x[key] = value, .append(value)), or call its clear().",
+            hint="Change its entries (self.x[key] = value, .append(value)), or call its clear().",
         )
 
     def _unbound(self) -> UsageError:
         return UsageError(
             f"{self._where} was used on an instance that no task has loaded",
-            mend="Actors are created by the framework; in a test, send events with the harness.",
+            hint="Actors are created by the framework; in a test, send events with the harness.",
         )
 
 

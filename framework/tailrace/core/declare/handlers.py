@@ -111,7 +111,7 @@ class Handler:
         if hints.get("return") not in (None, type(None)):
             raise DefinitionError(
                 f"{self.where} is declared to return {spell(hints['return'])}, but nobody would get it",
-                mend="Emit it with ctx.emit(topic, event), and declare -> None.",
+                hint="Emit it with ctx.emit(topic, event), and declare -> None.",
             )
         self._check_context(names[-1], hints.get(names[-1], Context))
         if isinstance(self.roles[0], ProcessRole) and names[0] in hints:
@@ -132,7 +132,7 @@ class Handler:
         if hint is not Context and getattr(hint, "__origin__", None) is not Context:
             raise DefinitionError(
                 f"{self.where} gets the context as {name!r}, which it declares as {spell(hint)}",
-                mend=f"Declare {name}: tr.Context[...], with the key's type in the brackets.",
+                hint=f"Declare {name}: tr.Context[...], with the key's type in the brackets.",
             )
         (self.key_type,) = get_args(hint) or (Any,)
         for edge in self.edges:
@@ -140,7 +140,7 @@ class Handler:
                 raise DefinitionError(
                     f"{self.where} declares tr.Context[{spell(self.key_type)}], "
                     f"but the key of {edge.name!r} is {spell(edge.key_type)}",
-                    mend=f"Declare {name}: tr.Context[{spell(edge.key_type)}].",
+                    hint=f"Declare {name}: tr.Context[{spell(edge.key_type)}].",
                 )
 
     def _check_event(self, hint: Any) -> None:
@@ -148,28 +148,28 @@ class Handler:
             if not accepts(hint, edge.type):
                 raise DefinitionError(
                     f"{self.where} takes {spell(hint)}, but {edge.name!r} holds {spell(edge.type)}",
-                    mend=f"Declare the event as {_union(e.type for e in self.edges)}, or take another topic.",
+                    hint=f"Declare the event as {_union(e.type for e in self.edges)}, or take another topic.",
                 )
 
     def _check_message(self, name: str, hints: dict[str, Any]) -> None:
         if name not in hints:
             raise DefinitionError(
                 f"{self.where} does not say which messages it takes",
-                mend=f"Annotate {name!r} with their type.",
+                hint=f"Annotate {name!r} with their type.",
             )
         self.message_types = members_of(hints[name])
         for member in self.message_types:
             if not isinstance(member, type) or get_args(member) or member is type(None):
                 raise DefinitionError(
                     f"{self.where} takes messages of type {spell(member)}",
-                    mend="A message has a class of its own: make it a msgspec.Struct.",
+                    hint="A message has a class of its own: make it a msgspec.Struct.",
                 )
             check_durable(member, owner=self.where, field=name)
         named = isinstance(self.roles[0], MessageRole) and self.roles[0].name is not None
         if named and len(self.message_types) > 1:
             raise DefinitionError(
                 f"{self.where} gives one name to {len(self.message_types)} types of message",
-                mend="Leave name= out, or take each type with a method of its own.",
+                hint="Leave name= out, or take each type with a method of its own.",
             )
 
 
@@ -196,17 +196,17 @@ def check_shape(function: Any, decorator: str, parameters: tuple[str, ...] | Non
         kind = type(function).__name__
         raise DefinitionError(
             f"{place_of(inner)} is a {kind}, which {decorator} cannot decorate",
-            mend="Make it a plain function.",
+            hint="Make it a plain function.",
         )
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise DefinitionError(
             f"{where} is async, but a handler runs at once and to its end",
-            mend="Write def instead of async def; what calls the outside world is not done inside a handler.",
+            hint="Write def instead of async def; what calls the outside world is not done inside a handler.",
         )
     if inspect.isgeneratorfunction(function):
         raise DefinitionError(
             f"{where} is a generator, but nobody would run it",
-            mend="Call ctx.emit(topic, event) instead of yield.",
+            hint="Call ctx.emit(topic, event) instead of yield.",
         )
     if parameters is None:
         return
@@ -215,7 +215,7 @@ def check_shape(function: Any, decorator: str, parameters: tuple[str, ...] | Non
     if len(positional) != len(found) or len(found) != len(parameters):
         raise DefinitionError(
             f"{where} takes ({', '.join(p.name for p in found)}), but is called with ({', '.join(parameters)})",
-            mend=f"Write def {function.__name__}({', '.join(parameters)}).",
+            hint=f"Write def {function.__name__}({', '.join(parameters)}).",
         )
 
 
@@ -227,7 +227,7 @@ def add_role(function: Any, decorator: str, role: Role) -> None:
     if roles and (type(roles[0]) is not type(role) or isinstance(role, (MessageRole, QueryRole))):
         raise DefinitionError(
             f"{place_of(function)} has two decorators that call it differently",
-            mend="Write a method for each, and let both call what they share.",
+            hint="Write a method for each, and let both call what they share.",
         )
     setattr(function, _ROLES, (role, *roles))
 
@@ -237,18 +237,18 @@ def check_edges(edges: tuple[Any, ...], decorator: str) -> None:
     if not edges or isinstance(edges[0], FunctionType):
         what = f" on {place_of(edges[0])}" if edges else ""
         raise DefinitionError(
-            f"{decorator}{what} names no topic", mend=f"Write {decorator}(topic) with what it takes."
+            f"{decorator}{what} names no topic", hint=f"Write {decorator}(topic) with what it takes."
         )
     for edge in edges:
         if not isinstance(edge, Edge):
-            mend = "Declare it first: topic = app.topic(name, Event, key=...)."
+            hint = "Declare it first: topic = app.topic(name, Event, key=...)."
             if not isinstance(edge, (str, type)):
-                mend += " If there is one, a field of the class with its name hides it: rename the field."
+                hint += " If there is one, a field of the class with its name hides it: rename the field."
             raise DefinitionError(
-                f"{decorator} was given {edge!r}, which is no topic and no stream", mend=mend
+                f"{decorator} was given {edge!r}, which is no topic and no stream", hint=hint
             )
     if len(set(edges)) < len(edges):
-        raise DefinitionError(f"{decorator} names a topic twice", mend="Name each once.")
+        raise DefinitionError(f"{decorator} names a topic twice", hint="Name each once.")
 
 
 def check_name(name: Any, what: str) -> str:
@@ -256,7 +256,7 @@ def check_name(name: Any, what: str) -> str:
     if not isinstance(name, str) or not name or ":" in name or "\0" in name:
         raise DefinitionError(
             f"{what} cannot be named {name!r}",
-            mend='Give it a name without ":". A timer set as "overdue:JFK" belongs to the family "overdue".',
+            hint='Give it a name without ":". A timer set as "overdue:JFK" belongs to the family "overdue".',
         )
     return name
 
@@ -288,7 +288,7 @@ def process(*edges: Any, **unknown: Any) -> Any:
     Raises:
         DefinitionError: An argument is not a topic or stream, or the method does not take ``(self, event, ctx)``.
     """
-    refuse_unknown("@tr.process", unknown, mend="It takes topics and streams, and nothing else.")
+    refuse_unknown("@tr.process", unknown, hint="It takes topics and streams, and nothing else.")
     check_edges(edges, "@tr.process")
 
     def decorate(method: Any) -> Any:
@@ -299,8 +299,8 @@ def process(*edges: Any, **unknown: Any) -> Any:
 
 
 def _timer(domain: int, decorator: str, given: Any, unknown: Mapping[str, object]) -> Any:
-    mend = f'The family of the timers stands alone: {decorator}("overdue").'
-    refuse_unknown(decorator, unknown, mend=mend)
+    hint = f'The family of the timers stands alone: {decorator}("overdue").'
+    refuse_unknown(decorator, unknown, hint=hint)
     if isinstance(given, FunctionType):
         add_role(given, decorator, TimerRole(domain, ""))
         return given

@@ -14,7 +14,7 @@ class NoOptions(TypedDict):
 
 
 def refuse_unknown(
-    where: str, unknown: Mapping[str, object], known: Collection[str] = (), mend: str = ""
+    where: str, unknown: Mapping[str, object], known: Collection[str] = (), hint: str = ""
 ) -> None:
     """Refuse options that were not asked for.
 
@@ -22,5 +22,5 @@ def refuse_unknown(
         DefinitionError: There is one.
     """
     for name in unknown:
-        more = mend or (f"There {'are' if len(known) > 1 else 'is'} {', '.join(known)}." if known else "")
-        raise DefinitionError(f"{where} has no option {name!r}", mend=did_you_mean(name, known, more))
+        more = hint or (f"There {'are' if len(known) > 1 else 'is'} {', '.join(known)}." if known else "")
+        raise DefinitionError(f"{where} has no option {name!r}", hint=did_you_mean(name, known, more))

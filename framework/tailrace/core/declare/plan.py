@@ -306,6 +306,6 @@ class Plan:
             return found
         raise UsageError(
             f"{cls.__name__} is not an actor of the app {self.app!r}",
-            mend=f"Its actors are {', '.join(actor.cls.__name__ for actor in self.actors) or 'none'}. "
+            hint=f"Its actors are {', '.join(actor.cls.__name__ for actor in self.actors) or 'none'}. "
             "Decorate the class with @app.actor.",
         )

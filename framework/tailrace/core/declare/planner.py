@@ -51,7 +51,7 @@ _BOUNDS = ValueCodec[tuple[int, int]](tuple[int, int])
 
 
 def make_plan(app: App) -> Plan:
-    """Compile an app. Raises DefinitionError or DurableTypeError with the mend."""
+    """Compile an app. Raises DefinitionError or DurableTypeError with a hint."""
     takers: Takers = {}
     actors = tuple(_actor(app, index, name, takers) for index, name in enumerate(sorted(app.actors)))
     taken = {edge.name for one in _handlers(app) for edge in one.edges if not edge.is_stream}
@@ -134,7 +134,7 @@ def make_plan(app: App) -> Plan:
     ):
         if own in app.topics:
             raise DefinitionError(
-                f"the topic {own!r} has the name of an internal topic of its app", mend="Rename it."
+                f"the topic {own!r} has the name of an internal topic of its app", hint="Rename it."
             )
     return plan
 
@@ -236,7 +236,7 @@ def _by_key(app: App, topic: Topic[Any, Any]) -> Topic[Any, Any]:
     if inner.name in app.topics:
         raise DefinitionError(
             f"the topic {inner.name!r} has the name of the one that {topic.name!r} is repartitioned through",
-            mend="Rename it.",
+            hint="Rename it.",
         )
     return inner
 
@@ -408,7 +408,7 @@ def _key_type(cls: ActorMeta) -> Any:
     if key_type is Any:
         raise DefinitionError(
             f"nothing says of which type the keys of {cls.__name__} are",
-            mend="Declare the context of one of its handlers as ctx: tr.Context[str], or whatever the key is.",
+            hint="Declare the context of one of its handlers as ctx: tr.Context[str], or whatever the key is.",
         )
     return key_type
 
@@ -435,7 +435,7 @@ def _stored_default(one: Field, new: Callable[[], Any]) -> bytes:
     except CODEC_ERRORS as error:
         raise DefinitionError(
             f"{one.where} has the default {default!r}, which is not of its type {spell(one.annotation)}: {error}",
-            mend="Give it a default of its type.",
+            hint="Give it a default of its type.",
         ) from error
 
 

@@ -118,7 +118,7 @@ def _default(one: Field, struct: msgspec.structs.FieldInfo) -> bytes | None:
     except VaryingDefaultError:
         raise DefinitionError(
             f"{one.where} has a default_factory that gives another value at each call",
-            mend="A new instance must be the same whenever and wherever it is made: give it a default that is, "
+            hint="A new instance must be the same whenever and wherever it is made: give it a default that is, "
             "and set the field in a handler.",
         ) from None
 
@@ -137,9 +137,9 @@ def decode_schemas(row: bytes) -> dict[str, ActorSchema]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptStateError(
             f"the schema stored with the state cannot be read: {error}",
-            mend="Restore this task's state from the log or from a snapshot.",
+            hint="Restore this task's state from the log or from a snapshot.",
         ) from error
     raise NewerFormatError(
         f"the schema stored with the state has format {written}, and this version reads up to {FORMAT}",
-        mend="Run the version of tailrace that wrote it, or a newer one.",
+        hint="Run the version of tailrace that wrote it, or a newer one.",
     )

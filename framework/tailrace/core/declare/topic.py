@@ -71,7 +71,7 @@ class TopicOptions(TypedDict, Generic[E], total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSettings:
+class TopicDeclaration:
     """What a topic was declared with, worked out. Instants and durations are milliseconds."""
 
     format: str
@@ -127,7 +127,7 @@ class Topic(Edge[E, K]):
         partitions: int,
         key_type: Any,
         key_of: Callable[[Any], Any] | None,
-        settings: TopicSettings,
+        settings: TopicDeclaration,
     ) -> None:
         super().__init__(app, name, type, key_type, is_stream=False)
         self.partitions = partitions

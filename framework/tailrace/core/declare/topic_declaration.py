@@ -1,4 +1,4 @@
-"""From what ``App.topic`` is told to a topic: everything is checked here, and refused with the mend."""
+"""From what ``App.topic`` is told to a topic: everything is checked here, and refused with a hint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.core.declare.annotations import Scope, members_of
 from tailrace.core.declare.event_marks import keyed_type, marked_event_time, marked_key
 from tailrace.core.declare.event_time import RECORD_TIME, YEAR_2200_MS, TimeSource, WatermarkGenerator
 from tailrace.core.declare.plan import ON_ERROR, TimeKind, WatermarkKind
-from tailrace.core.declare.topic import Topic, TopicOptions, TopicSettings
+from tailrace.core.declare.topic import Topic, TopicDeclaration, TopicOptions
 from tailrace.core.durations import duration, to_ms
 from tailrace.core.errors import DefinitionError, UsageError
 from tailrace.core.suggestions import did_you_mean
@@ -32,7 +32,7 @@ _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 def declare_topic(
     app: str, partitions: int, name: str, type: Any, key: Any, key_type: Any, options: TopicOptions[Any]
 ) -> Topic[Any, Any]:
-    """Make a topic, or raise DefinitionError or DurableTypeError with the mend."""
+    """Make a topic, or raise DefinitionError or DurableTypeError with a hint."""
     where = f"the topic {name!r}"
     legal_name(name, "a topic")
     _check_type(type, where)
@@ -55,13 +55,13 @@ def _check_keyed(where: str, type: Any, key: Path | None) -> None:
         if key is None:
             raise DefinitionError(
                 f"{where}: {spell(member)} is tr.Keyed, but no field of it is marked as the key",
-                mend=f"Mark it: field: tr.Key[{spell(said)}], or give the topic key=.",
+                hint=f"Mark it: field: tr.Key[{spell(said)}], or give the topic key=.",
             )
         found = key_type_of(member, key)
         if found != said:
             raise DefinitionError(
                 f"{where}: {spell(member)} is tr.Keyed[{spell(said)}], but its key {key!r} is {spell(found)}",
-                mend=f"Write tr.Keyed[{spell(found)}].",
+                hint=f"Write tr.Keyed[{spell(found)}].",
             )
 
 
@@ -77,22 +77,22 @@ def _key(where: str, type: Any, key: Any, key_type: Any) -> tuple[Any, Callable[
             found, key_of = _returned(where, key), key
         else:
             raise DefinitionError(
-                f"{key!r} is no key", mend="Name a field, a tuple of fields, or give a function of the event."
+                f"{key!r} is no key", hint="Name a field, a tuple of fields, or give a function of the event."
             )
         if found is None and key_type is None:
             raise DefinitionError(
                 "its key is a function that does not say what it returns",
-                mend="Annotate its return type, or add key_type=str (or whatever it is).",
+                hint="Annotate its return type, or add key_type=str (or whatever it is).",
             )
         if key_type is not None and found is not None and found != key_type:
             raise DefinitionError(
                 f"key_type is {spell(key_type)}, but the key {key!r} is {spell(found)}",
-                mend=f"Write key_type={spell(found)}, or leave it out.",
+                hint=f"Write key_type={spell(found)}, or leave it out.",
             )
         found = key_type if found is None else found
         key_codec_for(found)
     except DefinitionError as error:
-        raise DefinitionError(f"{where}: {error.what}", mend=error.mend) from None
+        raise DefinitionError(f"{where}: {error.what}", hint=error.hint) from None
     return found, key_of
 
 
@@ -113,7 +113,7 @@ def legal_name(name: Any, what: str, limit: int = 249) -> str:
     if not isinstance(name, str) or not _LEGAL.fullmatch(name) or name in (".", "..") or len(name) > limit:
         raise DefinitionError(
             f"{name!r} cannot be the name of {what}",
-            mend=f"Use letters, digits, '.', '_' and '-', at most {limit} of them.",
+            hint=f"Use letters, digits, '.', '_' and '-', at most {limit} of them.",
         )
     return name
 
@@ -125,13 +125,13 @@ def _check_type(type: Any, where: str) -> None:
         if kind is None:
             raise DefinitionError(
                 f"{where} is to hold {spell(member)}, which is no event type",
-                mend="Declare events as msgspec.Struct classes, dataclasses or pydantic models, several as a union of "
+                hint="Declare events as msgspec.Struct classes, dataclasses or pydantic models, several as a union of "
                 "tagged structs.",
             )
         if kind == "dataclass" and hasattr(get_origin(member) or member, "__pydantic_validator__"):
             raise DefinitionError(
                 f"{where} is to hold {spell(member)}, a dataclass of pydantic, whose validators would not run",
-                mend="Make it a pydantic.BaseModel, or a dataclass of the standard library.",
+                hint="Make it a pydantic.BaseModel, or a dataclass of the standard library.",
             )
     if len(members) > 1 and any(
         kind != "struct" or (get_origin(member) or member).__struct_config__.tag is None
@@ -139,7 +139,7 @@ def _check_type(type: Any, where: str) -> None:
     ):
         raise DefinitionError(
             f"{where} holds {' | '.join(map(spell, members))}, which cannot be told apart",
-            mend="Make each a struct with a tag: class A(msgspec.Struct, tag=True).",
+            hint="Make each a struct with a tag: class A(msgspec.Struct, tag=True).",
         )
     if kinds == ["model"]:
         try:
@@ -147,7 +147,7 @@ def _check_type(type: Any, where: str) -> None:
         except NameError as error:
             raise DefinitionError(
                 f"{where}: an annotation of {spell(type)} cannot be looked up: {' '.join(str(error).split())}",
-                mend="Define what it names at the top of the module.",
+                hint="Define what it names at the top of the module.",
             ) from None
         return
     try:
@@ -155,16 +155,16 @@ def _check_type(type: Any, where: str) -> None:
     except (TypeError, NameError) as error:
         raise DefinitionError(
             f"{where}: {spell(type)} cannot be decoded: {error}",
-            mend="Give its fields types that msgspec can decode, and define those in a module.",
+            hint="Give its fields types that msgspec can decode, and define those in a module.",
         ) from error
 
 
-def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> TopicSettings:
+def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> TopicDeclaration:
     event_time = options.get("event_time", RECORD_TIME)
     if not isinstance(event_time, (str, TimeSource)) and not callable(event_time):
         raise DefinitionError(
             f"{where} has event_time={event_time!r}",
-            mend="Name a field, give a function of the event, or tr.RECORD_TIME or tr.ARRIVAL_TIME.",
+            hint="Name a field, give a function of the event, or tr.RECORD_TIME or tr.ARRIVAL_TIME.",
         )
     time_kind: TimeKind = event_time.value if isinstance(event_time, TimeSource) else "field"
     kind, punctuate, generator = _watermark(where, options.get("watermark", True))
@@ -173,7 +173,7 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
     if late_topic is None and late not in ("handle", "drop"):
         raise DefinitionError(
             f"{where} has late={late!r}",
-            mend=did_you_mean(
+            hint=did_you_mean(
                 late,
                 ("handle", "drop"),
                 'Write late="handle", late="drop", or another topic of the same type.',
@@ -182,13 +182,13 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
     if late_topic is not None and late_topic.type != type:
         raise DefinitionError(
             f"{where} sends its late events to {late_topic.name!r}, which holds {late_topic.type_name}",
-            mend=f"Declare a topic of {spell(type)} for them.",
+            hint=f"Declare a topic of {spell(type)} for them.",
         )
     repartition = options.get("repartition", False)
     if repartition and key is None:
-        raise DefinitionError(f"{where} is to be repartitioned without a key", mend="Add key=.")
+        raise DefinitionError(f"{where} is to be repartitioned without a key", hint="Add key=.")
     time_min_ms, time_max_ms = _time_range(where, options.get("time_range", (0, YEAR_2200_MS)))
-    return TopicSettings(
+    return TopicDeclaration(
         format=_one_of(where, "format", options.get("format", "json"), ("json", "msgpack")),
         key=key,
         event_time=event_time,
@@ -222,7 +222,7 @@ def _watermark(where: str, given: Any) -> tuple[WatermarkKind, Any, WatermarkGen
     if isinstance(given, type) or not callable(given):
         raise DefinitionError(
             f"{where} has watermark={given!r}",
-            mend=did_you_mean(
+            hint=did_you_mean(
                 given,
                 ("upstream",),
                 'Write True, False, "upstream", a function (event, event_time_ms) -> int | None, '
@@ -236,7 +236,7 @@ def _one_of(where: str, option: str, given: Any, allowed: tuple[Any, ...]) -> An
     if given not in allowed:
         raise DefinitionError(
             f"{where} has {option}={given!r}",
-            mend=did_you_mean(
+            hint=did_you_mean(
                 given,
                 [one for one in allowed if isinstance(one, str)],
                 f"Write one of {', '.join(repr(one) for one in allowed)}.",
@@ -249,7 +249,7 @@ def _duration(where: str, option: str, given: Any) -> int:
     try:
         return duration(given)
     except UsageError as error:
-        raise DefinitionError(f"{where} has a wrong {option}: {error.what}", mend=error.mend) from None
+        raise DefinitionError(f"{where} has a wrong {option}: {error.what}", hint=error.hint) from None
 
 
 def _time_range(where: str, given: Any) -> tuple[int, int]:
@@ -258,15 +258,15 @@ def _time_range(where: str, given: Any) -> tuple[int, int]:
     except (TypeError, ValueError):
         raise DefinitionError(
             f"{where} has time_range={given!r}",
-            mend="Give the first and the last instant: (0, 7_258_118_400_000).",
+            hint="Give the first and the last instant: (0, 7_258_118_400_000).",
         ) from None
     try:
         first_ms, last_ms = to_ms(first), to_ms(last)
     except UsageError as error:
-        raise DefinitionError(f"{where} has a wrong time_range: {error.what}", mend=error.mend) from None
+        raise DefinitionError(f"{where} has a wrong time_range: {error.what}", hint=error.hint) from None
     if first_ms > last_ms:
         raise DefinitionError(
             f"{where} has a time_range from {first_ms} to {last_ms} ms, in which there is no instant",
-            mend="Give the first instant, then the last.",
+            hint="Give the first instant, then the last.",
         )
     return first_ms, last_ms

@@ -36,13 +36,12 @@ from operator import itemgetter
 from typing import Literal, TypeAlias
 
 from tailrace.core.declare.plan import InputPlan
-from tailrace.core.durations import INSTANT_LIMIT_MS
+from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK
 from tailrace.core.engine.delivery import Delivery, Told
 from tailrace.core.engine.merge import TOLERANCE_MS, limit_of
 from tailrace.core.engine.replay import Limit, Source
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
-from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import UsageError
 from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Output, Refused
 
@@ -60,7 +59,7 @@ def nobodys(_name: str, _record: InputRecord, /) -> Whose:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PartitionHistory:
     """What one partition has to read: of each input (by name) up to, without, an offset in ``ends``.
 
     ``upstream``: per source, the watermarks that its writers have published, as pairs of the position from which one holds
@@ -105,7 +104,7 @@ class _Lane:
     )
 
     def __init__(
-        self, task: Task, number: int, past: Past, end: int, window: int, *, delivered: bool
+        self, task: Task, number: int, past: PartitionHistory, end: int, window: int, *, delivered: bool
     ) -> None:
         plan = task.plan.inputs[number]
         self.task, self.number, self.name, self.end = task, number, plan.name, end
@@ -138,7 +137,7 @@ class _Lane:
         self.stamps: list[int] = []
         """Clock readings that come with them; a message has none."""
         self.at = 0
-        self._highest = NOTHING
+        self._highest = NO_WATERMARK
         """The highest event time of an own input so far, what the app has sent included."""
         self._past, self._window = past, window
         self._read: int = task.positions[plan.name]
@@ -155,7 +154,7 @@ class _Lane:
             if None in self.times:
                 self.times = [_stands_at(head) for head in self.heads]
             self.stamps = [
-                NOTHING if self._inbox or head[3] is FOR_OTHERS else record.timestamp_ms
+                NO_WATERMARK if self._inbox or head[3] is FOR_OTHERS else record.timestamp_ms
                 for head, record in zip(self.heads, records, strict=True)
             ]
             self.at, self._read = 0, stop
@@ -171,7 +170,7 @@ class _Lane:
                 self._highest = max(self._highest, time_ms)
             whose = self._past.whose(self.name, record)
             if whose != "sent":
-                stands = self._highest if whose == "redriven" and self._highest != NOTHING else time_ms
+                stands = self._highest if whose == "redriven" and self._highest != NO_WATERMARK else time_ms
                 kept.append((head, stands, stamp))
         self.heads = [head for head, _, _ in kept]
         self.times = [time_ms for _, time_ms, _ in kept]
@@ -182,7 +181,7 @@ class _Lane:
         return self.heads[self.at][0] if self.fill() else self.end
 
 
-def _published(past: Past, task: Task, source: int) -> Sequence[tuple[int, int | None]]:
+def _published(past: PartitionHistory, task: Task, source: int) -> Sequence[tuple[int, int | None]]:
     return past.upstream.get(task.plan.sources[source], ())
 
 
@@ -205,7 +204,7 @@ class Canonical:
     def __init__(
         self,
         tasks: Sequence[Task],
-        pasts: Sequence[Past],
+        pasts: Sequence[PartitionHistory],
         *,
         deliver: Told | None = None,
         finish: bool = False,
@@ -222,7 +221,7 @@ class Canonical:
         ):
             raise UsageError(
                 f"{len(tasks)} of {plan.partitions} tasks cannot be taken through their past like this",
-                mend="Give one task; or, for messages that are not recorded, all of them, with a limit by offsets at most.",
+                hint="Give one task; or, for messages that are not recorded, all of them, with a limit by offsets at most.",
             )
         self._finish = finish
         self._places = {id(task): place for place, task in enumerate(tasks)}
@@ -280,7 +279,7 @@ class Canonical:
 
     def _records(self) -> Iterator[Task]:
         limit_ms = self._limit.clock_ms
-        current, until_ms = None, NOTHING
+        current, until_ms = None, NO_WATERMARK
         while not self._at_limit():
             if current is not None and current.fill():
                 time_ms = current.times[current.at]
@@ -331,12 +330,15 @@ class Canonical:
                 time_ms = lane.times[lane.at]
                 if time_ms is None:
                     if lane.heads[lane.at][3] is FOR_OTHERS:
-                        return lane, NOTHING  # before anything else, or the lane might not be at its end yet
+                        return (
+                            lane,
+                            NO_WATERMARK,
+                        )  # before anything else, or the lane might not be at its end yet
                     at_once = at_once or lane
                     continue
                 ready.append((time_ms // TOLERANCE_MS, rank))
         if at_once is not None or not ready:
-            return at_once, NOTHING
+            return at_once, NO_WATERMARK
         ready.sort()
         first = ready[0][1]
         if len(ready) == 1:

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from tailrace.core.declare.plan import InputPlan, Plan
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.publications import publications
 from tailrace.core.engine.task import Task
-from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 
@@ -66,7 +66,7 @@ class Delivery:
         follows |= {*plan.sources[len(plan.inputs) :]}
         self._following = sorted(follows & published)
         """The sources that follow operators of the app."""
-        self._marks: dict[str, int | None] = dict.fromkeys(self._following, NOTHING)
+        self._marks: dict[str, int | None] = dict.fromkeys(self._following, NO_WATERMARK)
         self._stale = set(range(len(tasks)))
         """Places of the tasks that have worked since their watermarks were looked at."""
         self._published: list[dict[str, int | None]] = [{} for _ in tasks]

@@ -18,7 +18,7 @@ from tailrace.core.declare.schema import timer_family
 from tailrace.core.durations import to_datetime
 from tailrace.core.engine.value_rows import KeyRows, without
 from tailrace.core.errors import TailraceError
-from tailrace.core.values.old_values import Reader
+from tailrace.core.values.old_values import OldValueReader
 
 if TYPE_CHECKING:
     from tailrace.core.declare.plan import ActorPlan, Plan
@@ -63,7 +63,7 @@ class PendingTimers:
         )
 
     @property
-    def mend(self) -> str:
+    def hint(self) -> str:
         """What to do."""
         kind, _, given = self.family.partition(":")
         decorator = "on_processing_timer" if kind.startswith("processing-") else "on_timer"
@@ -71,7 +71,7 @@ class PendingTimers:
         return f"Give {self.cls} a method with {said} again, or delete them: --drop-state {self.name}."
 
     def __str__(self) -> str:
-        return f"{self.what}. Such timers go to the dead letters when they are due. {self.mend}"
+        return f"{self.what}. Such timers go to the dead letters when they are due. {self.hint}"
 
 
 def pending_timers(
@@ -144,7 +144,11 @@ class Dropping:
     """State without what is dropped: ``rows`` and ``index`` are the changes that take it out of the store."""
 
     def __init__(
-        self, plan: Plan, state: StateReader, dropped: Collection[str], readers: Mapping[str, Reader | None]
+        self,
+        plan: Plan,
+        state: StateReader,
+        dropped: Collection[str],
+        readers: Mapping[str, OldValueReader | None],
     ) -> None:
         """``readers``: what old value rows are read with, by actor."""
         self._state = state

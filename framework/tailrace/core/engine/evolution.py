@@ -21,7 +21,7 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.schema import ActorSchema, decode_schemas, encode_schemas
 from tailrace.core.engine.dropping import Dropping, PendingTimers, pending_timers
-from tailrace.core.engine.parts import Past
+from tailrace.core.engine.instance_extras import EarlierDeclaration
 from tailrace.core.errors import IncompatibleStateError, UsageError
 from tailrace.core.values.old_values import reader_of, reader_of_fields
 from tailrace.core.values.type_evolution import (
@@ -78,7 +78,7 @@ def compatibility(stored: ActorSchema, declared: ActorSchema) -> list[Change]:
 def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, list[str]]:
     """What to store as the actor's schema from now on, and what to tell an operator about it.
 
-    IncompatibleStateError, with the mend, if it cannot be read.
+    IncompatibleStateError, with a hint, if it cannot be read.
     """
     schema, changes = evolve(stored, declared)
     wrong = [change for change in changes if change.kind == "incompatible"]
@@ -91,7 +91,7 @@ def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> tuple[Act
             field=first.field,
             stored=first.stored or "nothing",
             declared=first.declared,
-            mend=_or_renamed(first, schema),
+            hint=_or_renamed(first, schema),
         )
     said = {"ttl": _said_of_ttl, "default": _said_of_default, "key": _said_of_key}
     return schema, [say(actor, change) for change in changes if (say := said.get(change.kind))]
@@ -122,20 +122,20 @@ def _said_of_default(actor: str, change: Change) -> str:
 def _said_of_key(actor: str, change: Change) -> str:
     return (
         f"the {change.field} for {actor} is {change.declared} now, it was {change.stored}: if it gives other keys, what is "
-        f"stored stays under the old ones. {change.mend}"
+        f"stored stays under the old ones. {change.hint}"
     )
 
 
 def _or_renamed(change: Change, schema: ActorSchema) -> str:
-    """The mend of a change; of a new field without default, the fields that it may be another name of."""
+    """The hint for a change; of a new field without default, the fields that it may be another name of."""
     new = next((one for one in schema.fields if one.name == change.field), None)
     if new is None or change.stored != ABSENT:
-        return change.mend
+        return change.hint
     old = [one.name for one in _undeclared(schema) if one.kind == new.kind and one.type == new.type]
     if not old:
-        return change.mend
+        return change.hint
     said = " or ".join(f'name="{name}"' for name in old)
-    return f"{change.mend} If it is a renamed field, add its old name to it: tr.field({said})."
+    return f"{change.hint} If it is a renamed field, add its old name to it: tr.field({said})."
 
 
 # --- what nothing declares
@@ -184,7 +184,7 @@ class StoredState:
     index: dict[bytes, bytes | None]
     orphans: tuple[str, ...]
     notices: tuple[str, ...]
-    past: Mapping[str, Past]
+    past: Mapping[str, EarlierDeclaration]
     is_upgrade: bool = False
 
     def written(self) -> None:
@@ -285,7 +285,7 @@ def _unhandled(
 def _unhandled_error(left: list[PendingTimers]) -> IncompatibleStateError:
     first = left[0]
     more = f"; so it is with {', '.join(one.name for one in left[1:])}" if left[1:] else ""
-    return IncompatibleStateError(f"{first.what}{more}", actor=first.actor, mend=first.mend)
+    return IncompatibleStateError(f"{first.what}{more}", actor=first.actor, hint=first.hint)
 
 
 def _checked(
@@ -301,7 +301,7 @@ def _checked(
         if not part or part in known:
             raise UsageError(
                 f"the state of {name} is to be dropped, but {name} is declared",
-                mend=f"What can be dropped: {', '.join(orphans) or 'nothing'}.",
+                hint=f"What can be dropped: {', '.join(orphans) or 'nothing'}.",
             )
     return {name for name in drop if name in orphans}
 
@@ -316,10 +316,10 @@ def _without(schemas: dict[str, ActorSchema], dropped: Collection[str]) -> dict[
     }
 
 
-def _past(schema: ActorSchema, declared: ActorSchema) -> Past:
+def _past(schema: ActorSchema, declared: ActorSchema) -> EarlierDeclaration:
     undeclared = _undeclared(schema)
     kinds = {"map": b"m", "list": b"l"}
-    return Past(
+    return EarlierDeclaration(
         frozenset(one.name for one in undeclared if one.kind == "value"),
         tuple((kinds[one.kind], one.name) for one in undeclared if one.kind in kinds),
         schema.mixed or schema != declared,
@@ -333,7 +333,7 @@ def _past(schema: ActorSchema, declared: ActorSchema) -> Past:
     )
 
 
-def past_of(plan: Plan, state: StateReader) -> Mapping[str, Past]:
+def past_of(plan: Plan, state: StateReader) -> Mapping[str, EarlierDeclaration]:
     """What ``stored_state`` finds of the past, for a caller that only reads the state."""
     row = state.get(rows.SCHEMA_ROW)
     before = {} if row is None else decode_schemas(row)

@@ -56,12 +56,12 @@ _NOT_ITS_FAULT = (
 )
 
 
-_MEND = (
+_HINT = (
     "Nothing it did remains. Correct it and start again, or let such events go to the dead letters with "
     'on_error="dead-letter".'
 )
 _ALL = 'To send even mistakes in the code to the dead letters, declare on_error="dead-letter-all".'
-_MISTAKE_MEND: dict[OnError, str] = {
+_MISTAKE_HINT: dict[OnError, str] = {
     "stop": f"Nothing it did remains. Correct the code and start again. {_ALL}",
     "dead-letter": 'The task stops in spite of on_error="dead-letter": this is a mistake in the code, not a fault of the '
     f"event. Nothing the handler did remains. Correct the code and start again. {_ALL}",
@@ -138,7 +138,7 @@ def handler_error(
         offset=None if number < 0 else at,
         key=key,
         timer=None if timer is None else f"{timer[1] or 'unnamed'} at {timer[2]} ms",
-        mend=_MISTAKE_MEND[policy] if is_mistake(error, route) else _MEND,
+        hint=_MISTAKE_HINT[policy] if is_mistake(error, route) else _HINT,
     )
 
 
@@ -146,7 +146,7 @@ def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | 
     """Headers that tell why a record is a dead letter, what to do about it, and where it comes from."""
     said: dict[str, object] = {
         "reason": failure.reason if isinstance(failure, BadRecordError) else HANDLER_FAILED,
-        "error": _with_notes(cause) if cause is not None else _and_then(failure.what, failure.mend),
+        "error": _with_notes(cause) if cause is not None else _and_then(failure.what, failure.hint),
         "topic": failure.topic,
         "partition": failure.partition,
         "offset": failure.offset,
@@ -198,7 +198,7 @@ def _traced(cause: Exception) -> list[str]:
 
 
 def _with_notes(error: Exception) -> str:
-    """The error as it spells itself, then its notes; among these is what the engine knows of the mend."""
+    """The error as it spells itself, then its notes; among these is what the engine knows of the fix."""
     said = _spelled(error)
     notes: list[Any] = getattr(error, "__notes__", [])
     for note in notes:

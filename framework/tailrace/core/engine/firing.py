@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan, Route
 from tailrace.core.declare.schema import timer_family
-from tailrace.core.durations import INSTANT_LIMIT_MS, is_instant
-from tailrace.core.engine.tables import Table
+from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK, is_instant
+from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.timers import FOREVER, Entry, TimerQueue
 from tailrace.core.engine.units import TIMER, Units
-from tailrace.core.engine.watermarks import NOTHING, Watermarks
+from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import UsageError
 
 
@@ -173,7 +173,7 @@ class Firing:
         if route is None:
             raise UsageError(
                 f"{plan.name} has a pending timer of the family {family!r} but no handler for it",
-                mend="It was set by an earlier version of the code. Give the actor that handler again, "
+                hint="It was set by an earlier version of the code. Give the actor that handler again, "
                 f"or delete such timers: --drop-state {plan.name}.{timer_family(domain, family)}.",
             )
         return route
@@ -187,7 +187,7 @@ class Firing:
                 break
             if table.is_pending(rows.EVENT_TIME, time_ms, key_bytes, name):
                 return time_ms
-        return max(moved_ms, NOTHING)
+        return max(moved_ms, NO_WATERMARK)
 
 
 def _before_any_watermark(plan: Plan, actor: int) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.task import Task
-from tailrace.core.engine.watermarks import NOTHING
 
 
 def publications(task: Task) -> dict[str, int | None]:
@@ -20,5 +20,5 @@ def published_by(plan: Plan, operators: Mapping[int, int | None]) -> dict[str, i
     for one in plan.published:
         holding = [mark for writer in one.writers if (mark := operators[writer]) is not None]
         mark = min(holding, default=None)
-        found[one.name] = mark if mark is None or mark == NOTHING else mark - one.out_of_order_ms
+        found[one.name] = mark if mark is None or mark == NO_WATERMARK else mark - one.out_of_order_ms
     return found

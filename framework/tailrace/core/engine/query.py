@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from tailrace.core.declare.plan import ActorPlan, Plan
-from tailrace.core.engine.cells import Cells
 from tailrace.core.engine.evolution import past_of
-from tailrace.core.engine.parts import Past
+from tailrace.core.engine.instance_cache import InstanceCache
+from tailrace.core.engine.instance_extras import EarlierDeclaration
 from tailrace.core.errors import QueryError
 from tailrace.core.handling.context import Context
 from tailrace.core.storage import StateReader
 from tailrace.core.suggestions import did_you_mean
 
 
-class Reader:
+class QueryReader:
     """Reads the committed instances of one task. What it gives are copies: changing them changes nothing."""
 
     def __init__(self, plan: Plan, partition: int, state: StateReader) -> None:
         self._plan = plan
         self._partition = partition
         self._state = state
-        self._past: Mapping[str, Past] | None = None
+        self._past: Mapping[str, EarlierDeclaration] | None = None
 
     def instance(self, actor: type[Any], key: Any) -> Any:
         """The instance of a key, or None if it has none. Its map and list states can be read."""
@@ -50,8 +50,8 @@ class Reader:
         call = plan.queries.get(name)
         if call is None:
             known = ", ".join(sorted(plan.queries)) or "none"
-            mend = did_you_mean(name, plan.queries, f"It has: {known}.")
-            raise QueryError(f"{plan.name} has no query {name!r}", actor=plan.name, mend=mend)
+            hint = did_you_mean(name, plan.queries, f"It has: {known}.")
+            raise QueryError(f"{plan.name} has no query {name!r}", actor=plan.name, hint=hint)
         found = self._load(plan, key)
         if found is None:
             raise QueryError(f"{plan.name} has no instance of this key", actor=plan.name, query=name, key=key)
@@ -69,14 +69,14 @@ class Reader:
                 actor=plan.name,
                 query=name,
                 key=key,
-                mend="Queries only read; the change was dropped. Change state in a handler.",
+                hint="Queries only read; the change was dropped. Change state in a handler.",
             )
         return answer
 
     def _load(self, plan: ActorPlan, key: Any) -> tuple[Any, Any] | None:
         if self._past is None:
             self._past = past_of(self._plan, self._state)
-        cells = Cells(
+        cells = InstanceCache(
             self._plan, self._partition, self._state, (), cache_bytes=1 << 20, reading=True, past=self._past
         )
         cells.context = Context(self._plan, b"", 0)

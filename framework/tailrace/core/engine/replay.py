@@ -253,13 +253,13 @@ class Replay:
         if record.number != task.tape_number:
             raise ReplayDivergedError(
                 f"the tape goes on with record {record.number}, the replay stands at {task.tape_number}",
-                mend="A part of the tape is missing: a replay needs all of it.",
+                hint="A part of the tape is missing: a replay needs all of it.",
             )
         here = tape.environment(task.settings.timezones)
         if record.environment is not None and record.environment != here and not self._any_environment:
             raise EnvironmentMismatchError(
                 f"the tape was written under {record.environment}, this is {here}",
-                mend="Results may differ in floating point sums, time zones and hash order. "
+                hint="Results may differ in floating point sums, time zones and hash order. "
                 "Replay under the same versions, or say that any environment will do.",
             )
 
@@ -283,7 +283,7 @@ class Replay:
         if name not in self._numbers:
             raise InputsChangedError(
                 f"the app {self.task.plan.app!r} does not read {name!r} now, and did at commit {self._record.number}",
-                mend="Replay with the code of that time.",
+                hint="Replay with the code of that time.",
             )
         return self._numbers[name]
 
@@ -294,7 +294,7 @@ class Replay:
         if found is None:
             raise InputsChangedError(
                 f"the app {self.task.plan.app!r} has no actor {name!r} now, and had at commit {self._record.number}",
-                mend="Replay with the code of that time.",
+                hint="Replay with the code of that time.",
             )
         return found
 
@@ -320,7 +320,7 @@ class Replay:
         error = ReplayDivergedError(
             f"commit {record.number} of app {task.plan.app!r} partition {task.partition} came out differently "
             f"({', '.join(differing)})",
-            mend="The code differs from the one that ran, or it depends on something that is not on the tape.",
+            hint="The code differs from the one that ran, or it depends on something that is not on the tape.",
         )
         if not self.lenient:
             raise error

@@ -215,7 +215,7 @@ def _check(data: bytes, what: str) -> None:
     if number > FORMAT:
         raise NewerFormatError(
             f"a {what} is of format {number}, this version of tailrace reads up to {FORMAT}",
-            mend="It was written by a newer version. Run that version, or a later one.",
+            hint="It was written by a newer version. Run that version, or a later one.",
         )
 
 

@@ -34,11 +34,11 @@ from itertools import islice
 from typing import Any, Final
 
 from tailrace.core.declare.plan import InputPlan
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
-from tailrace.core.engine.heads import BoundRoute
+from tailrace.core.engine.input_decoder import BoundRoute
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
 from tailrace.core.engine.task_state import ORIGIN_HEADER, TaskState, check_format
-from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import UsageError
 from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
 
@@ -173,7 +173,7 @@ class Task(TaskState):
                         context._route, context._table = route, table
                     if asked:
                         context._route = context._table = None  # if this fails, it is no handler's fault
-                        said = NOTHING if (number, offset) in skips else marks.said(plan, event, time_ms)
+                        said = NO_WATERMARK if (number, offset) in skips else marks.said(plan, event, time_ms)
                         context._route, context._table = route, table
                 except Exception as error:  # noqa: BLE001  # whatever a handler raises fails its unit
                     if image != b"" and table is not None:
@@ -182,7 +182,7 @@ class Task(TaskState):
                     units.failed(error, mark, number, offset, record)
                     context._salt, context._route, context._table = inputs.salt, route, table
                     if asked:
-                        said = NOTHING
+                        said = NO_WATERMARK
                 taken += 1
                 if late:
                     late = context.is_late = False
@@ -297,7 +297,7 @@ class Task(TaskState):
         self._not_draining()
         actor = self.plan.operators[operator].actor
         if to_ms is None:
-            to_ms = NOTHING if actor is None else self._firing.latest_ms(actor)
+            to_ms = NO_WATERMARK if actor is None else self._firing.latest_ms(actor)
         if to_ms > self._watermarks.of_operator[operator]:
             self._watermarks.of_operator[operator] = to_ms
             self._tape.cause(tape.RISEN, operator, to_ms)
@@ -308,7 +308,7 @@ class Task(TaskState):
         self._not_draining()
         self._tape.cause(tape.FINISH)
         if to_ms is None:
-            to_ms = max((self._firing.latest_ms(one.index) for one in self.plan.actors), default=NOTHING)
+            to_ms = max((self._firing.latest_ms(one.index) for one in self.plan.actors), default=NO_WATERMARK)
         of_operator = self._watermarks.of_operator
         of_operator[:] = [max(mark, to_ms) for mark in of_operator]
         self._advance()
@@ -354,7 +354,7 @@ class Task(TaskState):
     def _not_draining(self) -> None:
         if self._firing.draining:
             raise UsageError(
-                "a step is not done", mend="Call drain() until it returns True before the next cause."
+                "a step is not done", hint="Call drain() until it returns True before the next cause."
             )
 
     def _advance(self) -> None:

@@ -14,15 +14,15 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.cells import Cells
 from tailrace.core.engine.evolution import stored_state
 from tailrace.core.engine.firing import Due, Firing
-from tailrace.core.engine.heads import InputHeads
+from tailrace.core.engine.input_decoder import InputDecoder
+from tailrace.core.engine.instance_cache import InstanceCache
+from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.redriven import Addressees
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
 from tailrace.core.engine.timers import TimerQueue
 from tailrace.core.engine.units import Units
-from tailrace.core.engine.watching import Watch
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import CorruptStateError, OldHistoryError, UsageError
 from tailrace.core.handling.checked_context import CheckedContext
@@ -73,7 +73,7 @@ class TaskState:
             )
             for domain in (rows.EVENT_TIME, rows.PROCESSING_TIME)
         )
-        self._cells = Cells(
+        self._cells = InstanceCache(
             plan,
             partition,
             state,
@@ -93,7 +93,7 @@ class TaskState:
         self._predecessors = {} if start is None else start.predecessors
         self.addressees = Addressees(plan, self._predecessors)
         """Which redriven records this task takes."""
-        self._inputs = [InputHeads(plan, one, partition, self.addressees) for one in plan.inputs]
+        self._inputs = [InputDecoder(plan, one, partition, self.addressees) for one in plan.inputs]
         self.positions = {one.name: (positions or {}).get(one.name, 0) for one in plan.inputs}
         self.totals = tape.Totals() if start is None else msgspec.structs.replace(start.totals)
         self._tape = tape.Tape(0 if start is None else start.tape)
@@ -239,7 +239,7 @@ class TaskState:
     def commit_batch(self) -> CommitBatch:
         """All that has to become durable with this commit. Take the outputs first. Changes nothing."""
         if self._context._outputs:
-            raise UsageError("outputs are waiting", mend="Call take_outputs() before commit_batch().")
+            raise UsageError("outputs are waiting", hint="Call take_outputs() before commit_batch().")
         batch, index = self._cells.collect()
         if self.stored.rows:
             batch, index = self.stored.rows | batch, self.stored.index | index
@@ -311,7 +311,7 @@ def check_format(plan: Plan, format: int) -> None:
         raise OldHistoryError(
             f"the history of the app {plan.app!r} was written by a version of tailrace whose tasks had one watermark; now each "
             "actor goes by its own inputs, and topics inside the app follow their writers, so its results would differ",
-            mend="Keep what it has emitted as it is, and go on in one of two ways: run it under another name "
+            hint="Keep what it has emitted as it is, and go on in one of two ways: run it under another name "
             "(App(...) or --as), from the beginning of its inputs; or make its state anew, with "
             "'tailrace rebuild APP --order canonical', and start from that with --from-snapshot and --replace-state.",
         )

@@ -13,16 +13,16 @@ from typing import Any, ClassVar
 from tailrace.core.declare.explain import explain_attribute_error
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
 from tailrace.core.engine import tape
-from tailrace.core.engine.cells import Cells
+from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.failure import (
     dead_letter_headers,
     handler_error,
     is_handlers_fault,
     must_stop,
 )
-from tailrace.core.engine.heads import BoundRoute
+from tailrace.core.engine.input_decoder import BoundRoute
+from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.redriven import REDRIVEN_HEADER
-from tailrace.core.engine.tables import Table
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, UsageError
 from tailrace.core.handling.context import Context
@@ -59,7 +59,7 @@ class Units:
         self,
         plan: Plan,
         partition: int,
-        cells: Cells,
+        cells: InstanceCache,
         context: Context[Any],
         marks: Watermarks,
         totals: tape.Totals,
@@ -173,7 +173,7 @@ class Units:
             if deliveries > _DELIVERIES:
                 raise UsageError(
                     f"one event has caused more than {_DELIVERIES} deliveries, the last to the stream {stream.name!r}",
-                    mend="A handler of the stream emits to it again without end.",
+                    hint="A handler of the stream emits to it again without end.",
                 )
             context._salt = salt + deliveries
             for route in self.plan.routes_of_stream[stream.index]:
@@ -210,7 +210,7 @@ class Units:
         if self.replaying:
             raise ReplayDivergedError(
                 f"a handler failed in the replay that did not fail before: {failure}",
-                mend="The code differs from the one that ran, or it depends on something that is not on the tape.",
+                hint="The code differs from the one that ran, or it depends on something that is not on the tape.",
             ) from error
         policy = self.plan.on_error if number == TIMER else self.plan.inputs[number].on_error
         if must_stop(policy, error, route):
@@ -243,13 +243,13 @@ class Units:
             topic=plan.name,
             partition=self.partition,
             offset=None if record is None else record.offset,
-            mend=refused.mend,
+            hint=refused.hint,
         )
         if plan.on_error == "stop" or record is None:
             choice = (
                 'Correct its producer, or send such records to the dead letters with on_error="dead-letter".'
             )
-            error.mend = f"{error.mend} {choice}".lstrip()
+            error.hint = f"{error.hint} {choice}".lstrip()
             raise error
         self.totals.refused += 1
         headers = record.headers + dead_letter_headers(error, None)

@@ -16,7 +16,7 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
-from tailrace.core.values.old_values import Reader
+from tailrace.core.values.old_values import OldValueReader
 from tailrace.core.values.types import CODEC_ERRORS
 
 PLAIN: Final = bytes((rows.FORMAT,))
@@ -75,7 +75,7 @@ def carrying(
     return encode, decode
 
 
-def reading(reader: Reader, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+def reading(reader: OldValueReader, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     """A decoder that reads rows of the past as they were meant."""
     return lambda data: decode(reader(data))
 
@@ -103,7 +103,11 @@ def _pairs(fields: Mapping[str, bytes]) -> bytes:
 
 
 def without(
-    plan: ActorPlan, reader: Reader | None, found: KeyRows, fields: Collection[str], gone: Collection[bytes]
+    plan: ActorPlan,
+    reader: OldValueReader | None,
+    found: KeyRows,
+    fields: Collection[str],
+    gone: Collection[bytes],
 ) -> KeyRows:
     """The rows of a key without some plain fields, their expiries, and the rows ``gone``; none if the key is then bare.
 

@@ -30,9 +30,6 @@ from tailrace.core.engine.tape import Cut
 from tailrace.core.errors import UsageError
 from tailrace.core.records import CHANNEL
 
-NOTHING = NO_WATERMARK
-"""The watermark before anything was seen: below any event time."""
-
 
 def copy(generator: WatermarkGenerator) -> WatermarkGenerator:
     """A generator of the same state: each task has its own."""
@@ -71,11 +68,11 @@ class Watermarks:
         self._sources = tuple(one.sources for one in plan.operators)
         self._concerned = tuple(tuple(sorted({*one.touches, *one.moves})) for one in plan.inputs)
         self._alike = tuple(not one.moves or set(one.touches) <= set(one.moves) for one in plan.inputs)
-        self.of_source = [NOTHING] * len(plan.sources)
+        self.of_source = [NO_WATERMARK] * len(plan.sources)
         self.idle = [False] * len(plan.sources)
         self.ended = [False] * len(plan.sources)
         self.generators = [None if one.generator is None else copy(one.generator) for one in plan.inputs]
-        self.of_operator = [NOTHING] * len(plan.operators)
+        self.of_operator = [NO_WATERMARK] * len(plan.operators)
         self._judged = frozenset(_judged(plan))
         self.ended_operators = [False] * len(plan.operators)
         """Operators to which nothing more comes; ``ended`` are inputs, of histories up to format 1."""
@@ -83,7 +80,7 @@ class Watermarks:
     def resume(self, cut: Cut) -> None:
         """Stand where a cut stands. Sources that it does not know begin with nothing seen, operators with their sources."""
         for number, name in enumerate(self._plan.sources):
-            self.of_source[number] = cut.watermarks.get(name, NOTHING)
+            self.of_source[number] = cut.watermarks.get(name, NO_WATERMARK)
             self.idle[number] = name in cut.idle
             self.ended[number] = name in cut.ended
         for number, plan in enumerate(self._plan.inputs):
@@ -95,7 +92,7 @@ class Watermarks:
         if known is None:  # of a task whose operators had one watermark
             self.of_operator = [cut.watermark] * len(self.of_operator)
             return
-        self.of_operator = [known.get(one.name, NOTHING) for one in self._plan.operators]
+        self.of_operator = [known.get(one.name, NO_WATERMARK) for one in self._plan.operators]
         self.advance([one.index for one in self._plan.operators if one.name not in known])
 
     def noted(self) -> Noted:
@@ -116,13 +113,13 @@ class Watermarks:
     @property
     def lowest(self) -> int:
         """How far all operators have come."""
-        return min(self.of_operator, default=NOTHING)
+        return min(self.of_operator, default=NO_WATERMARK)
 
     @property
     def foremost(self) -> int:
         """How far the operators have come that are nearest to the sources; what follows from them comes after them."""
         first = [one.index for one in self._plan.operators if not one.level]
-        return min((self.of_operator[one] for one in first), default=NOTHING)
+        return min((self.of_operator[one] for one in first), default=NO_WATERMARK)
 
     def reading_limit_ms(self, plan: InputPlan) -> int | None:
         """Up to which event time an input is to be read, where the others stand; None if it is not limited."""
@@ -207,7 +204,9 @@ class Watermarks:
                 if self.ended_operators[operator]
                 else [of_source[one] for one in sources if not idle[one] and not ended[one]]
             )
-            mark = min(counting) if counting else max((of_source[one] for one in sources), default=NOTHING)
+            mark = (
+                min(counting) if counting else max((of_source[one] for one in sources), default=NO_WATERMARK)
+            )
             if mark > self.of_operator[operator]:
                 self.of_operator[operator] = mark
 
@@ -226,10 +225,10 @@ class Watermarks:
         return frozenset(one for one in plan.touches if time_ms <= of_operator[one] and one in moved)
 
     def said(self, plan: InputPlan, event: Any, time_ms: int) -> int:
-        """The watermark that an event states by itself, or NOTHING. It says nothing where its handlers failed."""
+        """The watermark that an event states by itself, or NO_WATERMARK. It says nothing where its handlers failed."""
         generator = self.generators[plan.index]
         if generator is None:
-            return NOTHING if plan.punctuate is None else _mark(plan, plan.punctuate(event, time_ms))
+            return NO_WATERMARK if plan.punctuate is None else _mark(plan, plan.punctuate(event, time_ms))
         before = msgspec.msgpack.encode(generator)
         try:
             return _mark(plan, generator.on_event(event, time_ms))
@@ -241,11 +240,11 @@ class Watermarks:
 def _mark(plan: InputPlan, said: Any) -> int:
     """The watermark that a user's function has returned: no later than the last instant."""
     if said is None:
-        return NOTHING
+        return NO_WATERMARK
     if type(said) is not int:
         raise UsageError(
             f"the watermark function of {plan.name!r} returned {said!r:.60}",
-            mend="Return an int of milliseconds since 1970, or None where an event says nothing of the watermark.",
+            hint="Return an int of milliseconds since 1970, or None where an event says nothing of the watermark.",
         )
     return min(said, INSTANT_LIMIT_MS - 1)
 

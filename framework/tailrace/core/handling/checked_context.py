@@ -44,5 +44,5 @@ class CheckedContext(Context[K]):
             raise EmittedTypeError(
                 f"a message of type {type(message).__name__} to {plan.name} cannot be sent as it is: {change}",
                 field=change.path or None,
-                mend="Convert it before it is sent, or declare the field with the type that it holds.",
+                hint="Convert it before it is sent, or declare the field with the type that it holds.",
             )

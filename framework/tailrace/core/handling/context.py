@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tailrace.core.declare.actor import Actor
     from tailrace.core.declare.plan import Plan, Route
     from tailrace.core.declare.topic import Stream, Topic
-    from tailrace.core.engine.tables import Table
+    from tailrace.core.engine.actor_table import Table
 
 K = TypeVar("K", default=Any)
 E = TypeVar("E")
@@ -216,7 +216,7 @@ class Context(Generic[K]):
         if surplus is not None:
             raise UsageError(
                 f"{self._place()} emits with the third argument {surplus!r}",
-                mend="Give a time by its name, at=, and nothing else.",
+                hint="Give a time by its name, at=, and nothing else.",
             )
         edge: Any = to  # which of the two it is, is asked once, and not of its class
         try:
@@ -224,12 +224,12 @@ class Context(Generic[K]):
         except AttributeError:
             raise UsageError(
                 f"{self._place()} emits to {to!r}, which is no topic and no stream",
-                mend="Give the topic itself, as app.topic returned it.",
+                hint="Give the topic itself, as app.topic returned it.",
             ) from None
         if type(event) not in types:
             raise UsageError(
                 f"{self._place()} emits {type(event).__name__} to {to.name!r}, which holds {to.type_name}",
-                mend="Emit an event of the declared type, or declare a topic for this one.",
+                hint="Emit an event of the declared type, or declare a topic for this one.",
             )
         route = self._route
         if route is None or edge not in self._allowed[route.operator]:
@@ -238,7 +238,7 @@ class Context(Generic[K]):
             if at is not None:
                 raise UsageError(
                     f"{self._place()} emits to the stream {to.name!r} with a time of its own",
-                    mend="Leave at= out: those who take a stream run in the same step, at the same time.",
+                    hint="Leave at= out: those who take a stream run in the same step, at the same time.",
                 )
             self._chained.append((edge, event))
         else:
@@ -266,7 +266,7 @@ class Context(Generic[K]):
             raise UsageError(
                 f"{self._place()} emits to {to.name!r} at {at_ms} ms, which is outside of {settings.time_min_ms} to "
                 f"{settings.time_max_ms} ms",
-                mend="Give milliseconds since 1970 or an aware datetime, or declare the topic with another time_range.",
+                hint="Give milliseconds since 1970 or an aware datetime, or declare the topic with another time_range.",
             )
         return at_ms
 
@@ -292,7 +292,7 @@ class Context(Generic[K]):
         if name is None or self._plan.inbox_topic is None:
             raise UsageError(
                 f"{self._place()} sends {type(message).__name__} to {plan.name}, which does not take it",
-                mend=f"Give {actor.__name__} a method with @tr.on_message whose message is of that type.",
+                hint=f"Give {actor.__name__} a method with @tr.on_message whose message is of that type.",
             )
         route = self._route
         if route is None or plan.cls not in self._receivers[route.operator]:
@@ -356,7 +356,7 @@ class Context(Generic[K]):
                         f"{self._place()} has set a timer at or before the one just fired {depth} times in a row",
                         actor=table.plan.name,
                         key=self.key,
-                        mend="A timer handler that sets its own timer must set it later than the time it fired at.",
+                        hint="A timer handler that sets its own timer must set it later than the time it fired at.",
                     )
         table.move_timer(
             self._instance._tr_parts or table.parts(self._instance),
@@ -380,7 +380,7 @@ class Context(Generic[K]):
             return to_ms(time)
         except UsageError as error:
             raise UsageError(
-                f"{self._place()} names a timer by a wrong time: {error.what}", mend=error.mend
+                f"{self._place()} names a timer by a wrong time: {error.what}", hint=error.hint
             ) from None
 
     def _refuse_seconds(self, time_ms: int, here_ms: int, does: str) -> None:
@@ -390,7 +390,7 @@ class Context(Generic[K]):
             raise UsageError(
                 f"{self._place()} {does} at {time_ms} ms ({to_datetime(time_ms).isoformat()}), which looks like seconds "
                 f"since 1970 ({meant}): the handler stands at {to_datetime(here_ms).isoformat()}",
-                mend="Times are milliseconds: multiply by 1000, or give an aware datetime.",
+                hint="Times are milliseconds: multiply by 1000, or give an aware datetime.",
             )
 
     def _timer_id(self, domain: int, timer: str | int, *, setting: bool = False) -> tuple[int, bytes]:
@@ -420,7 +420,7 @@ class Context(Generic[K]):
             what = f"the timer {name!r}" if name else "an unnamed timer"
             raise UsageError(
                 f"{self._place()} uses {what}, which {plan.cls.__name__} does not handle",
-                mend=did_you_mean(
+                hint=did_you_mean(
                     family, filter(None, handlers), f"Give {plan.cls.__name__} a method with {said}."
                 ),
             )
@@ -468,7 +468,7 @@ class Context(Generic[K]):
         if route is None:
             return UsageError(
                 "something is emitted by a context whose handler has returned",
-                mend="Emit and send while the handler runs; do not keep its context.",
+                hint="Emit and send while the handler runs; do not keep its context.",
             )
         operator = self._plan.operators[route.operator]
         does, what = ("sends", to.__name__) if isinstance(to, type) else ("emits", f"{to.name!r}")
@@ -477,11 +477,11 @@ class Context(Generic[K]):
         if not isinstance(to, type) and to not in self._plan.topics.values() and to not in self._plan.streams:
             return UsageError(
                 f"{route.name} emits to {what}, which was declared in another app",
-                mend=f"Declare it in the app {self._plan.app!r} as well, and emit to that.",
+                hint=f"Declare it in the app {self._plan.app!r} as well, and emit to that.",
             )
         return UsageError(
             f"{route.name} {does} to {what}, which its code does not show: watermarks that follow from it would be wrong",
-            mend=f"Name it where {operator.name} is declared: {where}(emits=[{named}]).",
+            hint=f"Name it where {operator.name} is declared: {where}(emits=[{named}]).",
         )
 
     def _own(self, action: str) -> Table:
@@ -489,7 +489,7 @@ class Context(Generic[K]):
         if table is None:
             raise UsageError(
                 f"{self._place()} cannot {action}",
-                mend="Only the handlers of an actor have state and timers, and only while they run.",
+                hint="Only the handlers of an actor have state and timers, and only while they run.",
             )
         return table
 

@@ -27,7 +27,7 @@ from tailrace.core.values.types import CODEC_ERRORS
 
 if TYPE_CHECKING:
     from tailrace.core.declare.plan import ListPlan, MapPlan
-    from tailrace.core.engine.parts import Parts
+    from tailrace.core.engine.instance_extras import Parts
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -101,7 +101,7 @@ class Entries:
             raise CorruptStateError(
                 f"an entry of {self._parts.table.plan.name}.{self.plan.attr} of the key {self._parts.key!r} "
                 f"cannot be read: {error}",
-                mend="Move the state folder away: it is restored from the changelog.",
+                hint="Move the state folder away: it is restored from the changelog.",
             ) from error
 
     def _touch(self, name: bytes) -> None:
@@ -120,7 +120,7 @@ class Entries:
         cells = self._parts.table.cells
         if cells.reading:
             raise UsageError(
-                f"a query changes {self.plan.attr}", mend="Queries only read; change state in a handler."
+                f"a query changes {self.plan.attr}", hint="Queries only read; change state in a handler."
             )
         self._touch(name)
         self._live[name] = value
@@ -162,7 +162,7 @@ class Entries:
                         f"a value is not of its declared type: {error}",
                         owner=self._parts.table.plan.cls.__name__,
                         field=plan.attr,
-                        mend="Convert it before it is stored, or declare the type that the entries have.",
+                        hint="Convert it before it is stored, or declare the type that the entries have.",
                     ) from error
                 if plan.ttl_ms is None:
                     data = rows.STAYS + encoded

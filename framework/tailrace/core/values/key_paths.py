@@ -28,7 +28,7 @@ def key_type_of(event_type: Any, path: Path) -> Any:
     if len(path) < 2:
         raise DefinitionError(
             f"the key of {spell(event_type)} is a tuple of {len(path)} fields",
-            mend='Name one field as key="field", several as key=("field", "other").',
+            hint='Name one field as key="field", several as key=("field", "other").',
         )
     return tuple.__class_getitem__(tuple(_type_at(event_type, part) for part in path))
 
@@ -65,7 +65,7 @@ def key_getter(path: Path) -> Callable[[Any], Any]:
             raise BadRecordError(
                 f"the event has no key: {' and '.join(paths)} leads through a missing value",
                 reason="missing-key",
-                mend="Look at what its producer sends.",
+                hint="Look at what its producer sends.",
             ) from None
 
     return key_of
@@ -107,7 +107,7 @@ def _type_at(event_type: Any, path: str) -> Any:
         kinds = ", ".join(spell(owner) for owner in owners) or "None"
         raise DefinitionError(
             f"the key {path!r} of {spell(event_type)} has no single type: {kinds}",
-            mend="Give the field one type in all of the topic's events, or a function as key=.",
+            hint="Give the field one type in all of the topic's events, or a function as key=.",
         )
     return found
 
@@ -116,12 +116,12 @@ def _field(owner: Any, name: str, event_type: Any, path: str) -> Any:
     if kind_of(owner) is None:
         raise DefinitionError(
             f"the key {path!r} of {spell(event_type)} looks for {name!r} in {spell(owner)}, which has no fields",
-            mend="Name a field of a msgspec.Struct, a dataclass or a pydantic model, or give a function as key=.",
+            hint="Name a field of a msgspec.Struct, a dataclass or a pydantic model, or give a function as key=.",
         )
     fields = event_fields(owner)
     if name not in fields:
         raise DefinitionError(
             f"the key {path!r} of {spell(event_type)}: {spell(owner)} has no field {name!r}",
-            mend=did_you_mean(name, fields, f"Its fields are: {', '.join(fields) or 'none'}."),
+            hint=did_you_mean(name, fields, f"Its fields are: {', '.join(fields) or 'none'}."),
         )
     return fields[name].type

@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 _MISSING = (None, msgspec.UNSET)
-_MENDS: dict[Any, str] = {
+_HINTS: dict[Any, str] = {
     bool: "Use an enum, or route by another field.",
     float: "Use an int, a str or a Decimal's text.",
 }
@@ -69,7 +69,7 @@ def key_codec_for(declared: Any) -> KeyCodec:
     if len(members) != 1:
         raise DefinitionError(
             f"{spell(declared)} cannot be a key: it is not one type",
-            mend="Use one type; a tuple for several fields.",
+            hint="Use one type; a tuple for several fields.",
         )
     bare: Any = members[0]
     if bare is str:
@@ -88,7 +88,7 @@ def key_codec_for(declared: Any) -> KeyCodec:
         return _array(bare)
     raise DefinitionError(
         f"{spell(declared)} cannot be a key",
-        mend=_MENDS.get(bare, "A key is a str, bytes, int, UUID, date, an enum, or a tuple of these."),
+        hint=_HINTS.get(bare, "A key is a str, bytes, int, UUID, date, an enum, or a tuple of these."),
     )
 
 
@@ -97,12 +97,12 @@ def _refuse(key: object, declared: Any, why: str = "") -> NoReturn:
         raise BadRecordError(
             "the event has no key",
             reason="missing-key",
-            mend="Look at what its producer sends, or at the key's function.",
+            hint="Look at what its producer sends, or at the key's function.",
         )
     raise BadRecordError(
         f"the key {key!r} is not of type {spell(declared)}: {why or spell(type(key))}",
         reason="bad-key",
-        mend=f"Convert it to {spell(declared)}, or declare the key with the type that it has.",
+        hint=f"Convert it to {spell(declared)}, or declare the key with the type that it has.",
     )
 
 
@@ -110,7 +110,7 @@ def _unreadable(data: bytes, declared: Any, error: Exception) -> BadRecordError:
     return BadRecordError(
         f"the bytes {data!r} are no key of type {spell(declared)}: {error}",
         reason="bad-key",
-        mend="They were written with another key type or serializer.",
+        hint="They were written with another key type or serializer.",
     )
 
 
@@ -211,7 +211,7 @@ def _form_of_values(declared: Any, values: Any) -> KeyCodec:
     if kinds == {int}:
         return _long()
     raise DefinitionError(
-        f"{spell(declared)} cannot be a key", mend="Its values must be all str, or all int."
+        f"{spell(declared)} cannot be a key", hint="Its values must be all str, or all int."
     )
 
 
@@ -231,7 +231,7 @@ def _array(declared: Any) -> KeyCodec:
     if len(forms) != len(items) or not items or any(form.type is bytes or _is_array(form) for form in forms):
         raise DefinitionError(
             f"{spell(declared)} cannot be a key",
-            mend="Several fields make a key if each is a str, int, UUID, date or enum, and their number is fixed.",
+            hint="Several fields make a key if each is a str, int, UUID, date or enum, and their number is fixed.",
         )
     kinds = tuple(form.type for form in forms)
     exact = tuple(kind if isinstance(kind, type) else type(get_args(kind)[0]) for kind in kinds)

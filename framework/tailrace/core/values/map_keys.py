@@ -68,7 +68,7 @@ def map_key_codec_for(declared: Any) -> MapKeyCodec:
             return _tuple(bare, [map_key_codec_for(item) for item in get_args(bare)])
     raise DefinitionError(
         f"{spell(declared)} cannot be the key of a map",
-        mend="A map's key is a str, bytes, int, bool, UUID, date, datetime, an enum, or a tuple of these.",
+        hint="A map's key is a str, bytes, int, bool, UUID, date, datetime, an enum, or a tuple of these.",
     )
 
 
@@ -134,7 +134,7 @@ _SCALARS: Final[Mapping[Any, _Scalar]] = {
 def _refuse(key: object, declared: Any, why: object = "") -> NoReturn:
     raise DurableValueError(
         f"the map key {key!r} is not of type {spell(declared)}: {why or spell(type(key))}",
-        mend=f"Convert it to {spell(declared)}, or declare the map with the keys it has.",
+        hint=f"Convert it to {spell(declared)}, or declare the map with the keys it has.",
     )
 
 
@@ -164,7 +164,7 @@ def _scalar(kind: Any) -> MapKeyCodec:
 def _damaged(data: bytes, declared: Any) -> CorruptStateError:
     return CorruptStateError(
         f"a stored map key {data!r} is no {spell(declared)}",
-        mend="Restore this task's state from the log or a snapshot.",
+        hint="Restore this task's state from the log or a snapshot.",
     )
 
 
@@ -173,7 +173,7 @@ def _values(declared: Any, members: Mapping[Any, Any]) -> MapKeyCodec:
     kinds: set[Any] = {type(value) for value in members}
     if kinds not in ({str}, {int}):
         raise DefinitionError(
-            f"{spell(declared)} cannot be the key of a map", mend="Its values must be all str, or all int."
+            f"{spell(declared)} cannot be the key of a map", hint="Its values must be all str, or all int."
         )
     form = _scalar(*kinds)
     kind: Any = next(iter(members.values())).__class__

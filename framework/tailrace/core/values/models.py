@@ -50,7 +50,7 @@ class ModelCodec:
         if format != "json":
             raise DefinitionError(
                 f"{where} has format={format!r}, but pydantic models are written as JSON",
-                mend="Leave format= out, or declare the events as msgspec structs.",
+                hint="Leave format= out, or declare the events as msgspec structs.",
             )
         self._schema: list[Mapping[str, Any]] = list(_parts(type.__pydantic_core_schema__))
         check_model(type, self._schema, where)
@@ -79,7 +79,7 @@ class ModelCodec:
         if any(one.get("type") in ("set", "frozenset") for one in self._schema):
             raise DefinitionError(
                 f"events of type {spell(self.type)} cannot be emitted to {self.topic!r}: it contains a set",
-                mend="Its order differs between processes: use a sorted list.",
+                hint="Its order differs between processes: use a sorted list.",
             )
 
     def check(self, event: Any) -> None:
@@ -90,7 +90,7 @@ class ModelCodec:
             raise EmittedTypeError(
                 f"an event of type {spell(self.type)} is read as another each time",
                 topic=self.topic,
-                mend="Its validators must depend on the event alone: no clock, no randomness.",
+                hint="Its validators must depend on the event alone: no clock, no randomness.",
             )
 
     def unwritable(self, event: Any, error: Exception) -> Exception:
@@ -98,7 +98,7 @@ class ModelCodec:
         return EventValueError(
             f"an event of type {spell(type(event))} cannot be written: {error}",
             topic=self.topic,
-            mend="Give the model the values that it declares.",
+            hint="Give the model the values that it declares.",
         )
 
     def plain(self, event: Any) -> Any:
@@ -109,7 +109,7 @@ class ModelCodec:
             raise EventValueError(
                 f"an event of type {spell(self.type)} cannot be written: {_said(error)}",
                 topic=self.topic,
-                mend="Give the model the values that it declares.",
+                hint="Give the model the values that it declares.",
             ) from None
 
     def _encode(self, event: Any) -> bytes:
@@ -122,13 +122,13 @@ class ModelCodec:
                 "such number",
                 topic=self.topic,
                 field=lost[0],
-                mend="Emit None or nothing where there is no number.",
+                hint="Emit None or nothing where there is no number.",
             )
         if self._has_any and _has_set(self._dump(event, mode="python")):
             raise EventValueError(
                 f"an event of type {spell(self.type)} holds a set, whose order differs between processes",
                 topic=self.topic,
-                mend="Emit a sorted list.",
+                hint="Emit a sorted list.",
             )
         return written
 
@@ -146,7 +146,7 @@ class ModelCodec:
             raise kind(
                 f"an event of type {spell(self.type)} cannot be written as it is: its readers could not decode it: {error}",
                 topic=self.topic,
-                mend="Its validators must take what its serialisers write.",
+                hint="Its validators must take what its serialisers write.",
             ) from None
         if again != written:
             field = _first_difference(_read(written), _read(again))
@@ -154,7 +154,7 @@ class ModelCodec:
                 f"an event of type {spell(self.type)} is read as another: {field or 'it'} changes when its record is decoded",
                 topic=self.topic,
                 field=field or None,
-                mend="Its validators and serialisers must leave alone what they have already changed: f(f(x)) == f(x).",
+                hint="Its validators and serialisers must leave alone what they have already changed: f(f(x)) == f(x).",
             )
         if read != event:
             field = _first_field_apart(event, read)
@@ -163,7 +163,7 @@ class ModelCodec:
                 "record is decoded",
                 topic=self.topic,
                 field=field or None,
-                mend="Emit exactly the classes and values that the fields declare: no subclass with more fields, no key or value "
+                hint="Emit exactly the classes and values that the fields declare: no subclass with more fields, no key or value "
                 "that JSON writes as another.",
             )
 
@@ -177,25 +177,25 @@ def check_model(cls: Any, schema: list[Mapping[str, Any]], where: str) -> None:
     for part in schema:
         if part.get("root_model"):
             raise DefinitionError(
-                f"{where} is to hold a RootModel, which has no fields", mend="Give it a field."
+                f"{where} is to hold a RootModel, which has no fields", hint="Give it a field."
             )
         if part.get("type") == "model" and (private := getattr(part["cls"], "__private_attributes__", None)):
             raise DefinitionError(
                 f"{where}: the private attribute {spell(part['cls'])}.{next(iter(private))} would be lost in the log",
-                mend="Make it a field, or keep it out of the event.",
+                hint="Make it a field, or keep it out of the event.",
             )
         fields: Mapping[str, Any] = part.get("fields", {}) if part.get("type") == "model-fields" else {}
         for name, field in fields.items():
             at = f"{where}: {part.get('model_name', spell(cls))}.{name}"
             if field.get("serialization_exclude"):
                 raise DefinitionError(
-                    f"{at} is excluded, and would be lost in the log", mend="Leave exclude= out."
+                    f"{at} is excluded, and would be lost in the log", hint="Leave exclude= out."
                 )
             reads, writes = field.get("validation_alias", name), field.get("serialization_alias", name)
             if reads != writes:
                 raise DefinitionError(
                     f"{at} is written as {writes!r} and read as {reads!r}",
-                    mend="Give it one name for both: alias=.",
+                    hint="Give it one name for both: alias=.",
                 )
             factory = field["schema"].get("default_factory")
             takes_data = field["schema"].get("default_factory_takes_data")
@@ -203,7 +203,7 @@ def check_model(cls: Any, schema: list[Mapping[str, Any]], where: str) -> None:
                 raise DefinitionError(
                     f"{at} has a default_factory that gives another value each time, so an event without it would be "
                     "another at each replay",
-                    mend="Give the value where the event is made.",
+                    hint="Give the value where the event is made.",
                 )
 
 

@@ -21,7 +21,7 @@ from tailrace.core.errors import IncompatibleStateError
 from tailrace.core.values.defaults import are_same
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema
 
-Reader: TypeAlias = Callable[[bytes], bytes]
+OldValueReader: TypeAlias = Callable[[bytes], bytes]
 
 _encode = msgspec.msgpack.Encoder().encode
 _fields_of = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
@@ -29,7 +29,7 @@ _items_of = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _pairs_of = msgspec.msgpack.Decoder(dict[Any, msgspec.Raw]).decode
 _plain_of = msgspec.msgpack.Decoder().decode
 
-_Around: TypeAlias = tuple[list[Reader] | None, ...]
+_Around: TypeAlias = tuple[list[OldValueReader] | None, ...]
 
 
 class LossyIntError(ValueError):
@@ -48,11 +48,11 @@ class LossyIntError(ValueError):
             field=field,
             stored="int",
             declared="float",
-            mend="Declare the field as int | float, and make floats of such values in a handler.",
+            hint="Declare the field as int | float, and make floats of such values in a handler.",
         )
 
 
-def reader_of(schema: TypeSchema, *, every_fill: bool = False) -> Reader | None:
+def reader_of(schema: TypeSchema, *, every_fill: bool = False) -> OldValueReader | None:
     """What makes of a stored value of a type one that holds all of its fields. None if that changes nothing.
 
     ``every_fill``: also those that the declared default gives as well.
@@ -60,7 +60,7 @@ def reader_of(schema: TypeSchema, *, every_fill: bool = False) -> Reader | None:
     return _Compiler(every_fill).type(schema, ())
 
 
-def reader_of_fields(fields: Sequence[FieldSchema], *, every_fill: bool = False) -> Reader | None:
+def reader_of_fields(fields: Sequence[FieldSchema], *, every_fill: bool = False) -> OldValueReader | None:
     """The same for a row of the plain fields of an actor."""
     struct = TypeSchema("struct", fields=tuple(one for one in fields if one.kind == "value"))
     return reader_of(struct, every_fill=every_fill)
@@ -70,7 +70,7 @@ class _Compiler:
     def __init__(self, every_fill: bool) -> None:
         self._every_fill = every_fill
 
-    def type(self, schema: TypeSchema, around: _Around) -> Reader | None:
+    def type(self, schema: TypeSchema, around: _Around) -> OldValueReader | None:
         """``around``: for each enclosing struct, the outermost first, where its reader will be; None if it has none."""
         if not self._concerns(schema, tuple(one is not None for one in around)):
             return None
@@ -103,11 +103,11 @@ class _Compiler:
             return False
         return self._every_fill or not field.default or not are_same(field.fill, field.default)
 
-    def _or_same(self, schema: TypeSchema, around: _Around) -> Reader:
+    def _or_same(self, schema: TypeSchema, around: _Around) -> OldValueReader:
         return self.type(schema, around) or bytes
 
-    def _struct(self, schema: TypeSchema, around: _Around) -> Reader:
-        here: list[Reader] = []
+    def _struct(self, schema: TypeSchema, around: _Around) -> OldValueReader:
+        here: list[OldValueReader] = []
         inside = (*around, here)
         readers = {one.name: found for one in schema.fields if (found := self.type(one.type, inside))}
         fills = {one.name: one.fill for one in schema.fields if self._is_filled(one) and one.fill is not None}
@@ -121,10 +121,10 @@ class _Compiler:
         here.append(reader)
         return reader
 
-    def _union(self, schema: TypeSchema, around: _Around) -> Reader:
+    def _union(self, schema: TypeSchema, around: _Around) -> OldValueReader:
         """The reader of the member that a value is of, told by its first byte, and of several structs by their tags."""
         found = [(one, reader) for one in schema.of if (reader := self.type(one, around))]
-        by_wire: dict[str, list[tuple[TypeSchema, Reader]]] = {}
+        by_wire: dict[str, list[tuple[TypeSchema, OldValueReader]]] = {}
         for one, reader in found:
             by_wire.setdefault(_wire_of(one), []).append((one, reader))
         if any(one.kind == "int" or (one.values and type(one.values[0]) is int) for one in schema.of):
@@ -139,7 +139,7 @@ class _Compiler:
         return read
 
 
-def _enclosing(reader: list[Reader] | None) -> Reader | None:
+def _enclosing(reader: list[OldValueReader] | None) -> OldValueReader | None:
     """The reader of a struct that is being made: it is there once it is needed."""
 
     def read(data: bytes) -> bytes:
@@ -183,7 +183,7 @@ def _checked_float(data: bytes) -> bytes:
     return data
 
 
-def _named(readers: Mapping[str, Reader], fills: Mapping[str, bytes]) -> Reader:
+def _named(readers: Mapping[str, OldValueReader], fills: Mapping[str, bytes]) -> OldValueReader:
     def read(data: bytes) -> bytes:
         fields: dict[str, Any] = dict(_fields_of(data))
         changed = False
@@ -207,7 +207,7 @@ def _named(readers: Mapping[str, Reader], fills: Mapping[str, bytes]) -> Reader:
     return read
 
 
-def _positions(readers: Sequence[Reader], last: Sequence[bytes | None], start: int) -> Reader:
+def _positions(readers: Sequence[OldValueReader], last: Sequence[bytes | None], start: int) -> OldValueReader:
     """``last``: what stands at a place where a value ends before it. The places begin at ``start``."""
 
     def read(data: bytes) -> bytes:
@@ -220,11 +220,11 @@ def _positions(readers: Sequence[Reader], last: Sequence[bytes | None], start: i
     return read
 
 
-def _each(reader: Reader) -> Reader:
+def _each(reader: OldValueReader) -> OldValueReader:
     return lambda data: _encode([msgspec.Raw(reader(bytes(one))) for one in _items_of(data)])
 
 
-def _each_value(reader: Reader) -> Reader:
+def _each_value(reader: OldValueReader) -> OldValueReader:
     return lambda data: _encode(
         {key: msgspec.Raw(reader(bytes(one))) for key, one in _pairs_of(data).items()}
     )

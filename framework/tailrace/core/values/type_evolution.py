@@ -52,7 +52,7 @@ class Change:
     field: str
     stored: str
     declared: str
-    mend: str = ""
+    hint: str = ""
 
 
 def evolve_fields(
@@ -79,8 +79,8 @@ def evolve_fields(
             one = _added(one)
         if one.required and one.absent:
             changes.append(Change("incompatible", _dotted(path, field.name), ABSENT, str(field), _DEFAULT))
-        elif mend := _unfilled(one, unset=field.absent and field.fill is None):
-            changes.append(Change("incompatible", _dotted(path, field.name), ABSENT, str(field), mend))
+        elif hint := _unfilled(one, unset=field.absent and field.fill is None):
+            changes.append(Change("incompatible", _dotted(path, field.name), ABSENT, str(field), hint))
         merged.append(one)
     gone = [field for field in fields if field.name not in names]
     changes.extend(Change("removed", _dotted(path, field.name), str(field), "") for field in gone)

@@ -72,7 +72,7 @@ def spell(declared: Any) -> str:
 
 
 def check_durable(declared: Any, *, owner: str, field: str) -> None:
-    """Raise DurableTypeError, with the mend, unless values of the type survive being stored unchanged.
+    """Raise DurableTypeError, with a hint, unless values of the type survive being stored unchanged.
 
     Durable are: None, bool, int (64 bits), float, str, bytes, datetime, date, time, timedelta, Decimal, UUID,
     enums of str or int, Literal, list, dict, tuple and NamedTuple of durable types, msgspec structs with
@@ -85,15 +85,15 @@ def check_durable(declared: Any, *, owner: str, field: str) -> None:
             f"{spell(declared)} cannot be stored: {error}",
             owner=owner,
             field=field,
-            mend="Declare one type that msgspec can decode; name classes where this module can see them.",
+            hint="Declare one type that msgspec can decode; name classes where this module can see them.",
         ) from error
     for part in parts_of(node, set()):
-        why, mend = _objection(part)
-        if mend:
+        why, hint = _objection(part)
+        if hint:
             spelled = spell(declared)
             it_is_that = why == f"it contains {spelled.partition('[')[0]}"
             told = f"{spelled} cannot be stored" + ("" if it_is_that else f": {why}")
-            raise DurableTypeError(told, owner=owner, field=field, mend=mend)
+            raise DurableTypeError(told, owner=owner, field=field, hint=hint)
 
 
 def check_emitted(declared: Any, *, topic: str) -> None:
@@ -104,18 +104,18 @@ def check_emitted(declared: Any, *, topic: str) -> None:
     read back from the store is not.
     """
     for part in parts_of(inspect.type_info(declared), set()):
-        why, mend = _objection(part)
-        if isinstance(part, inspect.SetType | inspect.FrozenSetType) or mend == _NO_OMISSION:
+        why, hint = _objection(part)
+        if isinstance(part, inspect.SetType | inspect.FrozenSetType) or hint == _NO_OMISSION:
             raise DefinitionError(
                 f"events of type {spell(declared)} cannot be emitted to {topic!r}: {why}",
-                mend=_NO_OMISSION
-                if mend == _NO_OMISSION
+                hint=_NO_OMISSION
+                if hint == _NO_OMISSION
                 else "Its order differs between processes: use a sorted list.",
             )
 
 
 def _objection(part: inspect.Type) -> tuple[str, str]:
-    """Why a type that has this part is not durable, and the mend; empty if it may be."""
+    """Why a type that has this part is not durable, and the hint; empty if it may be."""
     refused = _REFUSED.get(type(part))
     if refused is not None:
         return f"it contains {_spell_node(part)}", refused
@@ -208,23 +208,23 @@ def normaliser(declared: Any, *, owner: str = "", field: str = "") -> Callable[[
     """
     scope = Scope()
     guard, _ = _guard_of(scope, declared, "v")
-    scope.constants["mend"] = _Mend(owner, field, declared)
-    return _compiled("check", f"def check(v):\n return v if {guard} else mend(None, v)\n", scope)
+    scope.constants["settle"] = _Settler(owner, field, declared)
+    return _compiled("check", f"def check(v):\n return v if {guard} else settle(None, v)\n", scope)
 
 
 def make_sealer(fields: Sequence[tuple[str, Any]]) -> Callable[[Any], None]:
     """Compile the check of an instance's ``(attribute, type)`` fields, to be called when a handler returns.
 
     Sets converted values in place (see ``normaliser``). Raises UnsetFieldError for a field that has no value and
-    DurableValueError for a value that is not of its type, both naming class, field and mend. What is in a field
+    DurableValueError for a value that is not of its type, both naming class, field and fix. What is in a field
     without fixed point is left to the codec. About 30 ns per plain field.
     """
     scope = Scope()
     lines: list[str] = []
     for attribute, declared in fields:
         guard, _ = _guard_of(scope, declared, f"(v := o.{attribute})")
-        mend = scope.constant(_Mend("", attribute, declared))
-        lines.append(f"  if not ({guard}): o.{attribute} = {mend}(o, v)")
+        settle = scope.constant(_Settler("", attribute, declared))
+        lines.append(f"  if not ({guard}): o.{attribute} = {settle}(o, v)")
     scope.constants["unset"] = _unset
     scope.constants["names"] = [attribute for attribute, _ in fields]
     body = "\n".join(lines) or "  pass"
@@ -265,11 +265,11 @@ def _unset_field(owner: type, name: str) -> UnsetFieldError:
         "the field has no value",
         owner=spell(owner),
         field=name,
-        mend="Give it a default, or set it in every handler that may be a key's first.",
+        hint="Give it a default, or set it in every handler that may be a key's first.",
     )
 
 
-class _Mend:
+class _Settler:
     """The slow path of a seal: called with a value that its guard did not let pass."""
 
     def __init__(self, owner: str, field: str, declared: Any) -> None:
@@ -298,7 +298,7 @@ class _Mend:
             f"the value {shortened(value)} of type {kind} is not of the declared type {declared}: {why}",
             owner=owner or None,
             field=self._field or None,
-            mend="Convert it before it is stored, or declare the field with the type that it holds.",
+            hint="Convert it before it is stored, or declare the field with the type that it holds.",
         )
 
 
@@ -341,7 +341,7 @@ def explain(error: Exception, owner: type, value: object = None) -> DurableValue
         f"a value is not of its declared type: {error}",
         owner=spell(owner),
         field=field,
-        mend="Convert it before it is stored, or declare the type that the field holds.",
+        hint="Convert it before it is stored, or declare the type that the field holds.",
     )
 
 

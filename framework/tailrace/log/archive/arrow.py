@@ -23,7 +23,7 @@ class _Module:
         except ModuleNotFoundError as error:
             raise MissingExtraError(
                 "archives need the package pyarrow, which is not installed",
-                mend="pip install 'tailrace[parquet]'",
+                hint="pip install 'tailrace[parquet]'",
             ) from error
         return getattr(module, attribute)
 

@@ -20,7 +20,7 @@ _DAY_MS = 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_DAY = "__HIVE_DEFAULT_PARTITION__"
 """For an instant beyond the calendar: what Hive calls a partition without a value."""
-_MEND = "Restore the file from a copy of the archive; the log itself may still have the records."
+_HINT = "Restore the file from a copy of the archive; the log itself may still have the records."
 
 
 @cache
@@ -136,12 +136,12 @@ class ChunkRecords:
                 raise ArchiveError(
                     "a file of the archive is damaged: its content is not what was archived",
                     path=place.shown,
-                    mend=_MEND,
+                    hint=_HINT,
                 )
             reader = parquet.ParquetFile(pa.BufferReader(data))
             table = reader.read(columns=[*columns], use_threads=False)
         except FileNotFoundError:
-            raise ArchiveError("a file of the archive is missing", path=place.shown, mend=_MEND) from None
+            raise ArchiveError("a file of the archive is missing", path=place.shown, hint=_HINT) from None
         return table
 
     def last(self) -> list[InputRecord]:

@@ -40,7 +40,7 @@ FORMAT = 1
 LABEL = "_archive.json"
 _TOPICS, _CHUNKS, _ENDS = "_topics", "_chunks", "_ends"
 _T = TypeVar("_T")
-_MEND = "Restore the file from a copy of the archive, or archive anew into another folder."
+_HINT = "Restore the file from a copy of the archive, or archive anew into another folder."
 
 
 class ChunkFile(msgspec.Struct, frozen=True):
@@ -138,7 +138,7 @@ class Archive:
                 raise ArchiveError(
                     f"the folder is no archive, and holds something else: {', '.join(strangers[:3])}",
                     path=self.folder.shown,
-                    mend="Give the archive a folder of its own; nothing in this one was touched.",
+                    hint="Give the archive a folder of its own; nothing in this one was touched.",
                 ) from None
             return False
         number = self._decoded(data, _Label, LABEL).format
@@ -146,7 +146,7 @@ class Archive:
             raise NewerFormatError(
                 f"the archive is of format {number}, this version of tailrace reads up to {FORMAT}",
                 path=self.folder.shown,
-                mend="It was written by a newer version. Run that version, or a later one.",
+                hint="It was written by a newer version. Run that version, or a later one.",
             )
         return True
 
@@ -190,7 +190,7 @@ class Archive:
                 raise ArchiveError(
                     f"the chunks {before.name} and {after.name} of {place.topic!r} partition {place.partition} overlap",
                     path=self._chunk_folder(place).shown,
-                    mend="Two archived here at once. Take the second marker away, and archive again.",
+                    hint="Two archived here at once. Take the second marker away, and archive again.",
                 )
         first = max((at for at in range(1, len(found)) if found[at].start > found[at - 1].stop), default=0)
         return found[first:]
@@ -228,7 +228,7 @@ class Archive:
         try:
             return msgspec.json.decode(data, type=type_)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ArchiveError(f"it cannot be read: {error}", path=name, mend=_MEND) from error
+            raise ArchiveError(f"it cannot be read: {error}", path=name, hint=_HINT) from error
 
 
 def folder_of(place: TopicPartition) -> str:

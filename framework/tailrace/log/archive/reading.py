@@ -51,7 +51,7 @@ class JoinedLog(Log, Protocol):
 
 
 class ArchivedLog:
-    """See the head of this file; implements ``tailrace.log.Log``, and what ``runtime.history`` asks for besides.
+    """See the head of this file; implements ``tailrace.log.Log``, and what ``history.app_history`` asks for besides.
 
     ``log`` is closed with it. ``wanted`` says what readers need; anything else may then be missing in what they give.
 
@@ -70,7 +70,7 @@ class ArchivedLog:
         if not archive.exists:
             raise LogUnavailableError(
                 f"there is no archive in {archive.folder.shown!r}",
-                mend="Correct the place; tailrace archive makes one.",
+                hint="Correct the place; tailrace archive makes one.",
             )
 
     # --- topics and positions
@@ -95,7 +95,7 @@ class ArchivedLog:
             raise UnknownTopicError(
                 "neither archive nor log has the topic",
                 topic=topic,
-                mend=did_you_mean(topic, known, "See tailrace log list."),
+                hint=did_you_mean(topic, known, "See tailrace log list."),
             )
         return known[topic].partitions
 
@@ -174,7 +174,7 @@ class ArchivedLog:
         if found is None:
             raise UnknownTopicError(
                 f"{', '.join(names)} were never archived together",
-                mend="Archive all topics in one run, or read the archive together with its log.",
+                hint="Archive all topics in one run, or read the archive together with its log.",
             )
         return found
 
@@ -215,7 +215,7 @@ class ArchivedLog:
 
     def _refuse(self) -> NoReturn:
         raise UsageError(
-            "a log that is read together with its archive is only read", mend="Write to the log itself."
+            "a log that is read together with its archive is only read", hint="Write to the log itself."
         )
 
 
@@ -266,7 +266,7 @@ class ArchivedReader:
                 topic=topic,
                 partition=partition,
                 offset=cursor.position,
-                mend="What is before was neither archived nor kept, or is before a hole in the archive.",
+                hint="What is before was neither archived nor kept, or is before a hole in the archive.",
             )
         if cursor.position == end:
             return Fetch([], end, unread=False, idle=True)

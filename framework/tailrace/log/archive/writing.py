@@ -78,7 +78,7 @@ def archive_log(
     archive: Archive,
     options: ArchiveOptions | None = None,
     *,
-    tell: Callable[[ArchiveStatus], None] | None = None,
+    on_progress: Callable[[ArchiveStatus], None] | None = None,
 ) -> ArchiveReport:
     """Archive what a log holds and the archive does not.
 
@@ -87,7 +87,7 @@ def archive_log(
         OffsetGoneError: The log has deleted records before they were archived. Nothing of that partition was added.
         ArchiveError: Another process is at it, or the archive is of another log.
     """
-    return _Archiving(log, archive, options or ArchiveOptions(), tell).run()
+    return _Archiving(log, archive, options or ArchiveOptions(), on_progress).run()
 
 
 class _Archiving:
@@ -96,12 +96,12 @@ class _Archiving:
         log: OneCommitLog,
         archive: Archive,
         options: ArchiveOptions,
-        tell: Callable[[ArchiveStatus], None] | None,
+        on_progress: Callable[[ArchiveStatus], None] | None,
     ) -> None:
         self._log = log
         self._archive = archive
         self._options = options
-        self._tell = tell
+        self._tell = on_progress
         self._report = ArchiveReport()
 
     def run(self) -> ArchiveReport:
@@ -113,7 +113,7 @@ class _Archiving:
                 raise UnknownTopicError(
                     "the log has no such topic",
                     topic=name,
-                    mend=did_you_mean(name, known, "See tailrace log list."),
+                    hint=did_you_mean(name, known, "See tailrace log list."),
                 )
         archive = self._archive
         archive.create()
@@ -131,7 +131,7 @@ class _Archiving:
                         f"the archive has the topic {name!r} with {before.partitions} partitions, the log with "
                         f"{known[name].partitions}",
                         path=archive.folder.shown,
-                        mend="It is the archive of another log: archive into another folder.",
+                        hint="It is the archive of another log: archive into another folder.",
                     )
                 if before != known[name]:
                     archive.note_topic(name, known[name])
@@ -190,7 +190,7 @@ class _Archiving:
                 f"offset {last[0].offset} of {place.topic!r} partition {place.partition} is another record in the archive than "
                 "in the log",
                 path=self._archive.folder.shown,
-                mend="It is the archive of another log: archive into another folder.",
+                hint="It is the archive of another log: archive into another folder.",
             )
 
     def _position(self, place: TopicPartition, end: int) -> int:
@@ -206,7 +206,7 @@ class _Archiving:
                 f"the archive holds {place.topic!r} partition {place.partition} up to offset {position}, the log ends at "
                 f"{end}",
                 path=self._archive.folder.shown,
-                mend="It is the archive of another log, or the log has lost its end.",
+                hint="It is the archive of another log, or the log has lost its end.",
             )
         if start <= position:
             return position
@@ -216,7 +216,7 @@ class _Archiving:
                 topic=place.topic,
                 partition=place.partition,
                 offset=position,
-                mend="Archive more often than the log deletes. Say --after-deleted to go on without them.",
+                hint="Archive more often than the log deletes. Say --after-deleted to go on without them.",
             )
         self._report.lost.append((place, position, start))
         return start
@@ -264,7 +264,7 @@ def _held(archive: Archive) -> Generator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ArchiveError(
-                "another process is archiving into it", path=archive.folder.shown, mend="Wait for it."
+                "another process is archiving into it", path=archive.folder.shown, hint="Wait for it."
             ) from None
         yield
     finally:

@@ -61,7 +61,7 @@ class Appender:
             if self._failure is not None:
                 raise LogUnavailableError(
                     f"an earlier commit could not be synced to the disk: {self._failure}",
-                    mend="What the disk holds is not known to this process any more: restart it.",
+                    hint="What the disk holds is not known to this process any more: restart it.",
                 ) from self._failure
             view = self.view
             view.refresh()
@@ -101,7 +101,7 @@ class Appender:
             # The others see it: it must not be done again.
             raise CommitUnknownError(
                 f"what was committed last could not be read back: {error}",
-                mend="Take the transactional id over again and read what is there.",
+                hint="Take the transactional id over again and read what is there.",
             ) from error
         if self._fsync == "commit":
             view.synced = view.position
@@ -184,7 +184,7 @@ class Appender:
             self._failure = error
             raise CommitUnknownError(
                 f"what was committed last could not be synced to the disk in {str(self.files.folder)!r}: {error}",
-                mend="Look at the disk, restart, and read what is there.",
+                hint="Look at the disk, restart, and read what is there.",
             ) from error
 
     def _sync_later(self) -> None:
@@ -229,7 +229,7 @@ def check_whole(view: View, name: SegmentName) -> None:
                 "a commit does not have its checksum",
                 segment=name.file,
                 position=position,
-                mend=REPAIR,
+                hint=REPAIR,
             )
 
 

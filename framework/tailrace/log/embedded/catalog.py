@@ -90,7 +90,7 @@ class Catalog:
             raise UnknownTopicError(
                 "there is no such topic in the log",
                 topic=topic,
-                mend=did_you_mean(topic, self.topics, "Create it, or correct the name."),
+                hint=did_you_mean(topic, self.topics, "Create it, or correct the name."),
             ) from None
 
     def check(self, topic: str, partition: int) -> None:

@@ -18,16 +18,16 @@ _OUTAGES = {
     errno.EPERM: ("the operating system forbids writing the log's folder", "Allow it."),
     errno.EMFILE: ("the process has too many open files", "Raise its limit (ulimit -n)."),
     errno.ENFILE: ("the machine has too many open files", "Raise its limit."),
-    errno.EIO: ("the disk fails", "Look at the kernel's log, and mend or replace the disk."),
+    errno.EIO: ("the disk fails", "Look at the kernel's log, and repair or replace the disk."),
 }
 
 
 def as_log_error(error: OSError, path: Path, doing: str) -> LogUnavailableError:
     """The error of ours for ``error``; ``doing`` completes "... while ...": "appending a commit"."""
-    what, mend = _OUTAGES.get(error.errno or 0, ("the log's folder failed", "Look at the folder and retry."))
+    what, hint = _OUTAGES.get(error.errno or 0, ("the log's folder failed", "Look at the folder and retry."))
     return LogUnavailableError(
         f"{what}, while {doing} in {str(path)!r}: {error}",
-        mend=f"{mend} Nothing committed is lost, and nothing of this is visible.",
+        hint=f"{hint} Nothing committed is lost, and nothing of this is visible.",
     )
 
 

@@ -52,7 +52,7 @@ def prepare(files: SegmentFiles, lock: AppendLock, *, create: bool, now_ms: int)
         if not create:
             raise LogUnavailableError(
                 f"there is no log in {str(folder)!r}",
-                mend="Correct the path, or create it: `tailrace log create`.",
+                hint="Correct the path, or create it: `tailrace log create`.",
             )
         folder.mkdir(parents=True, exist_ok=True)
         with lock.held():
@@ -77,7 +77,7 @@ def _is_log(folder: Path) -> bool:
         return False
     except NotADirectoryError:
         raise ForeignLogError(
-            "the path of the log leads to a file", segment=str(folder), mend="Give the log a folder."
+            "the path of the log leads to a file", segment=str(folder), hint="Give the log a folder."
         ) from None
     if LABEL not in names:
         strangers = sorted(name for name in names if not _BEFORE_A_LABEL.fullmatch(name))
@@ -85,7 +85,7 @@ def _is_log(folder: Path) -> bool:
             raise ForeignLogError(
                 f"the folder holds something else: {', '.join(strangers[:3])}",
                 segment=str(folder),
-                mend="Give the log a folder of its own; nothing in this one was touched.",
+                hint="Give the log a folder of its own; nothing in this one was touched.",
             )
         return False
     try:
@@ -94,7 +94,7 @@ def _is_log(folder: Path) -> bool:
         raise CorruptLogError(
             f"the label cannot be read: {error}",
             segment=str(folder / LABEL),
-            mend=f'It holds no events: if this version made the log, write {{"format": {FORMAT}}} into it.',
+            hint=f'It holds no events: if this version made the log, write {{"format": {FORMAT}}} into it.',
         ) from error
     if label.format > FORMAT:
         raise newer(label.format, str(folder / LABEL))

@@ -184,14 +184,14 @@ def check_segment_head(data: bytes, name: SegmentName) -> None:
         CorruptLogError: It is not.
     """
     if len(data) < SEGMENT_HEAD.size or not data.startswith(_SEGMENT_MAGIC):
-        raise CorruptLogError("a segment does not begin as one", segment=name.file, position=0, mend=REPAIR)
+        raise CorruptLogError("a segment does not begin as one", segment=name.file, position=0, hint=REPAIR)
     _, number_of_format, *_, checksum = SEGMENT_HEAD.unpack_from(data)
     if zlib.crc32(data[: SEGMENT_HEAD.size - 4] + bytes(4)) != checksum:
-        raise CorruptLogError("the head of a segment is damaged", segment=name.file, position=0, mend=REPAIR)
+        raise CorruptLogError("the head of a segment is damaged", segment=name.file, position=0, hint=REPAIR)
     if number_of_format > FORMAT:
         raise newer(number_of_format, name.file)
     if data[: SEGMENT_HEAD.size] != encode_segment_head(name):
-        raise CorruptLogError("a segment was renamed", segment=name.file, position=0, mend=REPAIR)
+        raise CorruptLogError("a segment was renamed", segment=name.file, position=0, hint=REPAIR)
 
 
 def newer(number: int, path: str) -> NewerFormatError:
@@ -199,5 +199,5 @@ def newer(number: int, path: str) -> NewerFormatError:
     return NewerFormatError(
         f"the log is of format {number}, this version of tailrace reads up to {FORMAT}",
         path=path,
-        mend="It was written by a newer version. Run that version, or a later one.",
+        hint="It was written by a newer version. Run that version, or a later one.",
     )

@@ -127,7 +127,7 @@ class AppendLock:
                 raise LogUnavailableError(
                     f"the append lock of {str(self._path.parent)!r} was not free for {self.patience_s:.0f} s; process "
                     f"{holder.pid if holder else 'unknown'} holds it",
-                    mend="Look at that process; end it if it hangs.",
+                    hint="Look at that process; end it if it hangs.",
                 )
             holder = self._record(descriptor)
             if watched is None or watched[0] != holder:
@@ -165,7 +165,7 @@ class AppendLock:
         except PermissionError as error:
             raise LogUnavailableError(
                 f"process {record.pid} holds the append lock of {str(self._path.parent)!r} and is stopped",
-                mend="It belongs to another user: end it, or let it go on.",
+                hint="It belongs to another user: end it, or let it go on.",
             ) from error
 
 

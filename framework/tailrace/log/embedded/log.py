@@ -263,7 +263,7 @@ class EmbeddedLog:
                 raise TopicMismatchError(
                     "the topic is compacted: it keeps the last record of each key, however old",
                     topic=topic,
-                    mend="Delete what is to go, key by key.",
+                    hint="Delete what is to go, key by key.",
                 )
             after = before._replace(retention_ms=retention_ms, retention_bytes=retention_bytes)
             if after != before:
@@ -315,6 +315,6 @@ class EmbeddedLog:
             raise TopicMismatchError(
                 f"the topic exists with {known}; asked for was {settings}",
                 topic=topic,
-                mend="Use the settings it has, or another name. `tailrace log retain` changes for how long it is kept.",
+                hint="Use the settings it has, or another name. `tailrace log retain` changes for how long it is kept.",
             )
         return known is not None

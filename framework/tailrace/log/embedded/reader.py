@@ -149,7 +149,7 @@ class EmbeddedReader:
                 topic=topic,
                 partition=partition,
                 offset=position,
-                mend="What lies between was deleted before it was read. A service goes on without it if it is run with "
+                hint="What lies between was deleted before it was read. A service goes on without it if it is run with "
                 "--after-deleted; keep the log for longer."
                 if position < start
                 else "It has read more than this log holds: the log has lost its end, or it is another one.",

@@ -83,7 +83,7 @@ class Router:
             topic=output.topic,
             partition=partition,
             key=output.key,
-            mend="Emit less in one event, or raise the limit: tailrace run --max-record-bytes.",
+            hint="Emit less in one event, or raise the limit: tailrace run --max-record-bytes.",
         )
 
 

@@ -67,7 +67,7 @@ class View:
                 continue
         raise LogUnavailableError(
             f"the segments of the log in {str(self.files.folder)!r} keep changing, or one is missing",
-            mend="Look at the folder; restore a file that was deleted by hand.",
+            hint="Look at the folder; restore a file that was deleted by hand.",
         )
 
     def refresh(self) -> None:
@@ -93,7 +93,7 @@ class View:
                 "the log has a label and no segment",
                 segment=str(self.files.folder),
                 position=0,
-                mend=REPAIR,
+                hint=REPAIR,
             )
         self._begin(names[-1])
         found = self._next_frame()
@@ -102,7 +102,7 @@ class View:
                 "a segment does not begin with the state of the log",
                 segment=self.active.file,
                 position=self.position,
-                mend=REPAIR,
+                hint=REPAIR,
             )
         head, meta = found
         state = meta.state
@@ -248,7 +248,7 @@ class View:
             raise self._damage(f"{what} does not have its checksum")
 
     def _damage(self, what: str) -> CorruptLogError:
-        return CorruptLogError(what, segment=self.active.file, position=self.position, mend=REPAIR)
+        return CorruptLogError(what, segment=self.active.file, position=self.position, hint=REPAIR)
 
     # --- indexes
 
@@ -286,13 +286,13 @@ class View:
             data = self.files.read(name, position, min(_READ_AHEAD, size - position))
             head = decode_head(data) if len(data) >= FRAME_HEAD.size else None
             if head is None or position + head.length > size:
-                raise CorruptLogError("a frame is damaged", segment=name.file, position=position, mend=REPAIR)
+                raise CorruptLogError("a frame is damaged", segment=name.file, position=position, hint=REPAIR)
             packed = data[FRAME_HEAD.size : FRAME_HEAD.size + head.meta_length]
             if len(packed) < head.meta_length:
                 packed = self.files.read(name, position + FRAME_HEAD.size, head.meta_length)
             meta = decode_meta(head, packed)
             if meta is None:
-                raise CorruptLogError("a frame is damaged", segment=name.file, position=position, mend=REPAIR)
+                raise CorruptLogError("a frame is damaged", segment=name.file, position=position, hint=REPAIR)
             yield position, head, meta
             position += head.length
 
@@ -359,7 +359,7 @@ class View:
                 "not have their checksum",
                 segment=blocks.segment.file,
                 position=position,
-                mend=REPAIR,
+                hint=REPAIR,
             )
         return data
 
@@ -381,7 +381,7 @@ class View:
         raise LogUnavailableError(
             f"the segment with offset {offset} of {place.topic!r} partition {place.partition} is missing in "
             f"{str(self.files.folder)!r}",
-            mend="Restore the file; nothing in the log says that it may be gone.",
+            hint="Restore the file; nothing in the log says that it may be gone.",
         )
 
 

@@ -170,12 +170,12 @@ class EmbeddedWriter:
         if self._in_doubt:
             raise CommitUnknownError(
                 f"the last commit of {self.transactional_id!r} has an unknown outcome",
-                mend="Take the transactional id over again and read what is there.",
+                hint="Take the transactional id over again and read what is there.",
             )
 
     def _require_holder(self) -> None:
         if self._view.catalog.epochs.get(self.transactional_id) != self.epoch:
             raise FencedError(
                 f"the transactional id {self.transactional_id!r} was taken over by another",
-                mend="Stop this task; its new owner goes on from the last commit.",
+                hint="Stop this task; its new owner goes on from the last commit.",
             )

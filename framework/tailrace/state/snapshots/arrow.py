@@ -23,7 +23,7 @@ class _Module:
         except ModuleNotFoundError as error:
             raise MissingExtraError(
                 f"snapshots need the package {(error.name or self._name).partition('.')[0]}, which is not installed",
-                mend="pip install 'tailrace[parquet]'",
+                hint="pip install 'tailrace[parquet]'",
             ) from error
         value = getattr(module, attribute)
         setattr(self, attribute, value)  # asked for once

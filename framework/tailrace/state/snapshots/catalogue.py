@@ -125,7 +125,7 @@ class Snapshots:
                 f"there is a savepoint named {sealed.name!r} already",
                 snapshot=sealed.id,
                 path=place.shown,
-                mend="Choose another name, or delete that one first.",
+                hint="Choose another name, or delete that one first.",
             )
         place.settle()
         try:
@@ -262,7 +262,7 @@ class Snapshots:
                 f"the folder holds snapshot {manifest.id!r}",
                 snapshot=id,
                 path=place.shown,
-                mend="Give the folder the name of its snapshot again.",
+                hint="Give the folder the name of its snapshot again.",
             )
         return manifest
 
@@ -301,7 +301,7 @@ class Snapshots:
                     f"{child.partitions}",
                     snapshot=child.id,
                     path=(self._place / child.id).shown,
-                    mend="Take a full snapshot.",
+                    hint="Take a full snapshot.",
                 )
             chain.insert(0, Level(parent, self._place / parent.id))
             child = parent
@@ -345,19 +345,19 @@ class Snapshots:
 
     def _unknown(self, what: str, ids: Iterable[str], meant: str = "") -> UnknownSnapshotError:
         near = ", ".join(list(ids)[-5:])
-        mend = (
+        hint = (
             f"Name one of those there: {near}."
             if near
             else "Correct the place, or take one (tailrace snapshot create)."
         )
-        return UnknownSnapshotError(what, path=self._place.shown, mend=f"{meant} {mend}".lstrip())
+        return UnknownSnapshotError(what, path=self._place.shown, hint=f"{meant} {hint}".lstrip())
 
     def _needed(self, id: str, child: str) -> SnapshotInUseError:
         return SnapshotInUseError(
             f"the incremental snapshot {child!r} builds upon it",
             snapshot=id,
             path=(self._place / id).shown,
-            mend="Delete that one first, or let what builds upon it go too (--dependants).",
+            hint="Delete that one first, or let what builds upon it go too (--dependants).",
         )
 
     def _orphan(self, id: str, parent: str | None) -> IncompleteSnapshotError:
@@ -365,7 +365,7 @@ class Snapshots:
             f"the snapshot {parent!r}, which it builds upon, is missing",
             snapshot=id,
             path=(self._place / id).shown,
-            mend="Use another snapshot, or take a full one.",
+            hint="Use another snapshot, or take a full one.",
         )
 
 
@@ -393,7 +393,7 @@ def _must_be_a_name(text: str, what: str) -> None:
     if not _NAME.fullmatch(text) or text == LATEST:
         raise UsageError(
             f"{text!r} cannot be the {what} of a snapshot",
-            mend="Use letters, digits, dots, dashes and underlines, beginning with a letter or digit.",
+            hint="Use letters, digits, dots, dashes and underlines, beginning with a letter or digit.",
         )
 
 

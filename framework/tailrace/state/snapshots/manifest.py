@@ -111,22 +111,22 @@ def encode(manifest: Manifest) -> bytes:
 
 def decode(data: bytes, snapshot: str, path: str) -> Manifest:
     """Read a manifest. Raises NewerFormatError, or AlteredSnapshotError where a single byte is not as it was written."""
-    mend = "Use another snapshot, and delete this one."
+    hint = "Use another snapshot, and delete this one."
     try:
         number = msgspec.json.decode(data, type=_AnyManifest).format
         if number > FORMAT:
             raise NewerFormatError(
                 f"snapshot {snapshot!r} is of format {number}, this version of tailrace reads up to {FORMAT}",
                 path=path,
-                mend="It was written by a newer version. Run that version, or a later one.",
+                hint="It was written by a newer version. Run that version, or a later one.",
             )
         manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise AlteredSnapshotError(
-            f"the manifest cannot be read: {error}", snapshot=snapshot, path=path, mend=mend
+            f"the manifest cannot be read: {error}", snapshot=snapshot, path=path, hint=hint
         ) from error
     if encode(sealed(manifest)) != data:
         raise AlteredSnapshotError(
-            "the manifest does not fit its checksum", snapshot=snapshot, path=path, mend=mend
+            "the manifest does not fit its checksum", snapshot=snapshot, path=path, hint=hint
         )
     return manifest

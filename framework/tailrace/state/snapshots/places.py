@@ -41,7 +41,7 @@ _OUTAGES = {
     errno.EACCES: ("permission is denied", "Give this user the right to it, or choose another place."),
     errno.EPERM: ("permission is denied", "Give this user the right to it, or choose another place."),
     errno.EMFILE: ("the process has too many open files", "Raise its limit (ulimit -n) and try again."),
-    errno.EIO: ("the disk fails", "Look at the kernel's log, mend or replace the disk, and try again."),
+    errno.EIO: ("the disk fails", "Look at the kernel's log, repair or replace the disk, and try again."),
 }
 
 
@@ -244,13 +244,13 @@ class Place:
 
     def _unavailable(self, error: OSError, doing: str) -> SnapshotUnavailableError:
         said = " ".join(str(error).split())
-        for number, (what, mend) in _OUTAGES.items():
+        for number, (what, hint) in _OUTAGES.items():
             if error.errno == number or os.strerror(number) in said:
-                return SnapshotUnavailableError(f"{what}, while {doing}: {said}", path=self.shown, mend=mend)
+                return SnapshotUnavailableError(f"{what}, while {doing}: {said}", path=self.shown, hint=hint)
         return SnapshotUnavailableError(
             f"the place of a snapshot failed while {doing}: {said}",
             path=self.shown,
-            mend="Look at the place and the right to it, then try again: no half snapshot was published.",
+            hint="Look at the place and the right to it, then try again: no half snapshot was published.",
         )
 
     def _make_parent(self) -> None:
@@ -274,7 +274,7 @@ def _reached(uri: str) -> tuple[Any, str]:
         said, shown = str(error).replace(uri, _without_secrets(uri)), _without_secrets(uri)
         if uri.partition("://")[0] in _PYARROW_ALONE:
             raise SnapshotUnavailableError(
-                f"the place cannot be reached: {said}", path=shown, mend="Correct the URI."
+                f"the place cannot be reached: {said}", path=shown, hint="Correct the URI."
             ) from None
         return _reached_by_fsspec(uri, said)
 
@@ -286,14 +286,14 @@ def _reached_by_fsspec(uri: str, refusal: str) -> tuple[Any, str]:
     except ModuleNotFoundError:
         raise MissingExtraError(
             f"pyarrow reaches no file system by {shown!r} ({refusal})",
-            mend="Correct the URI; for other kinds of places install fsspec and its package for the scheme.",
+            hint="Correct the URI; for other kinds of places install fsspec and its package for the scheme.",
         ) from None
     try:
         found, path = fsspec.core.url_to_fs(uri)
     except (ValueError, ImportError, OSError) as error:
         said = str(error).replace(uri, shown)
         raise SnapshotUnavailableError(
-            f"neither pyarrow nor fsspec reaches it: {said}", path=shown, mend="Correct the URI."
+            f"neither pyarrow nor fsspec reaches it: {said}", path=shown, hint="Correct the URI."
         ) from None
     return filesystems.PyFileSystem(filesystems.FSSpecHandler(found)), str(path)
 

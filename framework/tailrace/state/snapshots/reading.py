@@ -261,7 +261,7 @@ def linked(chain: Sequence[Level], app: str) -> Snapshot:
                 f"the snapshot is of app {level.manifest.app!r}, not of app {app!r}",
                 snapshot=level.manifest.id,
                 path=level.place.shown,
-                mend="Name the app that it belongs to, or the place of this app's snapshots.",
+                hint="Name the app that it belongs to, or the place of this app's snapshots.",
             )
     return Snapshot(chain)
 
@@ -365,7 +365,7 @@ def _missing(level: Level, file: FileInfo) -> IncompleteSnapshotError:
         f"the file {file.name} is missing",
         snapshot=level.manifest.id,
         path=level.place.shown,
-        mend=_USE_ANOTHER,
+        hint=_USE_ANOTHER,
     )
 
 
@@ -374,5 +374,5 @@ def _altered(level: Level, file: FileInfo, what: str) -> AlteredSnapshotError:
         f"the file {file.name} is not as it was published: {what}",
         snapshot=level.manifest.id,
         path=level.place.shown,
-        mend=_USE_ANOTHER,
+        hint=_USE_ANOTHER,
     )

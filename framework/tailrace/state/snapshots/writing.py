@@ -137,7 +137,7 @@ def _must_ascend(last: bytes | None, keys: Sequence[bytes]) -> None:
     ascending = all(map(operator.lt, keys, islice(keys, 1, None)))
     if not ascending or (last is not None and last >= keys[0]):
         raise UsageError(
-            "the rows of a snapshot must come in strictly ascending order", mend="Sort them by their bytes."
+            "the rows of a snapshot must come in strictly ascending order", hint="Sort them by their bytes."
         )
 
 
@@ -245,7 +245,7 @@ class _Hashing:
         self.size += len(data)
         return len(data)
 
-    def tell(self) -> int:
+    def report(self) -> int:
         """How many there were."""
         return self.size
 

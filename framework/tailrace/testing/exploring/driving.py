@@ -19,11 +19,11 @@ from random import Random
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine.task import Task, TaskSettings
 from tailrace.core.records import Output
+from tailrace.history.app_topics import prepare_topics
 from tailrace.log.interface import TopicPartition
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.topics import prepare_topics
 from tailrace.state import MemoryStore
 from tailrace.testing.exploring.feed import Feed, horizons, inputs_from_outside
 from tailrace.testing.exploring.outcome import Outcome, outcome_of

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import InputPlan, Plan
-from tailrace.core.engine.picture import entry_name, instant
+from tailrace.core.engine.describe_rows import entry_name, instant
 from tailrace.core.engine.units import TIMER
 from tailrace.core.records import Output
+from tailrace.history.comparing.outputs import output_event
 from tailrace.log.interface import TopicPartition
-from tailrace.runtime.comparing_outputs import output_event
 from tailrace.testing.exploring.feed import Feed
 from tailrace.testing.exploring.schedules import Schedule
-from tailrace.testing.exploring.tracks import LATENESS, Parting, Place, Step, Trace, varying
+from tailrace.testing.exploring.tracks import LATENESS, Parting, Step, Trace, TrackId, varying
 from tailrace.testing.inputs import written_topics
 
 _WIDTH = 120
@@ -86,7 +86,7 @@ class Explaining:
             next((one.moment.timer or "" for one in timers), None),
         )
 
-    def name(self, place: Place) -> str:
+    def name(self, place: TrackId) -> str:
         """The actor and key, or the function and key, of a place."""
         actor = self._actors.get(place.operator)
         key = place.key.decode() if actor is None else repr(actor.key_codec.decode(place.key))

@@ -15,11 +15,11 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
-from tailrace.core.engine.picture import NOTHING, Change, told
+from tailrace.core.engine.describe_rows import ABSENT, Change, told
 from tailrace.core.errors import UsageError
 from tailrace.core.records import Output
-from tailrace.runtime.comparing_outputs import output_event
-from tailrace.runtime.replaying import seldom_collected
+from tailrace.history.comparing.outputs import output_event
+from tailrace.history.replay.replaying import seldom_collected
 from tailrace.testing.exploring.driving import Ends, Run
 from tailrace.testing.exploring.explaining import Explained, Explaining, late_events
 from tailrace.testing.exploring.feed import Feed
@@ -28,12 +28,12 @@ from tailrace.testing.exploring.partings import Partings
 from tailrace.testing.exploring.report import (
     SHOWN,
     Dependence,
-    Difference,
     ExploreReport,
     ScheduleDependentError,
+    ScheduleDifference,
 )
 from tailrace.testing.exploring.schedules import Schedule, drawn
-from tailrace.testing.exploring.tracks import Parting, Place, Trace, Tracer
+from tailrace.testing.exploring.tracks import Parting, Trace, Tracer, TrackId
 
 _LOOKED_INTO = 12
 """Schedules of each kind that are run again to find why they differ."""
@@ -46,7 +46,7 @@ _ROUNDS = 3
 
 Group: TypeAlias = tuple[object, ...]
 """One kind of cause, for all the keys that it strikes in whichever of two runs."""
-Tell: TypeAlias = Callable[[int, int], None]
+OnProgress: TypeAlias = Callable[[int, int], None]
 """Is told how many schedules of how many were run."""
 
 
@@ -82,7 +82,7 @@ def explore_feed(
     unordered: Iterable[Topic[Any, Any]] = (),
     timestamps: bool = False,
     now_ms: int = 0,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> ExploreReport:
     """Run a feed under many schedules, or under one and the reference, and compare. See ``ExploreOptions``.
 
@@ -94,19 +94,19 @@ def explore_feed(
     """
     if schedules < 1 or (schedule is not None and schedule < 0):
         raise UsageError(
-            "there is no such schedule", mend="Give 1 schedule or more; their numbers begin with 0."
+            "there is no such schedule", hint="Give 1 schedule or more; their numbers begin with 0."
         )
     if not feed.count:
         raise UsageError(
             f"there is no event for any input of the app {plan.app!r}",
-            mend="Send events first, or give a history.",
+            hint="Send events first, or give a history.",
         )
     begun_s = time.perf_counter()
     free = frozenset(one.name for one in unordered)
     exploration = _Exploration(plan, feed, seed, free, timestamps, now_ms)
     numbers = range(1, schedules) if schedule is None else (schedule,)
     with seldom_collected():
-        exploration.run(numbers, tell or _nobody)
+        exploration.run(numbers, on_progress or _nobody)
     exploration.report.seconds = time.perf_counter() - begun_s
     return exploration.report
 
@@ -145,12 +145,12 @@ class _Exploration:
         """Results that were looked into."""
         self._keys = set(self._reference)
 
-    def run(self, numbers: Collection[int], tell: Tell) -> None:
+    def run(self, numbers: Collection[int], on_progress: OnProgress) -> None:
         """Run the schedules of these numbers, and compare each with the reference."""
         self.report.schedules = 1
         looked_into, in_vain = Counter[str](), Counter[str]()
         for done, number in enumerate(numbers, 1):
-            tell(done, len(numbers))
+            on_progress(done, len(numbers))
             outcome = self._run(number)
             self.report.schedules += 1
             self._keys |= outcome.keys()
@@ -195,7 +195,7 @@ class _Exploration:
     def _schedule(self, number: int) -> Schedule:
         return drawn(self._plan, self._feed, self._seed, number)
 
-    def _traced(self, number: int, followed: Collection[Place]) -> tuple[Outcome, Trace]:
+    def _traced(self, number: int, followed: Collection[TrackId]) -> tuple[Outcome, Trace]:
         tracer = Tracer(self._plan, followed, timestamps=self._timestamps)
         return self._run(number, tracer), tracer.trace
 
@@ -204,7 +204,7 @@ class _Exploration:
     def _look_into(self, number: int, outcome: Outcome, targets: list[Where]) -> bool:
         """Find why a schedule differs; False if schedules cannot be repeated, so that nothing can be found."""
         self._variants |= {_variant(where, outcome) for where in targets}
-        followed = {Place(one.name, one.key or b"") for one in targets if one.kind == "state"}
+        followed = {TrackId(one.name, one.key or b"") for one in targets if one.kind == "state"}
         actors = {one.name for one in self._plan.actors}
         rounds = 0
         while True:
@@ -237,7 +237,7 @@ class _Exploration:
     def _parting(self, where: Where, outcome: Outcome, partings: Partings) -> Parting | Explained:
         """Where the runs part so that this key differs; in words, if no track tells."""
         if where.kind == "state":
-            found = partings.of(Place(where.name, where.key or b""))
+            found = partings.of(TrackId(where.name, where.key or b""))
             return found or _unknown(
                 f"the state of {self._name(where)} differs, and no handler call tells why"
             )
@@ -260,7 +260,7 @@ class _Exploration:
         return _unknown(f"{self._name(where)} differ, and no handler call tells why")
 
     def _not_repeatable(
-        self, number: int, followed: Collection[Place], expected: Outcome, again: Outcome, trace: Trace
+        self, number: int, followed: Collection[TrackId], expected: Outcome, again: Outcome, trace: Trace
     ) -> None:
         """A schedule that was run twice has given two results."""
         _, third = self._traced(number, followed)
@@ -314,23 +314,23 @@ class _Exploration:
         if not first.declared:
             self._blamed |= wheres
 
-    def _difference(self, where: Where, one: Outcome, other: Outcome) -> Difference:
+    def _difference(self, where: Where, one: Outcome, other: Outcome) -> ScheduleDifference:
         was, now = one.get(where, ()), other.get(where, ())
         only_order = is_order_only(one, other, where)
         if where.kind == "state":
             actor = next((each for each in self._plan.actors if each.name == where.name), None)
             rows = [{rest: value for rest, value in side if isinstance(value, bytes)} for side in (was, now)]
-            return Difference(self._name(where), told(actor, rows[0], rows[1]))
+            return ScheduleDifference(self._name(where), told(actor, rows[0], rows[1]))
         changes = [
             Change(f"number {at + 1}", self._output(where, left), self._output(where, right))
             for at, (left, right) in enumerate(zip_longest(was, now))
             if left != right
         ]
-        return Difference(self._name(where), tuple(changes), only_order)
+        return ScheduleDifference(self._name(where), tuple(changes), only_order)
 
     def _output(self, where: Where, item: Item | None) -> str:
         if item is None:
-            return NOTHING
+            return ABSENT
         if where.kind != "outputs":
             return repr(item[0])
         return repr(output_event(self._plan, Output(where.name, where.key, item[0], 0)))

@@ -15,16 +15,16 @@ from itertools import accumulate, islice
 from typing import NamedTuple
 
 from tailrace.core.declare.plan import InputPlan, Plan
-from tailrace.core.engine.heads import InputHeads
+from tailrace.core.durations import NO_WATERMARK
+from tailrace.core.engine.input_decoder import InputDecoder
 from tailrace.core.engine.redriven import Addressees, redriven_of
-from tailrace.core.engine.watermarks import NOTHING
 from tailrace.core.errors import TopicMismatchError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
+from tailrace.history.app_history import origin_of
+from tailrace.history.dead_letters.letters import dead_letter
+from tailrace.history.topic_scan import scan
 from tailrace.log.interface import Log, TopicPartition
-from tailrace.runtime.dead_letters import dead_letter
-from tailrace.runtime.history import origin_of
-from tailrace.runtime.scanning import scan
 from tailrace.testing.inputs import written_topics
 
 _LATER = 1 << 62
@@ -57,7 +57,7 @@ class Feed:
         found: dict[str, int] = {}
         for place, fed in self.places.items():
             times = [one.time_ms for one in fed if one.time_ms is not None]
-            found[place.topic] = max([found.get(place.topic, NOTHING), *times])
+            found[place.topic] = max([found.get(place.topic, NO_WATERMARK), *times])
         return found
 
     @cached_property
@@ -123,7 +123,7 @@ def feed_of_log(
 
     def stream(place: TopicPartition) -> Iterator[tuple[int, TopicPartition, Fed]]:
         found = scan(log, *place, starts[place], (until or {}).get(place.topic, {}).get(place.partition))
-        reached_ms, heads = NOTHING, _heads(plan, place)
+        reached_ms, heads = NO_WATERMARK, _heads(plan, place)
         for record in found:
             if record.headers and _is_left_out(plan, log, place, record, starts):
                 left_out.append(record)
@@ -163,14 +163,14 @@ def horizons(plan: Plan, feed: Feed) -> dict[int, int]:
     at the same place.
     """
     writers = {one.name: one.writers for one in plan.published}
-    found = {one.index: NOTHING for one in plan.operators}
+    found = {one.index: NO_WATERMARK for one in plan.operators}
     while True:
         before = dict(found)
         for one in plan.operators:
             for source in one.sources:
                 name = plan.sources[source]
                 marks = [found[writer] for writer in writers.get(name, ())]
-                found[one.index] = max(found[one.index], feed.last_ms.get(name, NOTHING), *marks)
+                found[one.index] = max(found[one.index], feed.last_ms.get(name, NO_WATERMARK), *marks)
         if found == before:
             return found
 
@@ -201,11 +201,11 @@ def _places_in(plan: Plan, log: Log) -> list[TopicPartition]:
             raise TopicMismatchError(
                 f"the input has {partitions} partitions, the app {plan.app!r} has {plan.partitions}",
                 topic=topic,
-                mend="Give the app the input's number.",
+                hint="Give the app the input's number.",
             )
     return found
 
 
-def _heads(plan: Plan, place: TopicPartition) -> InputHeads:
+def _heads(plan: Plan, place: TopicPartition) -> InputDecoder:
     one = next(one for one in plan.inputs if one.name == place.topic)
-    return InputHeads(plan, one, place.partition, Addressees(plan, {}))
+    return InputDecoder(plan, one, place.partition, Addressees(plan, {}))

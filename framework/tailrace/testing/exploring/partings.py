@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tailrace.testing.exploring.provenance import origin_of_state
-from tailrace.testing.exploring.tracks import Id, Numbered, Parting, Place, Step, Trace, numbered
+from tailrace.testing.exploring.tracks import Id, Numbered, Parting, Step, Trace, TrackId, numbered
 
 
 class Partings:
@@ -24,11 +24,11 @@ class Partings:
 
     def __init__(self, traces: tuple[Trace, Trace]) -> None:
         self.traces = traces
-        self.visited: dict[Place, Parting | None] = {}
-        self._writers: list[dict[Id, list[Place]]] = [_writers(trace) for trace in traces]
-        self._of_cause: list[dict[Id, list[Place]]] = [_of_cause(trace) for trace in traces]
+        self.visited: dict[TrackId, Parting | None] = {}
+        self._writers: list[dict[Id, list[TrackId]]] = [_writers(trace) for trace in traces]
+        self._of_cause: list[dict[Id, list[TrackId]]] = [_of_cause(trace) for trace in traces]
 
-    def of(self, place: Place) -> Parting | None:
+    def of(self, place: TrackId) -> Parting | None:
         """The parting that a difference of this key goes back to; None if its tracks agree."""
         if place in self.visited:
             return self.visited[place]
@@ -39,14 +39,14 @@ class Partings:
             found = self.visited[place] = self._written(found)
         return found
 
-    def writers(self, side: int, topic: str, key: bytes | None, value: bytes) -> list[Place]:
+    def writers(self, side: int, topic: str, key: bytes | None, value: bytes) -> list[TrackId]:
         """Who has emitted an output in a run."""
         return self._writers[side].get((topic, key, value), [])
 
     def _written(self, found: Parting) -> Parting:
         """Follow a step that only one run has back to whoever wrote its record, or emitted its event to a stream."""
         step = found.step
-        places: list[Place] = []
+        places: list[TrackId] = []
         if step.of_stream:
             places = self._of_cause[found.side].get(step.cause, [])
         elif step.cause[0] == "written":
@@ -57,7 +57,7 @@ class Partings:
         return found
 
 
-def part(place: Place, one: Numbered, other: Numbered) -> Parting | None:
+def part(place: TrackId, one: Numbered, other: Numbered) -> Parting | None:
     """Where two tracks of a key part, seen by themselves."""
     start = 0
     while True:
@@ -100,7 +100,7 @@ def _by_key(steps: Numbered) -> dict[tuple[str, bytes | None], list[tuple[bytes 
     return found
 
 
-def _order(place: Place, all_one: Numbered, all_other: Numbered, start: int) -> Parting:
+def _order(place: TrackId, all_one: Numbered, all_other: Numbered, start: int) -> Parting:
     """Which two steps came the other way round, or which only one has, where two tracks agree no more."""
     sides = one, other = all_one[start:], all_other[start:]
     maps = (dict(one), dict(other))
@@ -143,7 +143,7 @@ def _shows(step: tuple[Id, Step], there: dict[Id, Step]) -> bool:
 
 
 def _before(
-    place: Place, sides: tuple[Numbered, Numbered], side: int, step: tuple[Id, Step]
+    place: TrackId, sides: tuple[Numbered, Numbered], side: int, step: tuple[Id, Step]
 ) -> Parting | None:
     """The step whose order to this one is another in the other run: what it had not seen, or had seen, by then."""
     here, there = _until(sides[side], step[0]), _until(sides[1 - side], step[0])
@@ -182,8 +182,8 @@ def _until(steps: Numbered, step_id: Id) -> Numbered:
     return next((steps[:at] for at, (found, _) in enumerate(steps) if found == step_id), steps)
 
 
-def _writers(trace: Trace) -> dict[Id, list[Place]]:
-    found: dict[Id, list[Place]] = {}
+def _writers(trace: Trace) -> dict[Id, list[TrackId]]:
+    found: dict[Id, list[TrackId]] = {}
     for place, track in trace.tracks.items():
         for step in track:
             for topic, key, value, _, _ in step.outputs:
@@ -191,8 +191,8 @@ def _writers(trace: Trace) -> dict[Id, list[Place]]:
     return found
 
 
-def _of_cause(trace: Trace) -> dict[Id, list[Place]]:
-    found: dict[Id, list[Place]] = {}
+def _of_cause(trace: Trace) -> dict[Id, list[TrackId]]:
+    found: dict[Id, list[TrackId]] = {}
     for place, track in trace.tracks.items():
         for step in track:
             found.setdefault(step.cause, []).append(place)

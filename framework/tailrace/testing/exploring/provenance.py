@@ -16,13 +16,13 @@ from typing import TypeAlias
 
 from tailrace.core import rows
 from tailrace.core.engine.value_rows import raw_fields
-from tailrace.testing.exploring.tracks import Id, Numbered, Parting, Place, Step, varying
+from tailrace.testing.exploring.tracks import Id, Numbered, Parting, Step, TrackId, varying
 
 Label: TypeAlias = tuple[str, bytes]
 State: TypeAlias = dict[Label, bytes]
 
 
-def origin_of_state(place: Place, one: Numbered, other: Numbered, start: int) -> Parting | None:
+def origin_of_state(place: TrackId, one: Numbered, other: Numbered, start: int) -> Parting | None:
     """The parting that the states after two tracks go back to; None if they are equal, or were not followed.
 
     After ``start`` steps they were equal.
@@ -31,7 +31,7 @@ def origin_of_state(place: Place, one: Numbered, other: Numbered, start: int) ->
 
 
 class _Origin:
-    def __init__(self, place: Place, one: Numbered, other: Numbered, start: int) -> None:
+    def __init__(self, place: TrackId, one: Numbered, other: Numbered, start: int) -> None:
         self._place = place
         self._start = start
         self._sides = (one, other)

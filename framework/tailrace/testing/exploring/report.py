@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tailrace.core.counting import counted
-from tailrace.core.engine.picture import Change
+from tailrace.core.engine.describe_rows import Change
 from tailrace.core.errors import TailraceError
 
 SHOWN = 3
@@ -15,7 +15,7 @@ CHANGES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ScheduleDifference:
     """A key under which two runs differ: ``changes`` are label, the first run, the second."""
 
     where: str
@@ -43,7 +43,7 @@ class Dependence:
     timer: str | None = None
     """The timer concerned, "" for one without a name; None where it is none."""
     handlers: tuple[str, ...] = ()
-    differences: list[Difference] = field(default_factory=list[Difference])
+    differences: list[ScheduleDifference] = field(default_factory=list[ScheduleDifference])
     keys: int = 0
     """Keys that differ for this cause, in the schedules that were looked into."""
 
@@ -121,13 +121,13 @@ class ScheduleDependentError(TailraceError, AssertionError):
         number = next((one.schedule for one in (*report.errors, *report.declared)), 0)
         super().__init__(
             str(report),
-            mend=f"To repeat one: schedule={number}, seed={report.seed}. Make the handlers commute, or let them compare event "
+            hint=f"To repeat one: schedule={number}, seed={report.seed}. Make the handlers commute, or let them compare event "
             "times; where the order of arrival is meant to count, declare it. See docs/explore.md.",
         )
         self.report = report
 
     def __str__(self) -> str:
-        return f"{self.what}\n{self.mend}"
+        return f"{self.what}\n{self.hint}"
 
     def __reduce__(self) -> tuple[type[ScheduleDependentError], tuple[ExploreReport]]:
         return type(self), (self.report,)

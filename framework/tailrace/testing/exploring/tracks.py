@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.engine.observer import Call, Moment, Watch
 from tailrace.core.engine.units import TIMER
-from tailrace.core.engine.watching import Call, Moment, Watch
 from tailrace.core.records import RawOutput
 from tailrace.testing.exploring.outcome import plain
 from tailrace.testing.inputs import written_topics
@@ -26,7 +26,7 @@ LATENESS = ("is_late", "watermark")
 """What a handler asks its context if it treats late events in a way of its own."""
 
 
-class Place(NamedTuple):
+class TrackId(NamedTuple):
     """A key of an actor, by its bytes, or of a stateless function, by what ``repr`` shows."""
 
     operator: str
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 class Step:
     """One call of a handler for a key, or an expiry."""
 
-    place: Place
+    place: TrackId
     partition: int
     id: Id
     cause: Id
@@ -71,11 +71,11 @@ Numbered: TypeAlias = list[tuple[Id, Step]]
 class Trace:
     """All tracks of a run."""
 
-    tracks: dict[Place, list[Step]] = field(default_factory=dict[Place, list[Step]])
+    tracks: dict[TrackId, list[Step]] = field(default_factory=dict[TrackId, list[Step]])
     passed: dict[Id, Moment] = field(default_factory=dict[Id, Moment])
     """What no handler was called for, or failed: late events that are dropped, among others."""
 
-    def track(self, place: Place) -> list[Step]:
+    def track(self, place: TrackId) -> list[Step]:
         """What a key went through."""
         return self.tracks.get(place, [])
 
@@ -87,7 +87,7 @@ class Parting(NamedTuple):
     """
 
     kind: Literal["result", "time to live", "missing", "order"]
-    place: Place
+    place: TrackId
     side: int
     step: Step
     other: Step | None
@@ -96,7 +96,7 @@ class Parting(NamedTuple):
 class Tracer:
     """Records the tracks of a run. ``followed`` are the keys whose state is noted after each step, by actor and key."""
 
-    def __init__(self, plan: Plan, followed: Collection[Place], *, timestamps: bool) -> None:
+    def __init__(self, plan: Plan, followed: Collection[TrackId], *, timestamps: bool) -> None:
         self.trace = Trace()
         self.plan = plan
         self.followed = frozenset(followed)
@@ -207,15 +207,15 @@ class _Recorder:
 
     def expired(self, moment: Moment, actor: ActorPlan, what: bytes) -> None:
         """See ``Observer.expired``."""
-        place = Place(actor.name, actor.key_codec.encode(moment.key))
+        place = TrackId(actor.name, actor.key_codec.encode(moment.key))
         cause = ("expiry", moment.domain, what, moment.at)
         self.steps.append(Step(place, self._partition, cause, cause, "", moment))
 
-    def _place(self, call: Call) -> Place:
+    def _place(self, call: Call) -> TrackId:
         key = call.moment.key
         if call.actor is None:
-            return Place(call.handler, repr(key).encode())
-        return Place(call.actor.name, self._tracer.keys_of[call.actor.name](key))
+            return TrackId(call.handler, repr(key).encode())
+        return TrackId(call.actor.name, self._tracer.keys_of[call.actor.name](key))
 
     def _cause(self, moment: Moment) -> Id:
         if moment.input == TIMER:

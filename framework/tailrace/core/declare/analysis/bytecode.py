@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from tailrace.core.declare.actor import ActorMeta
 from tailrace.core.declare.analysis.flow import Flow
 from tailrace.core.declare.analysis.frames import Call, Frame
-from tailrace.core.declare.analysis.values import NOTHING, Atom, Instance, Known, Value, is_a
+from tailrace.core.declare.analysis.values import NO_VALUES, Atom, Instance, Known, Value, is_a
 from tailrace.core.declare.topic import Edge
 
 _LONGEST = 60
@@ -32,9 +32,9 @@ class Item(NamedTuple):
     text: str
 
 
-_NULL = Item(NOTHING, "")
+_NULL = Item(NO_VALUES, "")
 """The NULL that a call finds in place of ``self``. Compared by identity."""
-_UNKNOWN = Item(NOTHING, "...")
+_UNKNOWN = Item(NO_VALUES, "...")
 Stack = list[Item]
 Do = Callable[["_Run", dis.Instruction], None]
 
@@ -106,7 +106,7 @@ class _Run:
         elif effect < 0:
             taken = self.pop_many(-effect)
             if made and self.stack:
-                self.push(NOTHING.union(self.pop().value, *(item.value for item in taken)))
+                self.push(NO_VALUES.union(self.pop().value, *(item.value for item in taken)))
 
     # --- the stack ---
 
@@ -144,7 +144,7 @@ class _Run:
         beyond: Any = held.get("__builtins__", {})
         names: dict[str, Any] = vars(beyond) if isinstance(beyond, types.ModuleType) else beyond
         found = held if name in held else names
-        self.loaded(frozenset((self.flow.objects.known(found[name]),)) if name in found else NOTHING, name)
+        self.loaded(frozenset((self.flow.objects.known(found[name]),)) if name in found else NO_VALUES, name)
 
     def store(self, name: str) -> None:
         self.flow.add(self.frame.variable(name), self.pop().value)
@@ -177,7 +177,7 @@ class _Run:
         call = Call(
             tuple(values[:plain]),
             dict(zip(keywords, values[plain:], strict=True)),
-            NOTHING,
+            NO_VALUES,
             _place(one),
             f"{callee.text}({', '.join(shown)})",
         )
@@ -305,7 +305,7 @@ def _import_name(run: _Run, one: dis.Instruction) -> None:
     all_of_it = any(isinstance(atom, Known) and atom.object for atom in names.value)
     module = sys.modules.get(name if all_of_it or dots else name.partition(".")[0])
     if module is None:
-        run.push(NOTHING, one.argval)
+        run.push(NO_VALUES, one.argval)
     else:
         run.constant(module, one.argval)
 
@@ -379,7 +379,7 @@ def _put(run: _Run, owner: Item, value: Value) -> None:
 def _plain(run: _Run, one: dis.Instruction) -> None:
     run.generic(one, jump=False)
     run.pop()
-    run.push(NOTHING)
+    run.push(NO_VALUES)
 
 
 @_do("COPY")
@@ -426,7 +426,7 @@ def _call_ex(run: _Run, one: dis.Instruction) -> None:
     given = run.pop_many(1 + ((one.arg or 0) & 1))
     callee, other = run.pop_many(2)
     callee = other if callee is _NULL else callee
-    value = NOTHING.union(*(item.value for item in given))
+    value = NO_VALUES.union(*(item.value for item in given))
     for _ in range(2):
         value |= run.flow.elements(value, run.frame)
     call = Call((), {}, value, _place(one), f"{callee.text}(*{given[0].text})")
@@ -445,7 +445,7 @@ def _make_function(run: _Run, one: dis.Instruction) -> None:
     )
     flags = (one.arg or 0) if sys.version_info < (3, 13) else 0
     parts = run.pop_many(flags.bit_count())
-    function = NOTHING if code is None else frozenset((run.flow.local(code, run.frame),))
+    function = NO_VALUES if code is None else frozenset((run.flow.local(code, run.frame),))
     for flag, part in zip((flag for flag in (1, 2, 4, 8) if flags & flag), parts, strict=True):
         _set_attribute(run, function, flag, part)
     run.push(function, "<lambda>")

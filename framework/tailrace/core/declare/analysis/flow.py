@@ -24,7 +24,7 @@ from tailrace.core.declare.analysis.frames import Call, Effects, Frame, Local, S
 from tailrace.core.declare.analysis.values import (
     CONTEXT,
     EMIT,
-    NOTHING,
+    NO_VALUES,
     SCALARS,
     SEND,
     Atom,
@@ -155,8 +155,8 @@ class Flow:
 
     def operate(self, value: Value, name: str, by: Frame, *arguments: Value) -> Value:
         """The results of the methods that an operator or ``with`` calls."""
-        results = (self._call(one, Call(arguments), by) or NOTHING for one in self.methods(value, name))
-        return NOTHING.union(*results)
+        results = (self._call(one, Call(arguments), by) or NO_VALUES for one in self.methods(value, name))
+        return NO_VALUES.union(*results)
 
     def give(self, functions: Value, defaults: Value, by: Frame) -> None:
         """Pass defaults to functions that the code defines."""
@@ -172,7 +172,7 @@ class Flow:
             found = self.objects.attribute(atom, name)
             own = set(found.values)
             for getter in found.getters:
-                own |= self._call(getter, Call(), by) or NOTHING
+                own |= self._call(getter, Call(), by) or NO_VALUES
             if isinstance(atom, Instance) and not isinstance(atom.cls, ActorMeta):
                 own |= self.read(self.field(atom, name), by)
                 own = own or set(self.read(self.field(atom, "*"), by))
@@ -190,7 +190,7 @@ class Flow:
         results = [self._call(atom, call, by) for atom in callee]
         seen = [given for given in results if given is not None]
         if seen:
-            return NOTHING.union(*seen)
+            return NO_VALUES.union(*seen)
         if _carries_context(call.all()):
             self._hide(call, by)
         return self._opaque(call, by)
@@ -198,7 +198,7 @@ class Flow:
     def _call(self, atom: Atom, call: Call, by: Frame) -> Value | None:
         """The results of calling one atom, or None if the callee is unknown."""
         if self._depth > _DEEPEST or self.is_cut:
-            return NOTHING
+            return NO_VALUES
         self._work += _CALL
         self._depth += 1
         try:
@@ -223,7 +223,7 @@ class Flow:
             return self._call_attribute(atom.name, call, by)
         if isinstance(atom, Member):
             functions = self.objects.functions_of(atom.owner)
-            return NOTHING.union(*(self._call(one, call, by) or NOTHING for one in functions))
+            return NO_VALUES.union(*(self._call(one, call, by) or NO_VALUES for one in functions))
         if isinstance(atom, Box):
             held = self.field(atom, "*")
             if atom.is_partial:
@@ -248,7 +248,7 @@ class Flow:
             return self._getattr(call, by)
         if atom.is_scalar or any(one is each for each in _PLAIN):
             self._opaque(call, by)
-            return NOTHING
+            return NO_VALUES
         if is_a(one, types.BuiltinFunctionType | types.MethodWrapperType):
             owner = getattr(one, "__self__", None)
             if not isinstance(owner, types.ModuleType):
@@ -270,14 +270,14 @@ class Flow:
             list(held["registry"].values()) if "registry" in held and "dispatch" in held else []
         )
         inner += [held["__wrapped__"]] if "__wrapped__" in held else []
-        results = [self._call(self.objects.known(each), call, by) or NOTHING for each in inner]
+        results = [self._call(self.objects.known(each), call, by) or NO_VALUES for each in inner]
         if self._follows(function, call, by):
             results.append(
                 self._enter(self._frame_of(function, self._distance(function, call, by)), call, by)
             )
         else:
             results.append(self._opaque(call, by))
-        return NOTHING.union(*results)
+        return NO_VALUES.union(*results)
 
     def _follows(self, function: types.FunctionType, call: Call, by: Frame) -> bool:
         package = package_of(function)
@@ -344,7 +344,7 @@ class Flow:
 
     def _enter(self, frame: Frame, call: Call, by: Frame) -> Value:
         if not fits(frame, call):
-            return NOTHING
+            return NO_VALUES
         by.effects.callees.add(frame)
         for name, value in bound(frame.code, call):
             self.add(frame.variable(name), value)
@@ -355,7 +355,7 @@ class Flow:
         functions = frozenset(filter(_is_function, values)) - self._among_now
         self._among_now |= functions
         loose = replace(call, positional=(), named={}, loose=self._spread(values - functions, by))
-        results = [self._call(function, loose, by) or NOTHING for function in functions]
+        results = [self._call(function, loose, by) or NO_VALUES for function in functions]
         self._among_now -= functions
         return values.union(*results)
 
@@ -380,11 +380,11 @@ class Flow:
             return self._super(call, by)
         if issubclass(cls, SCALARS) and not issubclass(cls, Enum):
             self._opaque(call, by)
-            return NOTHING
+            return NO_VALUES
         if is_a(cls, EnumMeta):
             return self.objects.elements(self.objects.known(cls))
         if isinstance(cls, ActorMeta):
-            return NOTHING
+            return NO_VALUES
         if cls is functools.partial or self._is_standard(cls):
             made = self.objects.box((by, call.place), is_partial=cls is functools.partial)
             self.add(
@@ -403,10 +403,12 @@ class Flow:
         return frozenset((made,))
 
     def _super(self, call: Call, by: Frame) -> Value:
-        owners, receivers = [*call.positional, NOTHING, NOTHING][:2]
+        owners, receivers = [*call.positional, NO_VALUES, NO_VALUES][:2]
         if not call.positional and "__class__" in by.closure:
             owners = self.read(by.closure["__class__"], by)
-            receivers = self.read(by.variable(by.code.co_varnames[0]), by) if by.code.co_varnames else NOTHING
+            receivers = (
+                self.read(by.variable(by.code.co_varnames[0]), by) if by.code.co_varnames else NO_VALUES
+            )
         return self.super(owners, receivers)
 
     def super(self, owners: Value, receivers: Value) -> Value:
@@ -415,7 +417,7 @@ class Flow:
         return frozenset(self.objects.super(cls, receiver) for cls in classes for receiver in receivers)
 
     def _getattr(self, call: Call, by: Frame) -> Value:
-        owner, name, default = [*call.positional, NOTHING, NOTHING, NOTHING][:3]
+        owner, name, default = [*call.positional, NO_VALUES, NO_VALUES, NO_VALUES][:3]
         names = [one.object for one in name if isinstance(one, Known) and is_a(one.object, str)]
         if len(names) == 1:
             return default | self.attribute(owner, names[0], by)
@@ -432,7 +434,7 @@ class Flow:
         by.effects.named.update(found)
         if not found and not _is_constant(to):
             self._hide(call, by)
-        return NOTHING
+        return NO_VALUES
 
     def _send(self, call: Call, by: Frame) -> Value:
         to = self._spread(call.first("actor"), by)
@@ -441,7 +443,7 @@ class Flow:
         if not found and not _is_constant(to):
             by.effects.sends_unseen = True
             self._hide(call, by)
-        return NOTHING
+        return NO_VALUES
 
     def _call_attribute(self, name: str, call: Call, by: Frame) -> Value | None:
         """Call a method of an unknown object. It may be the context, or an object of a class that the module names."""
@@ -456,8 +458,8 @@ class Flow:
             function = inspect.getattr_static(cls, name, None)
             if isinstance(function, types.FunctionType) and self._follows(function, call, by):
                 method = self.objects.method(self.objects.known(function), self.objects.instance(cls))
-                results.append(self._call(method, call, by) or NOTHING)
-        return NOTHING.union(*results) if results else None
+                results.append(self._call(method, call, by) or NO_VALUES)
+        return NO_VALUES.union(*results) if results else None
 
     def _hide(self, call: Call, by: Frame) -> None:
         by.effects.hidden.add((call.place[0], call.text))

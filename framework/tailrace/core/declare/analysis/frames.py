@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tailrace.core.declare.analysis.values import NOTHING, Atom, Value
+from tailrace.core.declare.analysis.values import NO_VALUES, Atom, Value
 
 
 class Slot:
@@ -16,7 +16,7 @@ class Slot:
 
     __slots__ = ("readers", "value")
 
-    def __init__(self, value: Value = NOTHING) -> None:
+    def __init__(self, value: Value = NO_VALUES) -> None:
         self.value = value
         self.readers: set[Frame] = set()
 
@@ -73,7 +73,7 @@ class Call:
 
     positional: tuple[Value, ...] = ()
     named: dict[str, Value] = field(default_factory=dict)
-    loose: Value = NOTHING
+    loose: Value = NO_VALUES
     place: tuple[int, int] = (0, 0)
     """Line, and offset of the instruction."""
     text: str = ""

@@ -101,7 +101,7 @@ class Special(Atom):
 
 
 Value = frozenset[Atom]
-NOTHING: Value = frozenset()
+NO_VALUES: Value = frozenset()
 CONTEXT, EMIT, SEND = Special("ctx"), Special("emit"), Special("send")
 
 
@@ -258,7 +258,7 @@ class Objects:
     def member(self, owner: Atom) -> Value:
         """The values of ``getattr(owner, name)`` for an unknown name."""
         if not isinstance(owner, Known | Instance):
-            return NOTHING
+            return NO_VALUES
         held, _ = self._members(owner)
         return held | {self._atom(("member", owner), lambda: Member(owner))}
 
@@ -326,7 +326,7 @@ class Objects:
         """The values of ``atom[key]`` for a constant key."""
         if isinstance(atom, Attribute) and isinstance(key, str):
             edge = self._of_app.get(atom.name, {}).get(key)
-            return NOTHING if edge is None else frozenset((self.known(edge),))
+            return NO_VALUES if edge is None else frozenset((self.known(edge),))
         if isinstance(atom, Known):
             one = atom.object
             try:

@@ -1,0 +1,496 @@
+"""The live instances of one actor: loaded, touched, sealed and committed. The theory is in ``instance_cache``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import ActorPlan
+from tailrace.core.durations import NO_WATERMARK
+from tailrace.core.engine.instance_extras import NO_PAST, Parts, TimerId
+from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, carrying, encoded_blank, raw_fields, reading
+from tailrace.core.errors import (
+    CorruptStateError,
+    NewerFormatError,
+    StateLeakError,
+    WrongPartitionError,
+)
+from tailrace.core.handling.entries import MISSING
+from tailrace.core.records import Head
+from tailrace.core.values.old_values import LossyIntError
+from tailrace.core.values.partitioner import partition_of
+from tailrace.core.values.types import CODEC_ERRORS, explain
+
+if TYPE_CHECKING:
+    from tailrace.core.engine.instance_cache import InstanceCache
+
+_CLEAN = 0
+_ABSENT = -1
+_OF_THE_PAST = -2
+"""Its row is not what its encoding says (see ``value_rows``): it is written at the commit after its first touch."""
+_UNLIKE = b""
+"""An image that no instance has: what is touched under it is written."""
+
+_WEIGHT = 460
+"""Bytes a live instance is reckoned at, besides three times its encoding."""
+_PARTS_WEIGHT = 600
+
+_ONE_IN = 4
+"""Rows are read ahead where one in so many records has a key that is not live: to look for these costs time, too."""
+
+Rows = dict[bytes, bytes | None]
+
+
+class Table:
+    """The instances of one actor in one task."""
+
+    __slots__ = (
+        "_ahead",
+        "_asked",
+        "_bare",
+        "_blank",
+        "_expected",
+        "_has_parts",
+        "_new",
+        "_weight",
+        "cells",
+        "decode",
+        "dirty",
+        "encode",
+        "encode_key",
+        "fields",
+        "images",
+        "lists",
+        "live",
+        "maps",
+        "moved",
+        "old",
+        "past",
+        "plan",
+        "prefix",
+        "seal",
+        "simple",
+        "state",
+        "ttls",
+    )
+
+    def __init__(self, cells: InstanceCache, plan: ActorPlan, *, checked: bool) -> None:
+        self.cells = cells
+        self.plan = plan
+        self.state = cells.state
+        self.prefix = rows.actor_prefix(plan.name)
+        self.fields: tuple[str, ...] = getattr(plan.cls, "__struct_fields__")  # noqa: B009  # no type checker knows it
+        self.past = cells.past.get(plan.name, NO_PAST)
+        self.maps, self.lists, self.ttls = self.past.maps(plan), self.past.lists(plan), self.past.ttls(plan)
+        self.encode, self.decode = plan.encode, plan.decode
+        if self.past.fields:
+            self.encode, self.decode = carrying(plan, self.past.fields)
+        if self.past.reader is not None:
+            self.decode = reading(self.past.reader, self.decode)
+        self.encode_key = plan.key_codec.encode
+        self.seal = plan.seal if plan.seal is not None else _nothing_to_seal
+        self.live: dict[Any, Any] = {}
+        self.old: dict[Any, Any] = {}
+        self.dirty: dict[Any, bytes | None] = {}
+        self.moved: dict[tuple[Any, TimerId], rows.Timer | None] = {}
+        """Timers changed since the last commit, as they were then."""
+        self.images: dict[Any, bytes] | None = {} if checked else None
+        """In a checked run: what each live instance was encoded to when its last handler returned."""
+        self.simple = plan.fixed and not plan.ttls and not checked and not cells.reload
+        """Whether checking types is all there is to sealing."""
+        self._has_parts = bool(plan.maps or plan.lists or plan.ttls or self.past.collections)
+        self._weight = 0
+        self._ahead: dict[bytes, bytes | None] = {}
+        """Rows read before they are needed. They are true until the store is written to."""
+        self._asked = self._expected = 0
+        """How many instances were asked of the store in the last run of records, and how many records it had."""
+        self._blank = blank = encoded_blank(plan)
+        """What an instance whose fields all have their defaults is encoded to; None if it cannot be."""
+        self._new: Callable[[], Any] = plan.new if blank is None else partial(plan.decode, blank)
+        """Makes a new instance, equal to one that was stored and loaded: an int default of a float is a float."""
+        self._bare: list[tuple[Any, bytes | None]] = []
+        """The instances that the last ``collect`` found bare, each with its image: they have no row."""
+
+    # --- the unit ---
+
+    def prefetch(self, heads: Sequence[Head], start: int) -> None:
+        """Read the rows of the keys of a run at once, if in the last run one in four was not live.
+
+        One call of RocksDB for many rows takes about half the time of as many calls for one each.
+        """
+        worth, self._asked = self._asked * _ONE_IN >= max(1, self._expected), 0
+        self._expected = len(heads) - start
+        self._ahead.clear()
+        if not worth:
+            return
+        live, old, dirty, wanted = self.live, self.old, self.dirty, dict[Any, bytes]()
+        for _, _, key, _, _ in islice(heads, start, None):
+            try:
+                if not (key is None or key in live or key in wanted or key in old or key in dirty):
+                    wanted[key] = self.prefix + rows.escaped(self.encode_key(key))
+            except Exception:  # noqa: BLE001, S110  # a key that is none: the record's own unit fails on it
+                pass
+        names = list(wanted.values())
+        self._ahead = dict(zip(names, self.state.get_many(names), strict=True))
+
+    def load(self, key: Any) -> Any:
+        """The instance of a key that is not live: from the older generation, the store, or new."""
+        found = self.old.pop(key, None)
+        if found is not None:
+            self.live[key] = found
+            return found
+        key_bytes = self.encode_key(key)
+        cells = self.cells
+        if cells.partitions > 1 and partition_of(key_bytes, cells.partitions) != cells.partition:
+            raise WrongPartitionError(
+                f"the key {key!r} belongs to partition {partition_of(key_bytes, cells.partitions)}, "
+                f"but came from partition {cells.partition}",
+                hint="Its producer gives records no key, or another one, or does not place them by Kafka's murmur2. "
+                "Declare the topic with repartition=True, or correct the producer.",
+            )
+        self._asked += 1
+        name = self.prefix + rows.escaped(key_bytes)
+        if key in self.dirty:
+            row = None
+        else:
+            row = self._ahead.pop(name) if name in self._ahead else self.state.get(name)
+        if row is None:
+            instance = self._new()
+            self._bind(instance, key, key_bytes, name, _ABSENT, has_timers=False)
+            cells.undo.append((self.live, key, MISSING))
+        else:
+            instance = self._read(key, row)
+            of_the_past = self.past.mixed and self.encode(instance) != row[1:]
+            mark = _OF_THE_PAST if of_the_past else _CLEAN
+            self._bind(instance, key, key_bytes, name, mark, has_timers=bool(row[0] & rows.HAS_TIMERS))
+            self._weight += _WEIGHT + 3 * len(row)
+        self.live[key] = instance
+        return instance
+
+    def _read(self, key: Any, row: bytes) -> Any:
+        if row[0] & 0xF0 > rows.FORMAT:
+            raise NewerFormatError(
+                f"the state of {self.plan.name} {key!r} is of format {row[0] >> 4}, "
+                f"this version of tailrace reads up to {rows.FORMAT >> 4}",
+                hint="It was written by a newer version. Run that version, or a later one.",
+            )
+        try:
+            return self.decode(row[1:])
+        except LossyIntError as error:
+            raise error.as_incompatible(self.plan.name, key) from error
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise CorruptStateError(
+                f"the state of {self.plan.name} {key!r} cannot be read: {error}",
+                hint="Move the state folder away: it is restored from the changelog.",
+            ) from error
+
+    def _bind(
+        self, instance: Any, key: Any, key_bytes: bytes, name: bytes, mark: int, *, has_timers: bool
+    ) -> None:
+        instance._tr_key = key
+        instance._tr_row = name  # made once, as it is needed again at each commit
+        instance._tr_mark = mark
+        if self._has_parts or has_timers:
+            instance._tr_parts = Parts(self, key, key_bytes, fresh=mark == _ABSENT, has_timers=has_timers)
+            self._weight += _PARTS_WEIGHT
+        else:
+            instance._tr_parts = None
+
+    def parts(self, instance: Any) -> Parts:
+        """The instance's parts, made when they are first needed."""
+        parts: Parts | None = instance._tr_parts
+        if parts is None:
+            key = instance._tr_key
+            # The value row says that there are no timers, and an actor without collections has nothing else.
+            parts = Parts(self, key, self.encode_key(key), fresh=False, has_timers=False)
+            instance._tr_parts = parts
+            self._weight += _PARTS_WEIGHT
+        return parts
+
+    def touch(self, instance: Any) -> bytes | None:
+        """The image of an instance that is about to be touched; None if there was none. Notes it as dirty."""
+        mark = instance._tr_mark
+        image = None if mark == _ABSENT else self.encode(instance)
+        if mark != self.cells.epoch:
+            instance._tr_mark = self.cells.epoch
+            if mark == _OF_THE_PAST:
+                # Whether it is written must not depend on where commits fall, as it would if only a change counted.
+                self.cells.undo.append((self.dirty, instance._tr_key, MISSING))
+                self.dirty[instance._tr_key] = _UNLIKE
+            else:
+                self.dirty.setdefault(instance._tr_key, image)
+        if self.images is not None and image != self.images.get(instance._tr_key, image):
+            raise self._leak(instance._tr_key)
+        return image
+
+    def settle(self, instance: Any, image: bytes | None) -> None:
+        """Seal in full: drop what was cleared, check types, renew expiries, decode what is no fixed point."""
+        plan, cells = self.plan, self.cells
+        key = instance._tr_key
+        if plan.required and (plan.index, key) in cells.cleared and self._is_forgotten(instance):
+            cells.undo.append((self.live, key, instance))
+            del self.live[key]
+            if self.images is not None:
+                self.images.pop(key, None)
+            return
+        self.seal(instance)
+        try:
+            encoded = self.encode(instance)
+            if cells.reload or not plan.fixed:
+                settled = self.live[key] = self._reborn(instance, encoded)
+                encoded = self.encode(settled)  # an int in a list of floats, say, is a float by now
+        except (*CODEC_ERRORS, AttributeError) as error:
+            raise explain(error, plan.cls, instance) from error
+        if plan.ttls:
+            self._renew(instance, image, encoded)
+        if self.images is not None:
+            self.images[key] = encoded
+
+    def _is_forgotten(self, instance: Any) -> bool:
+        """Whether a cleared instance has got nothing since: it may lack fields that are required of others."""
+        parts: Parts | None = instance._tr_parts
+        if parts is not None and not parts.is_empty():
+            return False
+        blank = self.plan.new()
+        return all(
+            getattr(instance, field, MISSING) == getattr(blank, field, MISSING) for field in self.fields
+        )
+
+    def verify(self) -> None:
+        """Raise StateLeakError if an instance differs from what it was when its last handler returned."""
+        for key, image in (self.images or {}).items():
+            instance = self.live.get(key)
+            if instance is not None and self.encode(instance) != image:
+                raise self._leak(key)
+
+    def _leak(self, key: Any) -> StateLeakError:
+        return StateLeakError(
+            f"an instance of {self.plan.name} was changed while none of its handlers ran",
+            actor=self.plan.name,
+            key=key,
+            hint="A handler keeps a reference to another key's state, or to an object it gave away. "
+            "State is changed only through self, inside the handlers of its own key.",
+        )
+
+    def _reborn(self, instance: Any, encoded: bytes) -> Any:
+        new = self.decode(encoded)
+        new._tr_key = instance._tr_key
+        new._tr_row = instance._tr_row
+        new._tr_mark = instance._tr_mark
+        parts: Parts | None = instance._tr_parts
+        new._tr_parts = parts
+        if parts is not None and self.cells.reload:
+            parts.forget_live()
+        return new
+
+    def _renew(self, instance: Any, image: bytes | None, encoded: bytes) -> None:
+        """Move the expiry of each field with a time to live that was assigned or changed."""
+        parts = self.parts(instance)
+        before = {} if image is None else raw_fields(image)
+        after = raw_fields(encoded)
+        for index, ttl in enumerate(self.ttls):
+            value = after.get(ttl.name)
+            if index in parts.written or value != before.get(ttl.name, ttl.default):
+                timer = (ttl.domain, rows.expiry_name(b"v" + ttl.name.encode()))
+                if value == ttl.default:
+                    self.move_timer(parts, timer, None)
+                else:
+                    expiry_ms = self.cells.expiry(ttl.domain, ttl.ttl_ms)
+                    self.move_timer(parts, timer, rows.Timer(expiry_ms, ttl.version))
+        parts.written.clear()
+
+    def restore(self, key: Any, image: bytes | None) -> None:
+        """Put an instance back to its image: the unit has failed."""
+        instance = self.live.get(key)
+        if image is None:
+            self.live.pop(key, None)
+        elif instance is not None:
+            reborn = self.live[key] = self._reborn(instance, image)
+            if key not in self.dirty:  # the unit was the first to touch it
+                reborn._tr_mark = _OF_THE_PAST
+            if instance._tr_parts is not None:
+                instance._tr_parts.written.clear()
+        if self.images is not None:
+            self.images.pop(key, None)
+
+    def clear(self, instance: Any) -> None:
+        """Forget all that a key has: fields, timers, entries."""
+        blank = self._new()
+        for field in self.fields:
+            if field in self.plan.required:
+                if hasattr(instance, field):
+                    delattr(instance, field)
+            else:
+                setattr(instance, field, getattr(blank, field))
+        if self.past.fields:
+            instance._tr_carried = None
+        parts: Parts | None = instance._tr_parts
+        if parts is not None:
+            parts.written.clear()
+            for timer in list(parts.timers):
+                self.move_timer(parts, timer, None)
+            for entries in parts.collections():
+                entries.clear()
+        self.cells.cleared.add((self.plan.index, instance._tr_key))
+
+    # --- timers ---
+
+    def is_absent(self, instance: Any) -> bool:
+        """Whether the instance was made for a key that has none, and has not been touched since."""
+        return bool(instance._tr_mark == _ABSENT)
+
+    def is_pending(self, domain: int, time_ms: int, key_bytes: bytes, name: bytes) -> bool:
+        """Whether an entry of a queue is a user's timer and still true."""
+        key = self.plan.key_codec.decode(key_bytes)
+        instance = self.live.get(key)
+        if instance is None:
+            instance = self.load(key)
+        if self.is_absent(instance):
+            del self.live[key]
+            return False
+        timer = self.parts(instance).timers.get((domain, name))
+        return timer is not None and timer.time_ms == time_ms and name[:1] != rows.EXPIRY
+
+    def timer_name(self, name: bytes) -> tuple[str, str | None]:
+        """The family of a timer's handlers, and the name that the user gave, None for an unnamed timer."""
+        if name[:1] == b"u":
+            return "", None
+        given = name[1:].decode()
+        return given.partition(":")[0], given
+
+    def expire(self, instance: Any, domain: int, time_ms: int, name: bytes) -> bool:
+        """Let a field or an entry go whose time has come. Returns whether anything has changed.
+
+        An expiry that was set under a TTL that is no longer declared only goes itself. One of a field that is not declared
+        at all stays as it is.
+        """
+        parts, kind = self.parts(instance), name[1:2]
+        if kind == b"v":
+            timer, field = parts.timers.get((domain, name)), name[2:].decode()
+            if timer is None or timer.time_ms != time_ms or field in self.past.fields:
+                self.put_off(domain, timer, time_ms, parts.key_bytes, name)
+                return False
+            image = self.touch(instance)
+            self.cells.touched.append((self, instance._tr_key, image))
+            self.move_timer(parts, (domain, name), None)
+            for ttl in self.ttls:
+                if (ttl.name, ttl.domain, ttl.version) == (field, domain, timer.seed):
+                    setattr(instance, ttl.attr, getattr(self._new(), ttl.attr))
+            self.settle(instance, image)
+            return True
+        map_name, _, entry = name[2:].partition(b"\0")
+        number = next((i for i, m in enumerate(self.maps) if m.name.encode() == map_name), None)
+        if number is None:
+            return False  # it is kept, and so is what says when it expires
+        self.cells.disarm(domain, time_ms, self, parts.key_bytes, name)
+        if not parts.map(number)._entries.expire(entry, domain, time_ms):
+            return False
+        self.cells.seal_collections()
+        self.touch(instance)  # with its last entry it may have become bare
+        return True
+
+    def move_timer(self, parts: Parts, timer: TimerId, to: rows.Timer | None) -> None:
+        """Set a timer, move it, or cancel it."""
+        timers = parts.timers
+        old = timers.get(timer)
+        if to is None:
+            if old is None:
+                return
+            del timers[timer]
+        else:
+            timers[timer] = to
+            if old is None or to.time_ms < old.time_ms:  # else it is put off when it comes up
+                self.push_timer(timer[0], to.time_ms, parts.key_bytes, timer[1])
+        self.cells.undo.append((timers, timer, MISSING if old is None else old))
+        self.moved.setdefault((parts.key, timer), old)
+
+    def push_timer(self, domain: int, time_ms: int, key: bytes, name: bytes) -> None:
+        """Have the queue of a domain name an entry when its time comes."""
+        self.cells.queues[domain][self.plan.index].push(time_ms, key, name)
+
+    def put_off(self, domain: int, timer: rows.Timer | None, time_ms: int, key: bytes, name: bytes) -> None:
+        """An entry has come up at ``time_ms`` for which nothing is due: name it again if its timer was moved to later."""
+        if timer is not None and timer.time_ms > time_ms:
+            self.push_timer(domain, timer.time_ms, key, name)
+
+    def latest_moved_ms(self, domain: int) -> int:
+        """The time of the latest of the user's timers that were set or moved since the last commit."""
+        latest_ms = NO_WATERMARK
+        for key, timer in self.moved:
+            instance = self.live.get(key)
+            parts: Parts | None = None if instance is None else instance._tr_parts
+            now = None if parts is None else parts.timers.get(timer)
+            if now is not None and timer[0] == domain and timer[1][:1] != rows.EXPIRY:
+                latest_ms = max(latest_ms, now.time_ms)
+        return latest_ms
+
+    # --- the commit ---
+
+    def collect(self, batch: Rows, index: Rows) -> None:
+        """Add the rows that have changed since the last commit, and the changes of the index that go with them."""
+        actor = self.plan.name.encode()
+        flags_changed = {key for key, _ in self.moved}
+        live, encode, blank = self.live, self.encode, self._blank
+        self._bare.clear()
+        for key, image in self.dirty.items():
+            instance = live.get(key)
+            if instance is None:
+                if image is not None:
+                    batch[self.prefix + rows.escaped(self.encode_key(key))] = None
+                continue
+            encoded = encode(instance)
+            if encoded == blank and (instance._tr_parts is None or instance._tr_parts.is_empty()):
+                self._bare.append((instance, image))
+                if image is not None:
+                    batch[instance._tr_row] = None
+                continue
+            if encoded != image or key in flags_changed:
+                parts: Parts | None = instance._tr_parts
+                flags = PLAIN if parts is None or not parts.has_timers else WITH_TIMERS
+                batch[instance._tr_row] = flags + encoded
+            if image is None:
+                self._weight += _WEIGHT + 3 * len(encoded)
+        for (key, timer), old in self.moved.items():
+            instance = self.live.get(key)
+            parts = None if instance is None else instance._tr_parts
+            new = None if parts is None else parts.timers.get(timer)
+            if new == old:
+                continue
+            key_bytes = self.encode_key(key)
+            row = rows.timer_row(self.prefix + rows.escaped(key_bytes), *timer)
+            batch[row] = None if new is None else rows.encode_timer(new)
+            if old is not None:
+                index[rows.index_row(timer[0], old.time_ms, actor, key_bytes, timer[1])] = None
+            if new is not None:
+                index[rows.index_row(timer[0], new.time_ms, actor, key_bytes, timer[1])] = b""
+
+    def committed(self, limit: int) -> None:
+        """What was collected is in the store; let the older generation go if ``limit`` bytes are passed."""
+        self.dirty.clear()
+        self.moved.clear()
+        self._ahead.clear()
+        for instance, image in self._bare:
+            # What has no row is not live: at its next touch it is a new instance, as after a restart.
+            key = instance._tr_key
+            del self.live[key]
+            if self.images is not None:
+                self.images.pop(key, None)
+            if image is not None:
+                self._weight -= _WEIGHT + 3 * len(image)
+            if instance._tr_parts is not None:
+                self._weight -= _PARTS_WEIGHT
+        self._bare.clear()
+        self._weight = max(0, self._weight)  # what came back from the older generation was not added
+        if self._weight > limit // 2:
+            self.old = self.live
+            self.live = {}
+            self._weight = 0
+
+
+def _nothing_to_seal(instance: Any) -> None:
+    """For an actor without plain fields."""

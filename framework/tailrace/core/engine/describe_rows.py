@@ -1,0 +1,146 @@
+"""Rows in words: what the rows of one key say, field by field, entry by entry, timer by timer.
+
+A picture maps a label to a text, such as ``legs`` to ``3``, ``minutes_late['JFK']`` to ``12``, ``timer 'overdue'`` to
+``2013-01-01T12:30:00.000Z``. Two pictures differ where a person would say that the states do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import ActorPlan, ListPlan, MapPlan
+from tailrace.core.durations import to_datetime
+from tailrace.core.errors import TailraceError
+
+Picture = dict[str, str]
+
+ABSENT = "nothing"
+"""What a picture shows of a label that the other one has and it has not."""
+_HALF = 1 << 63
+
+
+class Change(NamedTuple):
+    """One label of two pictures that differ in it."""
+
+    label: str
+    was: str
+    is_: str
+
+
+def instant(time_ms: int) -> str:
+    """An instant as people write it: ISO 8601, UTC, with milliseconds."""
+    try:
+        return to_datetime(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except TailraceError:
+        return f"{time_ms} ms"
+
+
+def picture(actor: ActorPlan, found: Mapping[bytes, bytes]) -> Picture:
+    """What the rows of one key say; ``found`` has them by what follows the key."""
+    shown: Picture = {}
+    for rest, value in sorted(found.items()):
+        kind = rest[:1]
+        if not kind:
+            shown |= _fields(actor, value)
+        elif kind == b"t":
+            shown |= _timer(actor, rest, value)
+        else:
+            shown |= _entry(actor, rest, value)
+    return shown
+
+
+def changes(before: Picture, after: Picture) -> list[Change]:
+    """The labels in which two pictures differ, in the order of the pictures."""
+    return [
+        Change(label, before.get(label, ABSENT), after.get(label, ABSENT))
+        for label in dict.fromkeys((*before, *after))
+        if before.get(label) != after.get(label)
+    ]
+
+
+def told(
+    actor: ActorPlan | None, before: Mapping[bytes, bytes], after: Mapping[bytes, bytes]
+) -> tuple[Change, ...]:
+    """What differs between the rows of one key then and now: in words, or in bytes where no word tells it."""
+    found = [] if actor is None else changes(picture(actor, before), picture(actor, after))
+    return tuple(found) or tuple(
+        Change(f"the bytes of {rest!r}", *(ABSENT if value is None else value.hex() for value in both))
+        for rest in sorted(before.keys() | after.keys())
+        if (both := (before.get(rest), after.get(rest)))[0] != both[1]
+    )
+
+
+def _fields(actor: ActorPlan, value: bytes) -> Picture:
+    try:
+        instance = actor.decode(value[1:])
+    except (msgspec.MsgspecError, ValueError):
+        return _stored_fields(value)
+    names: tuple[str, ...] = getattr(actor.cls, "__struct_fields__")  # noqa: B009  # no type checker knows it
+    shown = {name: repr(getattr(instance, name)) for name in names if hasattr(instance, name)}
+    declared = {one.name for one in actor.schema.fields}
+    undeclared = _stored_fields(value).items()
+    return shown | {f"{name} (not declared)": one for name, one in undeclared if name not in declared}
+
+
+def _stored_fields(value: bytes) -> Picture:
+    """The fields as they are stored."""
+    try:
+        stored: dict[str, Any] = msgspec.msgpack.decode(value[1:], type=dict[str, Any])
+    except (msgspec.MsgspecError, ValueError):
+        return {"the fields": repr(value)}
+    return {name: repr(one) for name, one in stored.items()}
+
+
+def _timer(actor: ActorPlan, rest: bytes, value: bytes) -> Picture:
+    name = rest[2:]
+    kind = "processing timer" if rest[1] == rows.PROCESSING_TIME else "timer"
+    try:
+        due = instant(rows.decode_timer(value).time_ms)
+    except msgspec.MsgspecError:
+        return {f"{kind} {name!r}": repr(value)}
+    if name[:1] == rows.EXPIRY:
+        stored = name[2:].decode(errors="replace")
+        attr = next((one.attr for one in actor.ttls if one.name == stored), stored)
+        return {f"{attr} expires": due}
+    if name[:1] == b"u":
+        return {f"{kind} at {due}": "set"}
+    return {f"{kind} {name[1:].decode(errors='replace')!r}": due}
+
+
+def _entry(actor: ActorPlan, rest: bytes, value: bytes) -> Picture:
+    stored, _, name = rest[1:].partition(b"\0")
+    plans: tuple[MapPlan | ListPlan, ...] = actor.maps if rest[:1] == b"m" else actor.lists
+    plan = next((one for one in plans if one.name.encode() == stored), None)
+    try:
+        if plan is None:
+            return {f"{stored.decode()}[{name!r}]": repr(value)}
+        encoded, expiry = rows.unpack_entry(value)
+        expires = "" if expiry is None else f", expires {instant(expiry.time_ms)}"
+        if isinstance(plan, MapPlan):
+            return {f"{plan.attr}[{plan.key_codec.decode(name)!r}]": f"{plan.decode(encoded)!r}{expires}"}
+        if not name:
+            first, stop = plan.decode_bounds(encoded)
+            return {f"len({plan.attr})": str(stop - first)}
+        place = int.from_bytes(name, "big") - _HALF
+        return {f"{plan.attr}[{place}]": f"{plan.decode(encoded)!r}{expires}"}
+    except (msgspec.MsgspecError, ValueError, TailraceError):
+        return {f"{stored.decode(errors='replace')}[{name!r}]": repr(value)}
+
+
+def entry_name(actor: ActorPlan, rest: bytes) -> str:
+    """The label of a field (``v`` and its stored name) or of an entry of a map, from what its expiry is armed with."""
+    if rest[:1] == b"v":
+        stored = rest[1:].decode(errors="replace")
+        return next((one.attr for one in actor.ttls if one.name == stored), stored)
+    stored_map, _, name = rest[1:].partition(b"\0")
+    for one in actor.maps:
+        if one.name.encode() == stored_map:
+            try:
+                return f"{one.attr}[{one.key_codec.decode(name)!r}]"
+            except TailraceError:
+                break
+    return f"{stored_map.decode(errors='replace')}[{name!r}]"

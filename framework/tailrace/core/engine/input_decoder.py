@@ -1,0 +1,193 @@
+"""From records to heads: decode, find the key and the event time, and refuse what has none that makes sense."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.declare.event_time import seconds_taken_for_ms
+from tailrace.core.declare.plan import InputPlan, Plan, Route
+from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, to_datetime
+from tailrace.core.engine.actor_table import Table
+from tailrace.core.engine.redriven import REDRIVEN_HEADER, Addressees
+from tailrace.core.errors import BadRecordError, TailraceError
+from tailrace.core.records import FOR_OTHERS, Delivery, Head, InputRecord, Refused
+
+_RUN_WORTH_READING_AHEAD = 32
+_name_of = itemgetter(0)
+
+BoundRoute = tuple[Route, Table | None]
+"""A route, and the table of its actor in this task; None for a stateless function."""
+
+
+class InputDecoder:
+    """One input of one task: makes heads of its records, and knows who takes them."""
+
+    __slots__ = ("_actors", "_addressees", "_plan", "_routes", "salt")
+
+    def __init__(self, plan: Plan, input_plan: InputPlan, partition: int, addressees: Addressees) -> None:
+        self._plan = input_plan
+        self._addressees = addressees
+        self._actors = {actor.name: actor for actor in plan.actors}
+        self._routes: list[BoundRoute] | None = None
+        place = f"{input_plan.declared_name}/{partition}".encode()
+        self.salt = zlib.crc32(place) << 32 | zlib.adler32(place)
+        """What tells this input partition from others in the seeds of its records."""
+
+    def routes(self, tables: Sequence[Table]) -> list[BoundRoute]:
+        """Who takes the input's records."""
+        if self._routes is None:
+            self._routes = [
+                (route, None if route.target is None else tables[route.target.index])
+                for route in self._plan.routes
+            ]
+        return self._routes
+
+    def prefetch(self, heads: Sequence[Head], start: int, tables: Sequence[Table]) -> None:
+        """Have the tables of those who take the input's records read ahead what a run of some length is about to need."""
+        if len(heads) - start >= _RUN_WORTH_READING_AHEAD and not self._plan.is_inbox:
+            for table in {table for _, table in self.routes(tables) if table is not None}:
+                table.prefetch(heads, start)
+
+    def bound(self, delivery: Delivery, tables: Sequence[Table]) -> Sequence[BoundRoute]:
+        """Who takes a message."""
+        route: Route = delivery.route
+        return ((route, None if route.target is None else tables[route.target.index]),)
+
+    def decode(self, records: Sequence[InputRecord]) -> list[Head]:
+        """Heads of records as the log gave them."""
+        if self._plan.is_inbox:
+            return [self._message(record) for record in records]
+        at_once = self._sound(records)
+        if at_once is not None:
+            return at_once
+        heads: list[Head] = []
+        decode, head = self._plan.decode, self._head
+        for record in records:
+            offset, timestamp_ms, _, value, headers = record
+            if headers and self._addressees.passes_over(self._plan.index, headers):
+                heads.append((offset, None, None, FOR_OTHERS, record))
+                continue
+            if value is None:
+                heads.append((offset, None, None, Refused("undecodable", "the record has no value"), record))
+                continue
+            try:
+                event = decode(value)
+            except msgspec.ValidationError as error:
+                heads.append((offset, None, None, Refused("wrong-type", str(error)), record))
+            except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+                heads.append((offset, None, None, Refused("undecodable", str(error)), record))
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001  # a validator of the user's class: the record is at fault, not the task
+                said = f"{type(error).__name__}: {error}"
+                heads.append((offset, None, None, Refused("undecodable", said), record))
+            else:
+                heads.append(head(offset, timestamp_ms, event, record))
+        return heads
+
+    def _sound(self, records: Sequence[InputRecord]) -> list[Head] | None:
+        """Heads of records of which none is to be refused or passed over, made in bulk; None if one may be, or has no time of
+        its own.
+        """
+        plan = self._plan
+        if plan.key_of is None or plan.time_kind == "arrival" or not records:
+            return None
+        try:
+            offsets, stamps, _, values, headers = zip(*records, strict=True)
+            if any(headers) and REDRIVEN_HEADER in map(_name_of, chain.from_iterable(headers)):
+                return None
+            events = list(map(plan.decode, values))
+            keys = list(map(plan.key_of, events))
+            times: list[Any] = list(stamps if plan.time_of is None else map(plan.time_of, events))
+            if None in keys or None in times:
+                return None
+            sound = self._in_range(times)
+        except Exception:  # noqa: BLE001  # whatever it is, it is met again one by one, and told of its record
+            return None
+        return list(zip(offsets, times, keys, events, records, strict=True)) if sound else None
+
+    def of_events(self, events: Iterable[Any], first_offset: int) -> list[Head]:
+        """Heads of decoded events at consecutive offsets, whose timestamps are taken to be 0."""
+        plan = self._plan
+        key_of, time_of = plan.key_of, plan.time_of
+        if key_of is None or time_of is None:
+            return [self._head(offset, 0, event, None) for offset, event in enumerate(events, first_offset)]
+        events = list(events)
+        times: list[Any] = list(map(time_of, events))
+        keys = list(map(key_of, events))
+        offsets = range(first_offset, first_offset + len(events))
+        sound = events and None not in keys and None not in times
+        if not (sound and self._in_range(times)):
+            return [self._head(offset, 0, event, None) for offset, event in zip(offsets, events, strict=True)]
+        return list(zip(offsets, times, keys, events, repeat(None)))
+
+    def _in_range(self, times: Sequence[int]) -> bool:
+        """Whether all times, of which there is one at least, make sense."""
+        plan, earliest_ms, latest_ms = self._plan, min(times), max(times)
+        if not plan.time_min_ms <= earliest_ms or not latest_ms <= plan.time_max_ms:
+            return False
+        # Times of this century are none of these, nor are those that begin at 0: comparing two is all that it costs.
+        if earliest_ms > SECONDS_LAST_MS or latest_ms < SECONDS_FIRST_MS or not plan.refuse_seconds:
+            return True
+        return not any(SECONDS_FIRST_MS <= one <= SECONDS_LAST_MS for one in times)
+
+    def _head(self, offset: int, timestamp_ms: int, event: Any, record: InputRecord | None) -> Head:
+        plan = self._plan
+        try:
+            if plan.key_of is None:
+                key = None if record is None else record.key
+            else:
+                key = plan.key_of(event)
+                if key is None:
+                    return (
+                        offset,
+                        None,
+                        None,
+                        Refused("missing-key", f"the key of {event!r:.200} is None"),
+                        record,
+                    )
+            if plan.time_kind == "arrival":
+                return offset, None, key, event, record
+            time_ms = timestamp_ms if plan.time_of is None else plan.time_of(event)
+        except BadRecordError as error:
+            return offset, None, None, Refused(error.reason, error.what, error.hint), record
+        except Exception as error:  # noqa: BLE001  # key and event time may be functions of the user's
+            said = f"key or event time of {event!r:.200} cannot be told: {error}"
+            return offset, None, None, Refused("bad-key", said), record
+        if time_ms is None:
+            return offset, None, None, Refused("missing-time", f"{event!r:.200} has no event time"), record
+        if not plan.time_min_ms <= time_ms <= plan.time_max_ms:
+            said = f"the event time {time_ms} ms is outside of {plan.time_min_ms} to {plan.time_max_ms} ms"
+            return offset, None, None, Refused("bad-time", said + _as_date(time_ms)), record
+        if plan.refuse_seconds and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS and plan.topic is not None:
+            refused = Refused("bad-time", *seconds_taken_for_ms(time_ms, plan.topic.settings.event_time))
+            return offset, None, None, refused, record
+        return offset, time_ms, key, event, record
+
+    def _message(self, record: InputRecord) -> Head:
+        try:
+            actor_name, name, encoded = rows.decode_envelope(record.value or b"")
+            actor = self._actors[actor_name]
+            message = actor.messages[name]
+            key = actor.key_codec.decode(record.key or b"")
+            delivery = Delivery(message.route, message.decode(encoded))
+        except KeyError as error:
+            refused = Refused("wrong-type", f"a message for {error}, which this app does not have")
+            return record.offset, None, None, refused, record
+        except (msgspec.MsgspecError, ValueError, TailraceError) as error:
+            return record.offset, None, None, Refused("undecodable", str(error)), record
+        return record.offset, record.timestamp_ms, key, delivery, record
+
+
+def _as_date(time_ms: int) -> str:
+    try:
+        return f" ({to_datetime(time_ms).isoformat()})"
+    except (TailraceError, ValueError, OverflowError):
+        return ""

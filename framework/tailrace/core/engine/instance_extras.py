@@ -1,0 +1,168 @@
+"""What an instance has besides its plain fields: its collections and its pending timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import ActorPlan, ListPlan, MapPlan, TtlPlan
+from tailrace.core.handling.collections import ListState, MapState
+from tailrace.core.handling.entries import Entries, ListEntries
+from tailrace.core.values.keys import map_key_codec_for
+from tailrace.core.values.old_values import OldValueReader
+
+if TYPE_CHECKING:
+    from tailrace.core.engine.actor_table import Table
+
+
+class EarlierDeclaration(NamedTuple):
+    """What is stored of an actor that its declaration would not have written."""
+
+    fields: frozenset[str] = frozenset()
+    """Plain fields that nothing declares any more; their values are carried."""
+    collections: tuple[tuple[bytes, str], ...] = ()
+    """Maps (``m``) and lists (``l``) that nothing declares any more; their entries are kept."""
+    mixed: bool = False
+    """There may be value rows of another form than the one that is written now."""
+    ttl_versions: Mapping[str, int] = MappingProxyType({})
+    """The versions of TTL declarations, by the stored names of fields; 0 where none is given."""
+    reader: OldValueReader | None = None
+    """What value rows are read with (see ``old_values``)."""
+    readers: Mapping[tuple[bytes, str], OldValueReader] = MappingProxyType({})
+    """What the entries of maps (``m``) and lists (``l``) are read with, by their stored names."""
+
+    def maps(self, plan: ActorPlan) -> tuple[MapPlan, ...]:
+        """The maps of an actor, with what follows from what is stored."""
+        return tuple(
+            replace(
+                one,
+                ttl_version=self.ttl_versions.get(one.name, 0),
+                decode=self._decoder(b"m", one.name, one.decode),
+            )
+            for one in plan.maps
+        )
+
+    def lists(self, plan: ActorPlan) -> tuple[ListPlan, ...]:
+        """The same for its lists."""
+        return tuple(replace(one, decode=self._decoder(b"l", one.name, one.decode)) for one in plan.lists)
+
+    def ttls(self, plan: ActorPlan) -> tuple[TtlPlan, ...]:
+        """The same for its plain fields with a TTL."""
+        return tuple(replace(one, version=self.ttl_versions.get(one.name, 0)) for one in plan.ttls)
+
+    def _decoder(self, kind: bytes, name: str, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        """A decoder of entries that reads those of the past as well."""
+        reader = self.readers.get((kind, name))
+        return decode if reader is None else lambda data: decode(reader(data))
+
+
+NO_PAST: Final = EarlierDeclaration()
+
+TimerId = tuple[int, bytes]
+"""Time domain and timer name in bytes."""
+
+
+class Parts:
+    """What an instance has besides its plain fields: its collections and its pending timers."""
+
+    __slots__ = (
+        "_lists",
+        "_maps",
+        "_past",
+        "_timers",
+        "fresh",
+        "key",
+        "key_bytes",
+        "prefix",
+        "table",
+        "written",
+    )
+
+    def __init__(self, table: Table, key: Any, key_bytes: bytes, *, fresh: bool, has_timers: bool) -> None:
+        self.table = table
+        self.key = key
+        self.key_bytes = key_bytes
+        self.prefix: bytes = table.prefix + rows.escaped(key_bytes)
+        self.fresh = fresh
+        """The store has nothing that is true of this key."""
+        self.written: set[int] = set()
+        """Fields with a time to live that the running handler has assigned."""
+        self._timers: dict[TimerId, rows.Timer] | None = None if has_timers else {}
+        self._maps: dict[int, MapState[Any, Any]] = {}
+        self._lists: dict[int, ListState[Any]] = {}
+        self._past: tuple[Entries, ...] | None = None
+
+    def map(self, index: int) -> MapState[Any, Any]:
+        """The map state that the actor declares as number ``index``."""
+        found = self._maps.get(index)
+        if found is None:
+            found = self._maps[index] = MapState(Entries(self, self.table.maps[index], b"m"))
+        return found
+
+    def list(self, index: int) -> ListState[Any]:
+        """The list state that the actor declares as number ``index``."""
+        found = self._lists.get(index)
+        if found is None:
+            found = self._lists[index] = ListState(ListEntries(self, self.table.lists[index], b"l"))
+        return found
+
+    def ttl_written(self, index: int) -> None:
+        """Note that a field with a time to live is assigned."""
+        self.written.add(index)
+
+    @property
+    def timers(self) -> dict[TimerId, rows.Timer]:
+        """The pending timers of this key."""
+        if self._timers is None:
+            start = self.prefix + b"t"
+            self._timers = {
+                (row[len(start)], row[len(start) + 1 :]): rows.decode_timer(value)
+                for row, value in self.table.state.scan(start, rows.prefix_end(start))
+            }
+        return self._timers
+
+    @property
+    def has_timers(self) -> bool:
+        """Whether any timer is pending; an unread set of timers is never empty."""
+        return self._timers is None or bool(self._timers)
+
+    def collections(self) -> Sequence[Entries]:
+        """The entries of every collection of the actor, used before or not, declared or not any more."""
+        plan, past = self.table.plan, self.table.past.collections
+        if past and self._past is None:
+            self._past = tuple(Entries(self, _undeclared(name), kind) for kind, name in past)
+        return [
+            *(self._past or ()),
+            *(self.map(i)._entries for i in range(len(plan.maps))),
+            *(self.list(i)._entries for i in range(len(plan.lists))),
+        ]
+
+    def is_empty(self) -> bool:
+        """Whether there is no timer and no entry. Between two handlers only."""
+        return not self.has_timers and not any(entries.occupied() for entries in self.collections())
+
+    def forget_live(self) -> None:
+        """Decode every entry anew from here on."""
+        for entries in (
+            *(one._entries for one in self._maps.values()),
+            *(one._entries for one in self._lists.values()),
+        ):
+            entries.forget_live()
+
+
+def _undeclared(name: str) -> MapPlan:
+    """A plan for a map or list that nothing declares: with it entries can be found and removed, and not read."""
+    return MapPlan(
+        attr=name,
+        name=name,
+        key_codec=map_key_codec_for(str),
+        encode=bytes,
+        decode=bytes,
+        immutable=True,
+        check=None,
+        ttl_ms=None,
+        ttl_domain=rows.EVENT_TIME,
+    )

@@ -1,0 +1,498 @@
+"""The second pass: the real task, confined to the keys of one shard.
+
+Theory. That the parts see what the whole has seen is told in ``first_pass``. What remains is to put their results together.
+
+    state      each row belongs to one key, and so to one shard: the rows of all shards are the rows of the whole
+    totals     each record and each firing is counted in one shard: they add up
+    outputs    each has an *order*, and the outputs of all shards sorted by it are the outputs of the whole
+
+The order is (step, place). The place of what a record has caused is empty. A firing's place says where in its step's drain
+it stands. The whole always fires the least of what is due, by (domain, time, place of the actor, key, name); the heads of the shards'
+queues are what is due, so the drain of the whole is the merge of their drains that always takes the least head. A handler
+may set a timer that is less than the one that has just fired, which then is the least of all and comes next. So the place of
+a firing is not its own name but the greatest up to it, within this drain and shard: sorting by that is the merge. Two shards
+never have the same place in one step, as a place names a key; within a shard outputs come in their order, so a
+stable merge needs nothing more.
+
+A timer that failed in the first run is known by how many had fired before it, which nobody can count in a shard. It is
+found by what its dead letter says of it (actor, key, name, time), within the commit that noted it. As one timer may fire
+several times at one instant, ``check`` counts afterwards, over all shards, whether it was the right one.
+
+The drain of the very last step may have been left unfinished by the last commit. A shard does not know, and finishes it;
+then the totals are not those of the tape. Ask for it with ``leave_last=True`` then: what is due at the last step stays
+pending in all shards, as if that commit had fallen just before its first firing, and an unsplit replay does the rest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.actor_table import Table
+from tailrace.core.engine.failure import TimerName, timer_named, timer_of
+from tailrace.core.engine.firing import Firing
+from tailrace.core.engine.input_decoder import BoundRoute
+from tailrace.core.engine.instance_cache import InstanceCache
+from tailrace.core.engine.key_split.course import (
+    Columns,
+    Course,
+    Series,
+    ShardRecords,
+    TimerSkip,
+    gained,
+    summed,
+    unpack,
+)
+from tailrace.core.engine.key_split.first_pass import stated
+from tailrace.core.engine.observer import Watch
+from tailrace.core.engine.settings import TaskSettings
+from tailrace.core.engine.task import NOBODY, ORIGIN_HEADER, Task
+from tailrace.core.engine.timers import Entry, TimerQueue
+from tailrace.core.engine.units import TIMER, Units
+from tailrace.core.engine.watermarks import Watermarks
+from tailrace.core.errors import ReplayDivergedError, UnsplittableError
+from tailrace.core.handling.context import Context
+from tailrace.core.records import Head, Headers, Output, RawOutput, Refused
+from tailrace.core.storage import StateReader
+
+Order: TypeAlias = tuple[int, bytes]
+"""The step, and the place within it."""
+
+_ASK: Final[dict[tuple[int, int], Headers]] = {(TIMER, -1): ()}
+"""Skips that are not empty, so that ``timer_skip`` is asked, which knows."""
+
+
+class Ordered(NamedTuple):
+    """An output that is not numbered yet, and where it comes among those of all shards."""
+
+    step: int
+    place: bytes
+    output: RawOutput
+
+
+class ShardResult(msgspec.Struct, array_like=True):
+    """What a shard has counted. ``firings`` and ``skipped`` are only kept where timers were skipped.
+
+    ``firings`` are the orders of all its firings, ``skipped`` pairs of a timer skip's number on the tape and the place of
+    its firing in ``firings``.
+    """
+
+    shard: int
+    totals: tape.Totals
+    firings: list[tuple[int, bytes]]
+    skipped: list[tuple[int, int]]
+
+
+class ShardTask(Task):
+    """The task of one shard: ``take`` the parts of all chunks in their order, those without records included.
+
+    ``state`` holds what of ``course.base`` belongs to the shard (see ``is_of_shard``). Outputs come back from ``take``; rows
+    from ``commit_batch`` as in any task, as often as the driver likes between two calls of ``take``.
+    """
+
+    _firing: _ShardFiring
+
+    def __init__(
+        self,
+        plan: Plan,
+        partition: int,
+        shard: int,
+        course: Course,
+        state: StateReader,
+        *,
+        settings: TaskSettings | None = None,
+        replaying: bool = True,
+        leave_last: bool = False,
+        watch: Watch | None = None,
+    ) -> None:
+        super().__init__(
+            plan,
+            partition,
+            state,
+            course.base,
+            lineage=course.lineage,
+            settings=settings,
+            replaying=replaying,
+            watch=watch or _Confined(),
+        )
+        self.addressees.sorted_out = True  # by the first pass
+        self.shard = shard
+        self._course = course
+        self._leave_last, self._left = leave_last, False
+        self._stands = -1
+        self._start = msgspec.structs.replace(self.totals)
+        if shard:
+            self.stored.written()  # its rows are those of the whole, once
+        self.pause: Callable[[], None] | None = None
+        """Called in the middle of a long drain, as often as ``settings.firing_budget`` says: the driver may take outputs
+        (``take_ordered``) and commit."""
+        units = self._units
+        assert isinstance(units, _ShardUnits)
+        units.follow_timers(course.timer_skips)
+        firing = self._firing
+        self._firing = _ShardFiring(units, self._watermarks, firing.events, firing.processing)
+
+    def take(self, series: Series, part: ShardRecords) -> list[Ordered]:
+        """Go through one chunk. Returns the outputs, in their order.
+
+        Raises:
+            ReplayDivergedError: A handler fails that did not fail in the first run.
+            UnsplittableError: The same, and it may be that timers that failed then cannot be told apart here, or that this
+                one fired after the last commit.
+            HandlerError, BadRecordError: The same, where this is not a replay and the app is to stop on failure.
+        """
+        columns = series.columns()
+        self._stands = -1
+        inputs = unpack("H", part.inputs)
+        before, after = unpack("I", part.before), unpack("I", part.after)
+        steps = [part.first + step for step in unpack("I", part.steps)]
+        self._units.skips = {(skip.input, skip.number): tuple(skip.headers) for skip in part.skips}
+        at = 0
+        try:
+            for number, group in groupby(inputs):
+                start = at
+                at = start + sum(1 for _ in group)
+                heads = self.decode(number, part.records[start:at])
+                self._inputs[number].prefetch(heads, 0, self._cells.tables)
+                places = zip(steps[start:at], before[start:at], after[start:at], heads, strict=True)
+                self._records(number, places, columns)
+            self._catch_up(columns, len(columns[0]) - 1)
+        except ReplayDivergedError as error:
+            # Perhaps another timer was skipped than the one that failed; or the last commit knew nothing of this one yet.
+            if self._firing.skipped or self._firing.step == self._course.steps:
+                raise UnsplittableError(f"a shard came to another end: {error}") from error
+            raise
+        self.put_off()  # nobody asks for a shard's tape or metrics
+        return self.take_ordered()
+
+    def take_ordered(self) -> list[Ordered]:
+        """The outputs since the last call. For ``pause``; ``take`` returns what is left."""
+        outputs, tags = self._context._outputs, self._firing.tags
+        self._firing.tag()
+        ordered = [Ordered(step, place, output) for (step, place), output in zip(tags, outputs, strict=True)]
+        self.totals.outputs += len(outputs)
+        outputs.clear()
+        tags.clear()
+        return ordered
+
+    def result(self) -> ShardResult:
+        """What the shard has counted, after the last chunk."""
+        firing = self._firing
+        return ShardResult(self.shard, gained(self._start, self.totals), firing.firings, firing.skipped)
+
+    def _records(self, number: int, places: Iterable[tuple[int, int, int, Head]], columns: Columns) -> None:
+        """What ``Task.run`` does, with watermark and clock as they are told."""
+        plan, inputs = self.plan.inputs[number], self._inputs[number]
+        cells, context, totals = self._cells, self._context, self.totals
+        units, firing = self._units, self._firing
+        marks = self._watermarks
+        outputs, chained, tags = context._outputs, context._chained, firing.tags
+        undo, touched, cleared = cells.undo, cells.touched, cells.cleared
+        clocks = columns[2]
+        routes: Sequence[BoundRoute] = inputs.routes(cells.tables)
+        inbox = plan.is_inbox
+        judged = (bool(plan.moves) and not plan.repartitioned) or (inbox and marks.judges_messages())
+        says = stated(plan)
+        # What Units.invoke does is written out for one simple actor, as in Task.run.
+        direct = routes if len(routes) == 1 and not units.skips and units.direct else None
+        route, table = routes[0] if direct else (None, None)
+        if route is None or table is None or not table.simple:
+            direct = None
+        for step, before, after, (offset, time_ms, key, event, record) in places:
+            now = clocks[before]
+            if self._is_due(columns, before):
+                self._catch_up(columns, before)
+            firing.step, firing.place = step, b""
+            if self._stands != before:
+                self._stand(columns, before)
+            common = None if inbox and judged else marks.common(number)
+            units.apart = apart = common is None
+            watermark = marks.highest(number) if common is None else common
+            context.watermark, context.now = watermark, now
+            if time_ms is None:
+                if type(event) is Refused:
+                    units.refuse(number, event, record)
+                    firing.tag()
+                    continue
+                time_ms = now
+            to = routes
+            if inbox:
+                to, event = inputs.bound(event, cells.tables), event.message
+            context.key, context.event_time = key, time_ms
+            context._origin, context._salt = offset, inputs.salt
+            context._draws, context._random = 0, None
+            if undo or touched:
+                cells.begin()
+            mark = len(outputs)
+            image: bytes | None = b""
+            totals.records += 1
+            said = None if says is None else says(event, time_ms)
+            try:
+                if time_ms <= watermark and judged:
+                    to = self._late(plan, event, to, time_ms, record)
+                if to is direct and not apart and route is not None and table is not None:
+                    context._route, context._table = route, table
+                    instance = table.live.get(key)
+                    if instance is None:
+                        instance = table.load(key)
+                    known = instance._tr_mark == cells.epoch
+                    image = table.encode(instance) if known else table.touch(instance)
+                    context._instance = instance
+                    route.call(instance, event, context)
+                    if cells.touched_collections:
+                        cells.seal_collections()
+                    if cleared:
+                        table.settle(instance, image)
+                    else:
+                        table.seal(instance)
+                else:
+                    units.record(number, offset, record, to, key, event, mark)
+                if chained:
+                    units.deliver_chained(key)
+            except Exception as error:  # whatever a handler raises fails its unit
+                if not units.replaying and plan.watermark in ("punctuated", "generator"):
+                    raise UnsplittableError(
+                        f"a handler fails at offset {offset} of {plan.name}, whose events state the watermark: "
+                        f"the first pass did not know that this one is not asked ({error!r})"
+                    ) from error
+                if image != b"" and table is not None:
+                    touched.insert(0, (table, key, image))
+                units.failed(error, mark, number, offset, record)
+            if says is not None and says(event, time_ms) != said:
+                raise UnsplittableError(
+                    f"a handler has changed the event at offset {offset} of {plan.name}, which then states another watermark"
+                )
+            context.is_late, units.apart, units.late = False, False, NOBODY
+            if len(outputs) > mark:
+                tags += [(step, b"")] * (len(outputs) - mark)
+            if self._is_due(columns, after):
+                self._drain(step, columns, after, now)
+
+    def _is_due(self, columns: Columns, entry: int) -> bool:
+        """Whether anything may be due at an entry of the series."""
+        firing, (_, watermarks, clocks) = self._firing, columns
+        return clocks[entry] >= firing.clock_due_ms() or any(
+            column[entry] >= queue.due_ms for column, queue in zip(watermarks, firing.events, strict=False)
+        )
+
+    def _stand(self, columns: Columns, entry: int) -> None:
+        """Have all operators stand where an entry of the series says."""
+        self._stands = entry
+        self._watermarks.of_operator[:] = [column[entry] for column in columns[1]]
+
+    def _catch_up(self, columns: Columns, last: int) -> None:
+        """Fire what has become due at the end of steps up to entry ``last`` of the series, each at its step."""
+        steps, watermarks, clocks = columns
+        firing = self._firing
+        while True:
+            at = bisect_left(clocks, firing.clock_due_ms(), 0, last + 1)
+            for column, queue in zip(watermarks, firing.events, strict=False):
+                at = min(at, bisect_left(column, queue.due_ms, 0, last + 1))
+            if at > last or not self._drain(steps[at], columns, at, clocks[at]):
+                return
+
+    def _drain(self, step: int, columns: Columns, entry: int, now: int) -> bool:
+        """Fire what is due at the end of a step; False if that is left to others."""
+        if self._leave_last and step == self._course.steps:
+            self._left = True
+        if self._left:
+            return False
+        firing, context = self._firing, self._context
+        context.now = now
+        self._stand(columns, entry)
+        firing.step, firing.place = step, b""
+        while True:
+            firing.budget = self.settings.firing_budget
+            firing.drain()
+            if not firing.draining:
+                return True
+            if self.pause is not None:
+                self.pause()
+
+
+class _ShardFiring(Firing):
+    """Fires the timers of a shard, and notes where among those of all shards each belongs."""
+
+    __slots__ = ("_top", "firings", "place", "skipped", "step", "tags", "timer_skips")
+
+    units: _ShardUnits
+
+    def __init__(
+        self, units: Units, marks: Watermarks, events: Sequence[TimerQueue], processing: Sequence[TimerQueue]
+    ) -> None:
+        super().__init__(units, marks, events, processing)
+        self.step = 0
+        self.place = b""
+        self.tags: list[Order] = []
+        """The orders of the outputs that wait."""
+        self.firings: list[Order] = []
+        self.skipped: list[tuple[int, int]] = []
+
+    def tag(self) -> None:
+        """Note where the latest outputs belong."""
+        missing = len(self.units.context._outputs) - len(self.tags)
+        if missing:
+            self.tags += [(self.step, self.place)] * missing
+
+    def _fire(self, domain: int, entry: Entry, table: Table) -> None:
+        units = self.units
+        self.place = max(self.place, _place(domain, entry))
+        skips, fired = units.skips, units.totals.fired
+        units.step = self.step
+        try:
+            if units.counts_timers:
+                units.skips = _ASK
+            super()._fire(domain, entry, table)
+        finally:
+            units.skips = skips
+        self.tag()
+        if units.counts_timers and units.totals.fired != fired:
+            self.skipped += [(number, len(self.firings)) for number in units.just_skipped]
+            self.firings.append((self.step, self.place))
+            units.just_skipped.clear()
+
+
+def _place(domain: int, entry: Entry) -> bytes:
+    """Bytes that sort as the drain takes its entries, and after those of no firing."""
+    time_ms, actor, key, name = entry
+    start = bytes((domain,)) + rows.time_bytes(time_ms) + actor.to_bytes(4, "big")
+    return start + rows.escaped(key) + rows.escaped(name)
+
+
+class _Confined(Watch):
+    """Gives a task the units of a shard."""
+
+    def units(
+        self,
+        plan: Plan,
+        partition: int,
+        cells: InstanceCache,
+        context: Context[Any],
+        marks: Watermarks,
+        totals: tape.Totals,
+        log: tape.Tape,
+    ) -> Units:
+        """See ``Watch.units``."""
+        return _ShardUnits(plan, partition, cells, context, marks, totals, log)
+
+
+class _ShardUnits(Units):
+    """Units that find the timers to be skipped by what is said of them."""
+
+    __slots__ = ("counts_timers", "just_skipped", "step", "timer_skips")
+
+    def __init__(self, *of_units: Any) -> None:
+        super().__init__(*of_units)
+        self.step = 0
+        self.just_skipped: list[int] = []
+        self.follow_timers([])
+
+    def follow_timers(self, skips: Sequence[TimerSkip]) -> None:
+        """What is to be skipped, here or in another shard."""
+        self.counts_timers = bool(skips)
+        self.timer_skips: dict[TimerName, list[TimerSkip]] = {}
+        for skip in skips:
+            self.timer_skips.setdefault(timer_of(skip.headers), []).append(skip)
+
+    def timer_skip(self, _fired: int, table: Table, time_ms: int, /) -> Headers | None:
+        """See ``Units.timer_skip``."""
+        context = self.context
+        named = timer_named(table.plan.name, context.key, context.timer_name, time_ms)
+        for skip in self.timer_skips.get(named, ()):
+            if skip.first <= self.step <= skip.last:
+                self.timer_skips[named].remove(skip)
+                self.just_skipped.append(skip.number)
+                return tuple(skip.headers)
+        return None
+
+
+# --- putting together ---
+
+
+def in_order(shards: Iterable[Iterable[Ordered]]) -> Iterator[RawOutput]:
+    """The outputs of all shards, in the order of the whole. They are read as they are needed."""
+    return map(itemgetter(2), merge(*shards, key=itemgetter(0, 1)))
+
+
+def numbered(outputs: Iterable[RawOutput], plan: Plan, partition: int, course: Course) -> Iterator[Output]:
+    """The outputs of the whole as its task would write them."""
+    first = 0 if course.base is None else tape.decode_cut(course.base).totals.outputs
+    origin = f"{plan.app}/{partition}/"
+    for number, (topic, key, value, time_ms, headers) in enumerate(outputs, first):
+        yield Output(topic, key, value, time_ms, (*headers, (ORIGIN_HEADER, f"{origin}{number}".encode())))
+
+
+def check(course: Course, results: Sequence[ShardResult]) -> tape.Totals:
+    """Whether the shards add up to the whole: what they have counted in sum.
+
+    Raises:
+        UnsplittableError: They do not. The last commit fell in the middle of a drain, or it was not the timer that was
+            taken for it which failed; or the code is another one. An unsplit replay knows.
+    """
+    counted = summed(*(result.totals for result in results), tape.Totals(for_others=course.for_others))
+    if course.totals is not None and counted != course.totals:
+        differing = [
+            f"{name}: {getattr(course.totals, name)} on the tape, {getattr(counted, name)} in the shards"
+            for name in tape.Totals.__struct_fields__
+            if getattr(course.totals, name) != getattr(counted, name)
+        ]
+        raise UnsplittableError(f"the shards do not add up to the whole ({', '.join(differing)})")
+    if course.timer_skips:
+        _check_skips(course, results)
+    return counted
+
+
+def finish_last(
+    plan: Plan,
+    partition: int,
+    course: Course,
+    counted: tape.Totals,
+    state: StateReader,
+    last: tape.TapeRecord,
+    settings: TaskSettings | None = None,
+) -> Task:
+    """The whole task, past as many firings of the last step's drain as the last commit had.
+
+    ``state`` holds the rows of all shards, which were told to ``leave_last``, index rows included; ``counted`` is what they
+    have counted. The caller takes the outputs, which follow those of the shards, and commits.
+
+    Raises:
+        UnsplittableError: It does not come to what the tape says.
+    """
+    cut = course.cut_with(counted, left_last=True)
+    task = Task(plan, partition, state, cut, settings=settings, replaying=True)
+    skips = {(TIMER, skip.number): tuple(skip.headers) for skip in last.skips if skip.input < 0}
+    task.follow(skips, last.totals.fired)
+    while task.draining and task.totals.fired < last.totals.fired:
+        task.drain()
+    then, now = last.totals, msgspec.structs.replace(task.totals)
+    now.outputs += task.waiting_outputs
+    if then != now:
+        raise UnsplittableError(f"the shards and the last drain do not add up to the whole ({then}, {now})")
+    return task
+
+
+def _check_skips(course: Course, results: Sequence[ShardResult]) -> None:
+    first = 0 if course.base is None else tape.decode_cut(course.base).totals.fired
+    firings = [
+        (step, place, number, result.shard)
+        for result in results
+        for number, (step, place) in enumerate(result.firings)
+    ]
+    firings.sort()
+    counted = {(shard, number): first + at for at, (_, _, number, shard) in enumerate(firings)}
+    for result in results:
+        for skip, number in result.skipped:
+            if counted[result.shard, number] != skip:
+                raise UnsplittableError(
+                    f"firing {counted[result.shard, number]} was taken for the one that failed, number {skip}"
+                )

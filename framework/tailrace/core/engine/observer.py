@@ -1,0 +1,254 @@
+"""Watching a task at work: every handler is shown before it is called and after it has returned.
+
+A task that is not watched pays nothing for this: a ``Watch`` gives the task another kind of ``Units``, and turns off the
+short cut that ``Task.run`` takes around them. It can also confine a replay to some keys. The others' records then only
+advance the watermark, as lateness and the order of timers depend on it; no handler of theirs is called.
+
+Whoever watches changes no result: what is shown of the state is encoded from what a commit would write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import ActorPlan, Plan, Route
+from tailrace.core.engine import tape
+from tailrace.core.engine.actor_table import Table
+from tailrace.core.engine.failure import timer_named, timer_of
+from tailrace.core.engine.input_decoder import BoundRoute
+from tailrace.core.engine.instance_cache import InstanceCache
+from tailrace.core.engine.units import TIMER, Units
+from tailrace.core.engine.value_rows import KeyRows
+from tailrace.core.engine.watermarks import Watermarks
+from tailrace.core.handling.context import Context
+from tailrace.core.records import Headers, InputRecord, RawOutput
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a task is about to do for a key, or has done: a record or a timer, and the times that hold.
+
+    ``input`` is the number of the record's input and ``at`` its offset; for a timer ``input`` is -1 and ``at`` the time
+    it was due, in the time domain ``domain``.
+    """
+
+    key: Any
+    input: int
+    at: int
+    event: Any
+    timer: str | None
+    domain: int
+    event_time: int
+    watermark: int
+    now: int
+    is_late: bool
+    record: InputRecord | None = None
+    """The record as the log gave it; None for a timer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a handler. ``actor`` is None for a stateless function."""
+
+    moment: Moment
+    actor: ActorPlan | None
+    handler: str
+    cells: InstanceCache
+
+    def rows(self) -> KeyRows:
+        """The key's rows as they are now, what is not committed included."""
+        return {} if self.actor is None else rows_now(self.cells, self.actor, self.moment.key)
+
+
+class Observer(Protocol):
+    """Who watches a task."""
+
+    def begins(self, call: Call, /) -> None:
+        """A handler is about to be called; nothing of its key has been touched yet."""
+        ...
+
+    def call(self, call: Call, handler: Callable[..., None], /, *arguments: Any) -> None:
+        """Call the handler, in whatever way. What it raises has to be passed on."""
+        ...
+
+    def returned(self, call: Call, outputs: Sequence[RawOutput], /) -> None:
+        """The handler has returned, and what it touched is sealed."""
+        ...
+
+    def passed_over(self, moment: Moment, why: str, /) -> None:
+        """No handler is called, or nothing of it remains: a late record that is dropped, or a failure on the tape."""
+        ...
+
+    def expired(self, moment: Moment, actor: ActorPlan, what: bytes, /) -> None:
+        """A field or an entry has reached the end of its time to live; ``what`` is its row's ``rest``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who watches, and the only keys whose handlers are called: all of them if ``keys`` is None."""
+
+    observer: Observer | None = None
+    keys: Collection[Any] | None = None
+    met: set[Any] = field(default_factory=set[Any], kw_only=True)
+    """Those of ``keys`` that a record or a timer was for."""
+
+    def units(
+        self,
+        plan: Plan,
+        partition: int,
+        cells: InstanceCache,
+        context: Context[Any],
+        marks: Watermarks,
+        totals: tape.Totals,
+        log: tape.Tape,
+    ) -> Units:
+        """The units of a task that is watched."""
+        return _WatchedUnits(self, plan, partition, cells, context, marks, totals, log)
+
+
+def rows_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> KeyRows:
+    """The rows that a key would have after a commit now. Between two calls of handlers only."""
+    prefix = rows.actor_prefix(actor.name) + rows.escaped(actor.key_codec.encode(key))
+    found = {row[len(prefix) :]: value for row, value in cells.state.scan(prefix, rows.prefix_end(prefix))}
+    for row, value in cells.collect()[0].items():
+        if row.startswith(prefix):
+            if value is None:
+                found.pop(row[len(prefix) :], None)
+            else:
+                found[row[len(prefix) :]] = value
+    return found
+
+
+class _WatchedUnits(Units):
+    """Units that show what they do."""
+
+    __slots__ = ("_at", "_event", "_input", "_record", "_timer", "_watch")
+
+    direct = False
+
+    def __init__(self, watch: Watch, *of_units: Any) -> None:
+        super().__init__(*of_units)
+        self._watch = watch
+        self._input, self._at, self._event = TIMER, 0, None
+        self._record: InputRecord | None = None
+        self._timer: tuple[str | None, int] = (None, rows.EVENT_TIME)
+
+    # --- units
+
+    def record(
+        self,
+        number: int,
+        offset: int,
+        record: InputRecord | None,
+        to: Sequence[BoundRoute],
+        key: Any,
+        event: Any,
+        mark: int,
+    ) -> None:
+        """See ``Units.record``. Of a key that is left out nothing remains, not even what ``late`` has made of it."""
+        keys = self._watch.keys
+        if keys is not None and key not in keys:
+            del self.context._outputs[mark:]
+            return
+        if keys is not None:
+            self._watch.met.add(key)
+        self._input, self._at, self._event, self._timer = number, offset, event, (None, rows.EVENT_TIME)
+        self._record = record
+        if not to and self._watch.observer is not None:
+            self._watch.observer.passed_over(self._moment(), "late, and so it goes to no handler")
+        super().record(number, offset, record, to, key, event, mark)
+
+    def invoke(self, route: Route, table: Table | None, key: Any, event: Any) -> None:
+        """See ``Units.invoke``."""
+        if self._watch.observer is None:
+            super().invoke(route, table, key, event)
+            return
+        before = self._event
+        self._event = event  # that of a stream, perhaps
+        self._shown(route, table, lambda shown: super(_WatchedUnits, self).invoke(shown, table, key, event))
+        self._event = before
+
+    def invoke_timer(self, route: Route, table: Table, instance: Any, timer: tuple[int, bytes]) -> None:
+        """See ``Units.invoke_timer``."""
+        self._at_timer(timer[0])
+        if self._watch.keys is not None:
+            self._watch.met.add(self.context.key)
+        if self._watch.observer is None:
+            super().invoke_timer(route, table, instance, timer)
+            return
+        self._shown(
+            route,
+            table,
+            lambda shown: super(_WatchedUnits, self).invoke_timer(shown, table, instance, timer),
+        )
+
+    def expire(self, table: Table, instance: Any, domain: int, time_ms: int, name: bytes) -> bool:
+        """See ``Units.expire``."""
+        expired = super().expire(table, instance, domain, time_ms, name)
+        if expired and self._watch.observer is not None:
+            self._input, self._at, self._event, self._timer = TIMER, time_ms, None, (None, domain)
+            self._record = None
+            what = name[len(rows.EXPIRY) :]
+            self._watch.observer.expired(self._moment(), table.plan, what)
+        return expired
+
+    # --- failures
+
+    def timer_skip(self, fired: int, table: Table, time_ms: int, /) -> Headers | None:
+        """See ``Units.timer_skip``. Where keys are left out timers cannot be counted: the dead letter names the one."""
+        if self._watch.keys is None:
+            return super().timer_skip(fired, table, time_ms)
+        named = timer_named(table.plan.name, self.context.key, self.context.timer_name, time_ms)
+        for (number, at), headers in self.skips.items():
+            if number == TIMER and timer_of(headers) == named:
+                del self.skips[number, at]
+                return headers
+        return None
+
+    def skip(self, number: int, at: int, record: InputRecord | None, headers: Headers | None = None) -> None:
+        """See ``Units.skip``."""
+        headers = self.skips[number, at] if headers is None else headers
+        if number == TIMER and self.context._fired is not None:
+            self._at_timer(self.context._fired[0])
+        if self._watch.observer is not None:
+            error = dict(headers).get("tailrace-error", b"").decode(errors="replace")
+            self._watch.observer.passed_over(self._moment(), f"it failed, as it did then: {error}")
+        super().skip(number, at, record, headers)
+
+    # --- what is shown
+
+    def _at_timer(self, domain: int) -> None:
+        fired = self.context._fired
+        self._input, self._event, self._timer = TIMER, None, (self.context.timer_name, domain)
+        self._record = None
+        self._at = 0 if fired is None else fired[1]
+
+    def _moment(self) -> Moment:
+        context = self.context
+        return Moment(
+            context.key,
+            self._input,
+            self._at,
+            self._event,
+            *self._timer,
+            context.event_time,
+            context.watermark,
+            context.now,
+            context.is_late,
+            self._record,
+        )
+
+    def _shown(self, route: Route, table: Table | None, run: Callable[[Route], None]) -> None:
+        """Run a route that calls its handler by way of the observer."""
+        observer = self._watch.observer
+        assert observer is not None
+        call = Call(self._moment(), None if table is None else table.plan, route.name, self.cells)
+        mark = len(self.context._outputs)
+        observer.begins(call)
+        run(replace(route, call=partial(observer.call, call, route.call)))
+        observer.returned(call, self.context._outputs[mark:])

@@ -1,0 +1,1 @@
+"""Hold two runs against each other: cuts, state, outputs."""

@@ -1,0 +1,190 @@
+"""Where a task stands, compared: whether two cuts are one moment of one history. Everyone who asks that asks it here.
+
+Theory. Positions of inputs do not say where a task stands: timers fire, the clock and watermarks go on, and commits are made while
+no record comes. So the whole cut is compared::
+
+    of one tape         (same lineage, same base): the number of commits says it; totals and positions tell whether the tape is
+                        the same one, or a part of the log was lost and written again
+    of two tapes        (one was started from a snapshot since): positions, what was counted, watermarks, clock
+    canonical order     (there is no tape of it): positions, and each timer that is pending on one side and passed on the other
+
+The last is what it is all for: a state is only exchanged for another if no record is read twice or left out, and no timer fires
+twice or never.
+
+A cut that claims to be a moment of a task's tape is held against the record of that commit (``is_on_tape``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.describe_rows import instant
+from tailrace.log.interface import Log, TopicPartition
+
+_SHOWN = 5
+_COUNTED = {
+    "records": "records handled",
+    "fired": "timers fired",
+    "late": "late events",
+    "refused": "records refused",
+    "failed": "failures",
+}
+"""Not outputs: a task that is started from a snapshot goes on with the higher of two numbers."""
+
+
+class Apart(NamedTuple):
+    """One thing in which two cuts differ, in words."""
+
+    what: str
+    one: str
+    other: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.one} and {self.other}"
+
+
+def apart(one: tape.Cut | None, other: tape.Cut | None) -> list[Apart]:
+    """In what two cuts of an app are not the same moment; nothing if they are. None: the task has not committed."""
+    if one is None or other is None:
+        return [] if one is other else [Apart("commits", *(_commits(cut) for cut in (one, other)))]
+    found = positions_apart(one.positions, other.positions)
+    for name, said in _COUNTED.items():
+        found += _differing(said, getattr(one.totals, name), getattr(other.totals, name))
+    found += _differing("the clock", instant(one.now), instant(other.now))
+    for name, (was, now) in _both(one.watermarks, other.watermarks).items():
+        found += _differing(f"the watermark of {name}", _instant(was), _instant(now))
+    for name, (was, now) in _both(one.operators or {}, other.operators or {}).items():
+        if one.operators is not None and other.operators is not None:
+            found += _differing(f"the watermark of {name}", _instant(was), _instant(now))
+    if (one.lineage, one.base) == (other.lineage, other.base):
+        found += _differing("commits", one.tape, other.tape)
+    elif one.lineage != other.lineage:
+        found.append(Apart("the history", one.lineage.hex()[:8], other.lineage.hex()[:8]))
+    return found
+
+
+def told(found: list[Apart]) -> str:
+    """The first of them, in a line."""
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return "; ".join(map(str, found[:_SHOWN])) + more
+
+
+def positions_apart(one: Mapping[str, int], other: Mapping[str, int]) -> list[Apart]:
+    """The inputs of which two tasks have not read the same."""
+    return [
+        Apart(name, *("nothing" if at is None else f"{at:,}" for at in pair))
+        for name, pair in sorted(_both(one, other).items())
+        if pair[0] != pair[1]
+    ]
+
+
+def timers_apart(
+    plan: Plan,
+    one: tape.Cut,
+    one_rows: Iterable[tuple[bytes, bytes]],
+    other: tape.Cut,
+    other_rows: Iterable[tuple[bytes, bytes]],
+) -> tuple[list[str], list[str]]:
+    """Timers that one side has pending and the other has passed without having them: of the first side, and of the second.
+
+    Rows are those of the state, with or without those of the index.
+    """
+    pending = [_pending(found) for found in (one_rows, other_rows)]
+    names = {actor.name: actor for actor in plan.actors}
+    sides: list[list[str]] = []
+    for (mine, its), passed in zip((pending, pending[::-1]), (other, one), strict=True):
+        found: list[str] = []
+        for domain, actor, time_ms, key, name in sorted(mine - its):
+            by_event = domain == rows.EVENT_TIME
+            reached = (passed.operators or {}).get(actor, passed.watermark) if by_event else passed.now
+            if time_ms <= reached:
+                codec = names[actor].key_codec if actor in names else None
+                shown = repr(key if codec is None else codec.decode(key))
+                label = "" if name[:1] == b"u" else f" {name[1:].decode()!r}"
+                found.append(f"{actor} {shown}, timer{label} at {instant(time_ms)}")
+        sides.append(found)
+    return sides[0], sides[1]
+
+
+def is_on_tape(plan: Plan, log: Log, partition: int, cut: tape.Cut) -> bool | None:
+    """Whether a commit of the task's tape in this log left it where a cut stands; None if the tape of that is deleted.
+
+    False for a cut of another log, of a part of the log that was lost, and of what lies within a commit.
+    """
+    if cut.tape == 0:
+        return True
+    record = tape_record(plan, log, partition, cut.tape - 1)
+    if record is None:
+        place = TopicPartition(plan.tape_topic, partition)
+        first = next(iter(_records(log, place, log.start_offset(*place))), None)
+        return None if first is not None and first.number > cut.tape - 1 else False
+    if record.base is not None:
+        return record.base.endswith(f"/{cut.base}")  # it has no causes: where it stands is the snapshot's
+    marks = None if cut.operators is None else sorted(cut.operators.values())
+    same = record.watermarks is None or marks is None or sorted(record.watermarks) == marks
+    return same and (record.totals, record.watermark) == (cut.totals, cut.watermark)
+
+
+def tape_record(plan: Plan, log: Log, partition: int, number: int) -> tape.TapeRecord | None:
+    """The tape record of a number, found without reading what is before it; None if it is not there."""
+    place = TopicPartition(plan.tape_topic, partition)
+    if plan.tape_topic not in log.topics():
+        return None
+    low, high = log.start_offset(*place), log.end_offset(*place)
+    guess = low + number if low == 0 else (low + high) // 2
+    while low < high:
+        at = min(max(guess, low), high - 1)
+        found = next(iter(_records(log, place, at)), None)
+        if found is None or found.number > number:
+            high = at
+        elif found.number == number:
+            return found
+        else:
+            low = at + 1
+        guess = (low + high) // 2
+    return None
+
+
+def _records(log: Log, place: TopicPartition, offset: int) -> list[tape.TapeRecord]:
+    """The first record of a tape at or behind an offset."""
+    reader = log.reader({place: offset})
+    try:
+        found = reader.fetch(*place, 1).records
+    finally:
+        reader.close()
+    return [tape.decode_tape(one.value or b"") for one in found[:1]]
+
+
+def _pending(found: Iterable[tuple[bytes, bytes]]) -> set[tuple[int, str, int, bytes, bytes]]:
+    """Timers by domain, actor, time, key and name."""
+    timers: set[tuple[int, str, int, bytes, bytes]] = set()
+    for row, value in found:
+        if row[:1] != rows.STATE:
+            continue
+        for index in rows.derived_index_rows(row, None, value):
+            time_ms, actor, key, name = rows.read_index_row(index)
+            if name[:1] != rows.EXPIRY:
+                timers.add((index[1], actor, time_ms, key, name))
+    return timers
+
+
+def _differing(what: str, one: object, other: object) -> list[Apart]:
+    if one == other:
+        return []
+    return [Apart(what, *(f"{each:,}" if isinstance(each, int) else str(each) for each in (one, other)))]
+
+
+def _both(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, tuple[int | None, int | None]]:
+    return {name: (one.get(name), other.get(name)) for name in {**one, **other}}
+
+
+def _instant(at_ms: int | None) -> str:
+    return "none" if at_ms is None else instant(at_ms)
+
+
+def _commits(cut: tape.Cut | None) -> str:
+    return "none" if cut is None else f"{cut.tape:,}"

@@ -1,0 +1,182 @@
+"""The outputs of a first run held against those of its replay.
+
+Outputs are numbered by the task that emits them. The log's are hashed into an array by number, whatever topic they went
+to, and fetched again only where the hashes differ; then they are told apart by key, as what a handler emits once more
+moves the numbers of all that follows.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.describe_rows import changes, instant
+from tailrace.core.errors import TailraceError
+from tailrace.core.records import Headers, Output
+from tailrace.history.app_history import Emitted, hash_of
+from tailrace.history.comparing.differences import Difference, Differences
+
+_KEPT = 10_000
+"""Outputs kept of commits that differ; those of later ones are only counted."""
+
+
+class OutputComparison:
+    """Holds the outputs of a replay against those in the log, commit by commit.
+
+    ``take`` notes what differs; ``tell`` fetches the log's side of it, and says the first difference per topic and key.
+    """
+
+    def __init__(self, plan: Plan, partition: int, emitted: Emitted, stop: int, *, whole: bool) -> None:
+        """``stop``: those from this number on came later. ``whole``: the log has deleted nothing of its topics."""
+        self._stop = stop
+        self._plan = plan
+        self._partition = partition
+        self._hashes: array[int] = emitted.hashes
+        self._twice = emitted.twice
+        self._whole = whole
+        self._differing: list[tuple[int, int, list[Output]]] = []
+        self._kept = 0
+        self._more = 0
+        self.gone = 0
+        """Outputs that the log may have deleted since."""
+        self.compared = 0
+
+    def take(self, first: int, stop: int, outputs: Sequence[Output]) -> None:
+        """The outputs of one commit; those of the first run have the numbers from ``first`` up to ``stop``."""
+        if first >= self._stop:
+            return
+        hashes, count = self._hashes, len(outputs)
+        known = hashes[first:stop]
+        missing = stop - first - len(known) + known.count(0)
+        if not self._whole and missing and count == stop - first:
+            self.gone += missing
+            alike = all(was in (0, hash_of(one)) for was, one in zip(known, outputs, strict=False))
+        else:
+            alike = count == stop - first and list(map(hash_of, outputs)) == known.tolist()
+        self.compared += count
+        if alike:
+            return
+        if self._kept > _KEPT:
+            self._more += 1
+            return
+        self._kept += count + 1
+        self._differing.append((first, stop, list(outputs)))
+
+    def wanted(self) -> set[int]:
+        """The numbers of the outputs that have to be fetched for ``tell``."""
+        return {number for first, stop, _ in self._differing for number in range(first, stop)}
+
+    def report(self, live: Mapping[int, Output], into: Differences) -> None:
+        """Say what differs. ``live`` are the outputs ``wanted``."""
+        for number, topic in sorted(self._twice.items()):
+            place = f"app {self._plan.app!r} partition {self._partition}"
+            where = f"output {number} of {place} is in the log twice"
+            into.add(Difference(kind="output", partition=self._partition, where=where, topic=topic))
+        seen: set[tuple[str, bytes | None]] = set()
+        for first, stop, outputs in self._differing:
+            was = [(number, live[number]) for number in range(first, stop) if number in live]
+            now = list(enumerate(outputs, first))
+            before = len(seen)
+            for one in self._by_key(was, now, seen):
+                into.add(one)
+            if len(seen) == before and [one for _, one in was] != outputs and not seen:
+                into.add(self._of_order(was, now))
+        into.count += self._more
+
+    def _by_key(
+        self,
+        was: list[tuple[int, Output]],
+        now: list[tuple[int, Output]],
+        seen: set[tuple[str, bytes | None]],
+    ) -> Iterator[Difference]:
+        grouped: dict[tuple[str, bytes | None], tuple[list[tuple[int, Output]], ...]]
+        grouped = defaultdict(lambda: ([], []))
+        for side, outputs in enumerate((was, now)):
+            for number, one in outputs:
+                grouped[one.topic, one.key][side].append((number, one))
+        for place, (before, after) in grouped.items():
+            if place in seen:
+                continue
+            for first, then in zip_longest(before, after):
+                if first is None or then is None or _bare(first[1]) != _bare(then[1]):
+                    seen.add(place)
+                    yield self._of_output(first, then)
+                    break
+
+    def _of_output(self, was: tuple[int, Output] | None, now: tuple[int, Output] | None) -> Difference:
+        either = was or now
+        assert either is not None
+        number, output = either
+        shown = [{} if one is None else output_picture(self._plan, one[1]) for one in (was, now)]
+        key = shown[0 if was else 1].get("key")
+        return Difference(
+            kind="output",
+            partition=self._partition,
+            where=f"output {number} of app {self._plan.app!r} partition {self._partition} differs, "
+            f"to {output.topic!r} with key {key}",
+            topic=output.topic,
+            key=key,
+            changes=tuple(changes(*shown)),
+        )
+
+    def _of_order(self, was: list[tuple[int, Output]], now: list[tuple[int, Output]]) -> Difference:
+        """The same for every key, in another order or under other numbers."""
+        for one, other in zip_longest(was, now):
+            if one != other:
+                return self._of_output(one, other)
+        return Difference(kind="output", partition=self._partition, where="outputs differ")
+
+
+def _bare(output: Output) -> tuple[Any, ...]:
+    """An output without its number, which says nothing once another has come or gone before it."""
+    return (*output[:4], output.headers[:-1])
+
+
+def output_picture(plan: Plan, output: Output) -> dict[str, str]:
+    """An output in words: its event field by field, where it can be decoded."""
+    shown = {"key": _output_key(plan, output), "timestamp": instant(output.timestamp_ms)}
+    event: object = output_event(plan, output)
+    fields: tuple[str, ...] = getattr(event, "__struct_fields__", ())
+    if fields:
+        shown |= {name: repr(getattr(event, name)) for name in fields}
+    else:
+        shown["value"] = repr(event)
+    return shown | _headers(output.headers)
+
+
+def output_event(plan: Plan, output: Output) -> Any:
+    """The event of an output; its bytes if they cannot be decoded."""
+    topic = plan.topics.get(output.topic)
+    try:
+        if output.topic == plan.inbox_topic and output.value is not None:
+            actor_name, name, encoded = rows.decode_envelope(output.value)
+            return next(one for one in plan.actors if one.name == actor_name).messages[name].decode(encoded)
+        if topic is not None and output.value is not None:
+            return topic.decode(output.value)
+    except (msgspec.MsgspecError, ValueError, TailraceError, KeyError, StopIteration):
+        pass
+    return output.value
+
+
+def _output_key(plan: Plan, output: Output) -> str:
+    topic = plan.topics.get(output.topic)
+    codec: Callable[[bytes], Any] | None = None
+    if topic is not None and topic.key_of is not None:
+        codec = topic.key_codec.decode
+    elif output.topic == plan.inbox_topic and plan.actors:
+        codec = bytes.decode
+    try:
+        return repr(output.key if codec is None or output.key is None else codec(output.key))
+    except (TailraceError, ValueError):
+        return repr(output.key)
+
+
+def _headers(headers: Headers) -> dict[str, str]:
+    return {f"header {name}": value.decode(errors="replace") for name, value in headers}

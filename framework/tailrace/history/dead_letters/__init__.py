@@ -1,0 +1,1 @@
+"""Dead letters: read them, redrive them, and tell what became of them."""

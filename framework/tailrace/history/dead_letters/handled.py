@@ -1,0 +1,79 @@
+"""Dead letters that are handled in a snapshot: starting from it settles them, so that nobody redrives them as well.
+
+Theory. A rebuild with ``--retry-failed``, or in canonical order, handles in its place what had failed; its snapshot says
+which records those are (``TaskEntry.handled``). They are in the app's dead letters all the same, until the app is started from the
+snapshot: then the commit that starts a task notes their letters in ``<app>.redriven``, as a redrive would.
+
+Between the rebuild and the start they may be redriven. If the redriven record is still to be read where the snapshot stands,
+it would be handled a second time: the snapshot is refused.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.core.engine import tape
+from tailrace.core.engine.redriven import redriven_ids
+from tailrace.core.errors import SnapshotMismatchError
+from tailrace.core.records import Output
+from tailrace.history.dead_letters.letters import (
+    Note,
+    dead_letters,
+    notes,
+    redriven,
+    redriven_topic,
+    topic_of,
+)
+from tailrace.history.topic_scan import scan
+from tailrace.log.interface import Log, TopicSettings, Writer
+from tailrace.state.snapshots import Manifest, TaskEntry
+
+
+def handled_in(entry: TaskEntry) -> set[tuple[str, int]]:
+    """What had failed, and is handled in the state of a task in a snapshot: inputs and offsets."""
+    handled = {} if isinstance(entry.handled, msgspec.UnsetType) else entry.handled
+    return {(name, offset) for name, offsets in handled.items() for offset in offsets}
+
+
+def check_not_redriven_since(log: Log, manifest: Manifest) -> None:
+    """Refuse a snapshot in which records are handled that were redriven since, and are still to be read where it stands.
+
+    Raises:
+        SnapshotMismatchError: There are some.
+    """
+    handled = {one.partition: handled_in(one) for one in manifest.tasks}
+    if not any(handled.values()) or topic_of(manifest.app) not in log.topics():
+        return
+    asked: dict[tuple[str, int], dict[str, Note]] = {}
+    for id_, note in notes(log, manifest.app).items():
+        if note.origin is not None and (note.topic, note.origin[1]) in handled.get(note.origin[0], ()):
+            asked.setdefault((note.topic, note.partition), {})[id_] = note
+    for (name, number), found in asked.items():
+        cut = next((one.cut for one in manifest.tasks if one.partition == number and one.cut), b"")
+        position = tape.decode_cut(cut).positions.get(name, 0) if cut else 0
+        start = max(position, min(one.start for one in found.values()))
+        for record in scan(log, name, number, start) if number >= 0 else ():
+            if record.headers and not found.keys().isdisjoint(
+                redriven_ids(record.headers, topic_of(manifest.app))
+            ):
+                raise SnapshotMismatchError(
+                    f"offset {record.offset} of {name!r} partition {number} is a redriven record, and the snapshot {manifest.id} "
+                    "has handled its original: it would be handled twice",
+                    hint="Rebuild again with --retry-failed: it leaves to their redriven records what is not read yet.",
+                )
+
+
+def settle_letters(log: Log, writer: Writer, app: str, entry: TaskEntry, snapshot: str, now_ms: int) -> None:
+    """Append to the open transaction that the letters of what is handled in a task's state are not to be redriven."""
+    handled = handled_in(entry)
+    if not handled or topic_of(app) not in log.topics():
+        return
+    log.create_topic(redriven_topic(app), TopicSettings(1, compacted=True))
+    done = redriven(log, app)
+    for letter in dead_letters(log, app):
+        place = (letter.topic or "", letter.origin_offset if letter.origin_offset is not None else -1)
+        if letter.origin_partition == entry.partition and place in handled and letter.id not in done:
+            note = Note(place[0], origin=(entry.partition, place[1]), snapshot=snapshot)
+            writer.append(
+                [Output(redriven_topic(app), letter.id.encode(), msgspec.json.encode(note), now_ms)]
+            )

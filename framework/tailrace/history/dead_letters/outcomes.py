@@ -1,0 +1,99 @@
+"""What became of dead letters: whether they were redriven, and what the app has made of their records.
+
+Theory. The header of a redriven record names its letter, and the note of the redrive says from which offset on it is to be
+looked for. From there
+
+    not read yet    the app's committed position is not behind the record
+    failed again    there is another letter, whose record has the header
+    handled         neither
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
+from tailrace.core.engine.redriven import redriven_ids
+from tailrace.history.dead_letters.letters import DeadLetter, Note, dead_letters, notes, redriven, topic_of
+from tailrace.history.topic_scan import scan
+from tailrace.log.interface import Log, TopicPartition
+
+State: TypeAlias = Literal["pending", "timer", "redriven", "unread", "handled", "failed", "rebuilt"]
+"""``pending``: it can be redriven. ``timer``: it cannot, as a timer has no record. ``redriven``: it was, and the log does
+not tell what came of it. ``rebuilt``: it was not, as it is handled in a snapshot that the app was started from."""
+
+
+class Outcome(NamedTuple):
+    """What became of a letter: ``redriven_ms`` is when it was redriven, ``failed_as`` the letter that came of that.
+
+    ``snapshot`` is the one in which it is handled.
+    """
+
+    state: State
+    redriven_ms: int | None = None
+    failed_as: str | None = None
+    snapshot: str | None = None
+
+
+def letters_with_outcomes(
+    log: Log, app: str, wanted: Callable[[DeadLetter], bool] = lambda _: True
+) -> list[tuple[DeadLetter, Outcome]]:
+    """The dead letters of an app that are wanted, partition after partition, and what became of each.
+
+    Raises:
+        UnknownTopicError: The app has never run on this log.
+    """
+    own, done, noted = topic_of(app), redriven(log, app), notes(log, app)
+    # Before the letters: what the app has read by now, it has written its letters for.
+    places = {TopicPartition(one.topic, one.partition) for one in noted.values() if not one.snapshot}
+    positions = log.committed_offsets(app, places)
+    asked: list[DeadLetter] = []
+    failed_as: dict[str, str] = {}
+    for letter in dead_letters(log, app):
+        if again := redriven_ids(letter.record.headers, own):
+            failed_as[again[-1]] = letter.id
+        if wanted(letter):
+            asked.append(letter)
+    open_ = [one.id for one in asked if one.id in noted and one.id not in failed_as]
+    offsets = offsets_of(log, app, {id_: noted[id_] for id_ in open_ if not noted[id_].snapshot})
+
+    def outcome(letter: DeadLetter) -> Outcome:
+        if letter.topic is None:
+            return Outcome("timer")
+        if letter.id not in done:
+            return Outcome("pending")
+        note, offset = noted.get(letter.id), offsets.get(letter.id)
+        if note is not None and note.snapshot:
+            return Outcome("rebuilt", None, None, note.snapshot)
+        at_ms = None if note is None else note.at_ms
+        if letter.id in failed_as:
+            return Outcome("failed", at_ms, failed_as[letter.id])
+        position = None if note is None else positions.get(TopicPartition(note.topic, note.partition))
+        if offset is None or position is None:
+            return Outcome("redriven", at_ms)
+        return Outcome("handled" if offset < position else "unread", at_ms)
+
+    return [(one, outcome(one)) for one in asked]
+
+
+def offsets_of(log: Log, app: str, wanted: Mapping[str, Note]) -> dict[str, int]:
+    """Where the records of redriven letters lie in their partitions; those that are not there any more are left out."""
+    own, found = topic_of(app), dict[str, int]()
+    starts: dict[TopicPartition, int] = {}
+    left: dict[TopicPartition, set[str]] = {}
+    for id_, note in wanted.items():
+        place = TopicPartition(note.topic, note.partition)
+        starts[place] = min(note.start, starts.get(place, note.start))
+        left.setdefault(place, set()).add(id_)
+    known = log.topics()
+    for place, ids in left.items():
+        if place.topic not in known or place.partition >= known[place.topic].partitions:
+            continue
+        for record in scan(log, *place, starts[place]):
+            again = redriven_ids(record.headers, own) if record.headers else []
+            if again and again[-1] in ids:
+                ids.remove(again[-1])
+                found[again[-1]] = record.offset
+                if not ids:
+                    break
+    return found

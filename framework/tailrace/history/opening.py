@@ -1,0 +1,58 @@
+"""The history that is in a log, in an archive of it, or in both: opened from where a user says that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from tailrace.core.errors import UsageError
+from tailrace.log.archive import Archive, ArchivedLog
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import Ends, Log
+from tailrace.state.snapshots import Place
+
+
+class HistoryLog(Log, Protocol):
+    """A log that tells where all its topics ended at one moment, and can be kept from cleaning."""
+
+    def ends(self, topics: Iterable[str], /) -> Ends:
+        """The ends of topics, all as of one commit."""
+        ...
+
+    def uncleaned(self) -> AbstractContextManager[None]:
+        """While it is held, no compaction takes records away."""
+        ...
+
+
+def open_archive(uri: str) -> Archive:
+    """The archive under a URI or path, there or not.
+
+    Raises:
+        MissingExtraError: PyArrow is not installed.
+        ArchiveError: Something else is there.
+    """
+    return Archive(Place.at(uri))
+
+
+def open_history(log: str | Path | None, archive: str | None = None) -> HistoryLog:
+    """A log, and with it what is in an archive of it; or an archive alone. It is only read.
+
+    Raises:
+        UsageError: Neither is named.
+        LogFolderError, LogUnavailableError: There is no log, or no archive.
+        MissingExtraError: PyArrow is not installed, and there is an archive to read.
+    """
+    if archive is None:
+        if log is None:
+            raise UsageError("neither a log nor an archive is named", hint="Name one of them, or both.")
+        return EmbeddedLog(log, create=False)
+    found = open_archive(archive)
+    embedded = None if log is None else EmbeddedLog(log, create=False)
+    try:
+        return ArchivedLog(found, embedded)
+    except BaseException:
+        if embedded is not None:
+            embedded.close()
+        raise

@@ -1,0 +1,148 @@
+"""Chained apps rebuilt together: each reads what the ones before it have emitted in this rebuild, and not what is recorded.
+
+The outputs of an app go to topics with a suffix, with their watermarks, and the next app reads those in place of the
+declared ones. The snapshots stand at the ends of the declared topics, so that all services can continue from them: what
+was recorded there up to now is an effect of the code of then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.errors import UsageError
+from tailrace.history.app_history import origin_of
+from tailrace.history.beginnings import renamed
+from tailrace.history.dead_letters.letters import dead_letters, topic_of
+from tailrace.history.rebuilding.job import Job, Request, UnitResult
+from tailrace.history.rebuilding.output_watermarks import TOPIC
+from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.topic_scan import scan
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import Log
+from tailrace.processes.app_loading import find_app
+
+
+def rebuild_chain(
+    request: Request, apps: Sequence[str], run: Callable[[Request], RebuildReport]
+) -> list[RebuildReport]:
+    """Rebuild apps, in the order in which events pass through them; ``request`` says all but the app.
+
+    Raises:
+        UsageError: They are no chain in this order, or the request does not fit one.
+        TailraceError: What ``rebuild`` raises.
+    """
+    plans = [find_app(one).plan() for one in apps]
+    links = links_of(plans)
+    _check(request, plans, links)
+    suffix = request.outputs.removeprefix(TOPIC)
+    return [
+        run(
+            replace(
+                request,
+                app=app,
+                read={name: f"{name}{suffix}" for name in read},
+                as_declared=bool(read),
+                order=request.order if not read else "auto",
+            )
+        )
+        for app, read in zip(apps, links, strict=True)
+    ]
+
+
+def links_of(plans: Sequence[Plan]) -> list[list[str]]:
+    """For each app, the inputs that the apps before it write.
+
+    Raises:
+        UsageError: An app but the first reads nothing of the others, or one before it reads what it writes.
+    """
+    links: list[list[str]] = []
+    for at, plan in enumerate(plans):
+        inputs = [one.name for one in plan.inputs if not one.is_inbox]
+        own = plan.written
+        before = {name for one in plans[:at] for name in one.written}
+        links.append([name for name in inputs if name in before and name not in own])
+        if at and not links[-1]:
+            raise UsageError(
+                f"the app {plan.app!r} reads no topic that the apps before it write",
+                hint="Name the apps in the order in which events pass through them.",
+            )
+        for earlier in plans[:at]:
+            if back := sorted(own & {one.name for one in earlier.inputs if one.name not in earlier.written}):
+                raise UsageError(
+                    f"the app {earlier.app!r} reads {back[0]!r}, which {plan.app!r} writes after it",
+                    hint="Name the apps in the order in which events pass through them. Apps in a circle cannot be "
+                    "rebuilt as a chain.",
+                )
+    return links
+
+
+def _check(request: Request, plans: Sequence[Plan], links: Sequence[Sequence[str]]) -> None:
+    if not request.outputs.startswith(TOPIC):
+        raise UsageError(
+            "the apps of a chain hand their outputs on in topics of their own",
+            hint="Name a suffix for them: --outputs topic:-new.",
+        )
+    if request.read or request.base is not None or request.limited or request.keys or request.archive:
+        raise UsageError(
+            "a chain is rebuilt whole, from its beginning and from the log",
+            hint="Leave out --read, --from-snapshot, --archive, --key and limits.",
+        )
+    with closing(EmbeddedLog(Path(request.log), create=False)) as log:
+        known = log.topics()
+        for at, read in enumerate(links):
+            apps = [one.app.encode() for one in plans[:at]]
+            for name in read:
+                if name in known:
+                    _check_writers(log, name, apps)
+
+
+def _check_writers(log: Log, name: str, apps: Sequence[bytes]) -> None:
+    """Refuse a topic that others than the apps of the chain have written: their records would be missing."""
+    for number in range(log.partitions(name)):
+        for record in scan(log, name, number):
+            if all(origin_of(record, app) is None for app in apps):
+                raise UsageError(
+                    f"{name!r} holds records that no app of the chain has written, the first at partition {number} "
+                    f"offset {record.offset}, and the next app would not get those",
+                    hint="Add the app that writes them to the chain, or rebuild link by link (--read).",
+                )
+
+
+def as_declared(job: Job, results: Sequence[UnitResult], log: Log, report: RebuildReport) -> list[UnitResult]:
+    """The results with cuts that stand in the declared topics, at their ends, and with what is settled there.
+
+    The records of the declared topics are not read here, but what they say is handled: so their dead letters need nothing
+    more, unless something failed in this rebuild. Which letter that would be cannot be told.
+    """
+    handled: dict[int, dict[str, list[int]]] = {}
+    topics = job.request.read
+    for letter in dead_letters(log, job.app) if topic_of(job.app) in log.topics() else ():
+        number, offset = letter.origin_partition, letter.origin_offset
+        if letter.topic not in topics or letter.topic not in job.ends or number is None or offset is None:
+            continue
+        if offset < job.ends[letter.topic][number]:
+            handled.setdefault(number, {}).setdefault(letter.topic, []).append(offset)
+    if handled and any(one.failed_here or one.totals.refused for one in results):
+        handled = {}
+        report.note(
+            "dead letters of the topics between the apps are not settled, as something failed in this rebuild: do not redrive "
+            "those that it has handled"
+        )
+    return [_standing(job, one, handled.get(one.partition, {})) for one in results]
+
+
+def _standing(job: Job, result: UnitResult, handled: dict[str, list[int]]) -> UnitResult:
+    if not result.cut:
+        return result
+    names = {other: name for name, other in job.request.read.items()}
+    cut = renamed(tape.decode_cut(result.cut), lambda name: names.get(name, name))
+    cut.positions |= {name: job.ends[name][result.partition] for name in job.request.read if name in job.ends}
+    # What was handled of the topics that were read has other offsets than in the declared ones.
+    settled = {name: offsets for name, offsets in result.handled.items() if name not in names}
+    return replace(result, cut=tape.encode(cut), handled=settled | handled)

@@ -1,0 +1,267 @@
+"""Run a rebuild twice, each time another way, to find code that is not deterministic: which key, which event, which field.
+
+The second run has other hashes of texts, hardly a cache, and reads every instance anew after each handler. None of that may
+change a result. What differs is looked for in the state, key by key, and in the outputs, number by number; then the history
+of the keys found is run again both ways, step by step, up to the first after which they are not the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import ReplayDivergedError, UsageError
+from tailrace.history.comparing.states import (
+    KeyDifference,
+    KeyOfActor,
+    Side,
+    Step,
+    compare_states,
+    first_apart,
+)
+from tailrace.history.rebuilding.driver import OnProgress, rebuild, settled_job
+from tailrace.history.rebuilding.engines import Engine
+from tailrace.history.rebuilding.job import Request, Unit, Variant
+from tailrace.history.rebuilding.output_files import PARQUET
+from tailrace.history.rebuilding.output_watermarks import TOPIC
+from tailrace.history.rebuilding.publishing import MANIFEST, OutputsManifest
+from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.work_folder import WorkFolder
+from tailrace.processes.app_loading import plan_reading
+from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
+from tailrace.state.snapshots.arrow import parquet
+
+ANOTHER = Variant("another", cache_bytes=1 << 20, timers_in_memory=100, reload=True)
+SEEDS = (1, 2)
+"""Of the hashes of texts, in the first and in the second run."""
+NAMES = ("the first run", "the second")
+_SHOWN = 20
+
+
+class OutputDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """The first output of a partition that is not the same: where it goes, and what each run has made of it."""
+
+    partition: int
+    number: int
+    topic: str
+    key: bytes
+    one: str
+    other: str
+    since: str = ""
+
+
+class TwiceReport(msgspec.Struct, kw_only=True):
+    """What the first run made, and what the second one made otherwise."""
+
+    report: RebuildReport | None
+    """None where the first run was stopped by a difference to the service itself."""
+    keys: int = 0
+    """That differ."""
+    shown: list[KeyDifference] = []
+    outputs: list[OutputDifference] = []
+    stopped: str = ""
+    """What has stopped the first run."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything does."""
+        return bool(self.keys or self.outputs)
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        said = [] if self.report is None else self.report.lines()
+        if self.stopped:
+            said.append(f"stopped: {self.stopped}")
+        if not self.differs:
+            return [*said, "run twice: no difference"]
+        said.append(f"run twice: {self.keys:,} keys and the outputs of {len(self.outputs)} partitions differ")
+        for one in self.shown:
+            said.append(f"{one.actor}, key {one.key} (partition {one.partition}) {one.since}".rstrip())
+            said += [
+                f"    {label}: {was} in {NAMES[0]}, {now} in {NAMES[1]}" for label, was, now in one.changes
+            ]
+        for each in self.outputs:
+            said.append(
+                f"output {each.number:,} of partition {each.partition} to {each.topic}, key {each.key!r} {each.since}"
+            )
+            said.append(f"    {each.one} in {NAMES[0]}, {each.other} in {NAMES[1]}")
+        return said
+
+
+def rebuild_twice(
+    request: Request, engine_of: Callable[[int], Engine], *, on_progress: OnProgress | None = None
+) -> TwiceReport:
+    """Rebuild, and rebuild another way aside; ``engine_of`` gives an engine whose processes have a hash seed.
+
+    The first run's snapshot is published as ever, unless it differs from the service. Raises what ``rebuild`` raises but
+    for ReplayDivergedError; UsageError where outputs are to go to topics.
+    """
+    if request.outputs.startswith(TOPIC):
+        raise UsageError(
+            "outputs that are made twice are compared, and not written to topics",
+            hint="Rebuild without --twice once the code is known to be deterministic.",
+        )
+    plan = plan_reading(request.app, request.read)
+    aside = _aside(request, plan)
+    try:
+        return _twice(request, engine_of, on_progress, plan, aside)
+    finally:
+        Place.at(str(aside)).remove_folder()
+
+
+def _aside(request: Request, plan: Plan) -> Path:
+    """A folder for what is only compared."""
+    own = f"_twice-{uuid4().hex[:8]}"
+    if request.work is not None:
+        return Path(request.work).absolute() / own
+    place = Place.at(request.to)
+    return (Path(place.path) if place.is_local else Path("data/rebuild").absolute()) / plan.app / own
+
+
+def _twice(
+    request: Request,
+    engine_of: Callable[[int], Engine],
+    on_progress: OnProgress | None,
+    plan: Plan,
+    aside: Path,
+) -> TwiceReport:
+    found = TwiceReport(report=None)
+    to = request.outputs if request.outputs.startswith(PARQUET) else f"{PARQUET}{aside / 'outputs-0'}"
+    first = msgspec.structs.replace(request, outputs=to)
+    try:
+        found.report = rebuild(first, engine_of(SEEDS[0]), on_progress=on_progress)
+    except ReplayDivergedError as error:
+        found.stopped = str(error)
+        first = msgspec.structs.replace(first, to=str(aside / "0"), work=str(aside / "work"), lenient=True)
+        found.report = rebuild(first, engine_of(SEEDS[0]), on_progress=on_progress)
+    one = Snapshots(first.to, plan.app).open(found.report.snapshot)
+    second = msgspec.structs.replace(
+        request,
+        to=str(aside / "1"),
+        work=str(aside / "work"),
+        outputs=f"{PARQUET}{aside / 'outputs-1'}",
+        name=None,
+        lenient=True,
+        variant=ANOTHER,
+        until_cuts=() if request.limited else tuple(task.cut for task in one.manifest.tasks),
+    )
+    again = rebuild(second, engine_of(SEEDS[1]), on_progress=on_progress)
+    other = Snapshots(second.to, plan.app).open(again.snapshot)
+    compared = compare_states(plan, _side(one, NAMES[0]), _side(other, NAMES[1]))
+    found.keys, found.shown = compared.count, compared.shown
+    sides = [
+        _files(asked.outputs.removeprefix(PARQUET), plan.app, each.manifest)
+        for asked, each in ((first, one), (second, other))
+    ]
+    found.outputs = list(_compare_outputs(plan, sides[0], sides[1]))
+    if found.differs and one.manifest.source == "tape":
+        _explain(found, second, engine_of)
+    if found.stopped:
+        found.report = None
+    return found
+
+
+def _side(snapshot: Snapshot, name: str) -> Side:
+    cuts = {task.partition: task.cut for task in snapshot.manifest.tasks}
+    schemas = {task.partition: task.schema for task in snapshot.manifest.tasks}
+    return Side(name, snapshot.rows, cuts.get, schemas.get)
+
+
+# --- outputs ---
+
+
+def _files(uri: str, app: str, manifest: Manifest) -> dict[int, Place]:
+    folder = Place.at(uri) / app / manifest.id
+    named = msgspec.json.decode((folder / MANIFEST).read(), type=OutputsManifest)
+    return {one.partition: folder / one.name for one in named.files}
+
+
+def _compare_outputs(
+    plan: Plan, one: dict[int, Place], other: dict[int, Place]
+) -> Iterator[OutputDifference]:
+    for number in range(plan.partitions):
+        sides = [_outputs(files[number]) if number in files else iter(()) for files in (one, other)]
+        for was, now in zip_longest(*sides):
+            if was != now:
+                said = was or now
+                assert said is not None
+                yield OutputDifference(
+                    partition=number,
+                    number=said[0],
+                    topic=said[1],
+                    key=said[2] or b"",
+                    one=_shown(was),
+                    other=_shown(now),
+                )
+                break
+
+
+def _outputs(place: Place) -> Iterator[tuple[Any, ...]]:
+    with place.open() as stream:
+        for batch in parquet.ParquetFile(stream).iter_batches(20_000):
+            names = ("number", "topic", "key", "value", "timestamp", "headers")
+            yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+
+
+def _shown(output: tuple[Any, ...] | None) -> str:
+    if output is None:
+        return "nothing"
+    return f"{output[3] if output[3] is not None else b''!r} at {output[4].isoformat()}"
+
+
+# --- from which event on ---
+
+
+def _explain(found: TwiceReport, request: Request, engine_of: Callable[[int], Engine]) -> None:
+    """Run the history of what differs again, both ways, and say in each difference where it begins."""
+    wanted: dict[int, list[bytes]] = {}
+    for each in found.shown[:_SHOWN]:
+        wanted.setdefault(each.partition, []).append(each.key_bytes)
+    for output in found.outputs:
+        wanted.setdefault(output.partition, []).append(output.key)
+    tracks: list[dict[KeyOfActor, list[Step]]] = []
+    for seed, variant in zip(SEEDS, (Variant(), ANOTHER), strict=True):
+        job = settled_job(msgspec.structs.replace(request, variant=variant))
+        units = [
+            Unit(job=job, kind="trace", partition=number, keys=tuple(keys)) for number, keys in wanted.items()
+        ]
+        work = WorkFolder(Path(job.work))
+        with work.held():
+            work.make()
+            made: list[tuple[KeyOfActor, list[Step]]] = []
+            for result in engine_of(seed).run(units, _nothing):
+                if result.failure is not None:
+                    raise result.failure.error()
+                made += msgspec.msgpack.decode(
+                    result.made["tracks"], type=list[tuple[KeyOfActor, list[Step]]]
+                )
+            tracks.append(dict(made))
+            work.clear()
+    found.shown = [
+        msgspec.structs.replace(each, since=_where(tracks, (each.actor, each.key_bytes)))
+        for each in found.shown
+    ]
+    found.outputs = [
+        msgspec.structs.replace(each, since=_of_output(tracks, each.key)) for each in found.outputs
+    ]
+
+
+def _where(tracks: Sequence[dict[KeyOfActor, list[Step]]], place: KeyOfActor) -> str:
+    return first_apart(tracks[0].get(place, []), tracks[1].get(place, []), NAMES)
+
+
+def _of_output(tracks: Sequence[dict[KeyOfActor, list[Step]]], key: bytes) -> str:
+    for place in tracks[0]:
+        if place[1] == key and tracks[0][place] != tracks[1].get(place):
+            return f"{_where(tracks, place)} of {place[0]}"
+    return ""
+
+
+def _nothing() -> None:
+    """Nobody is told."""

@@ -1,0 +1,441 @@
+"""The driver: settles what is to be done, has an engine do it, and publishes the snapshot, last of all.
+
+It may be killed at any moment and run again: what was settled and what is done stands in the work folder. Nothing that it
+makes can be seen before it is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.errors import ReplayDivergedError, SnapshotMismatchError, TailraceError, UsageError
+from tailrace.core.values.keys import KeyCodec
+from tailrace.history.dead_letters.handled import handled_in
+from tailrace.history.named_keys import named_keys
+from tailrace.history.rebuilding.chained import as_declared
+from tailrace.history.rebuilding.code_digest import CodeDigest, changed, code_of
+from tailrace.history.rebuilding.engines import Engine, LocalEngine
+from tailrace.history.rebuilding.job import Job, Request, Unit, UnitKind, UnitResult
+from tailrace.history.rebuilding.output_files import PARQUET, outputs_folder
+from tailrace.history.rebuilding.output_watermarks import TOPIC, marks_wanted
+from tailrace.history.rebuilding.own_sends import first_difference
+from tailrace.history.rebuilding.past import opened_past
+from tailrace.history.rebuilding.publishing import check_topics, publish_outputs
+from tailrace.history.rebuilding.report import RebuildReport, report_of
+from tailrace.history.rebuilding.settled_letters import letters_before
+from tailrace.history.rebuilding.targets import Settled, settle
+from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
+from tailrace.history.splitting.split_units import UNSPLIT
+from tailrace.processes.app_loading import plan_reading
+from tailrace.processes.environment import environment
+from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots, TaskEntry
+from tailrace.state.snapshots.manifest import MANIFEST
+
+_SHOWN = 5
+OnProgress: TypeAlias = Callable[[str, UnitProgress], None]
+"""Is told now and then which stage a rebuild is at, and how far that has come."""
+
+
+def rebuild(
+    request: Request,
+    engine: Engine | None = None,
+    *,
+    on_progress: OnProgress | None = None,
+    restart: bool = False,
+) -> RebuildReport:
+    """Rebuild an app's state from its history into a snapshot, and publish it.
+
+    An interrupted rebuild of the same request, app and code is gone on with, up to where it was to end; ``restart``
+    begins it anew.
+
+    Raises:
+        UsageError: The request makes no sense for this app and this log.
+        SnapshotError: The place of the snapshots cannot be written, or the base is none.
+        OffsetGoneError: The log has deleted what is to be read.
+        HandlerError, BadRecordError: An event cannot be handled any more, and it is not to go to the dead letters.
+        ReplayDivergedError: The result is not that of the service.
+        EnvironmentMismatchError: Python, msgspec or tzdata are not those of the first run.
+        WorkerLostError: A process has ended; run it again.
+    """
+    return _Rebuild(request, engine or LocalEngine(), on_progress).run(restart=restart)
+
+
+class _Rebuild:
+    def __init__(self, request: Request, engine: Engine, on_progress: OnProgress | None) -> None:
+        self._plan = plan_reading(request.app, request.read)
+        self._request = _absolute(request)
+        self._engine = engine
+        self._tell = on_progress
+        _check(self._request)
+        self._id, self._code = identity(self._request, self._plan)
+        self._work = WorkFolder(work_folder(self._request, self._plan, self._id))
+        """Of the rebuild; ``_units_work`` is that of the job, where the units are."""
+        self._units_work = self._work
+
+    def run(self, *, restart: bool) -> RebuildReport:
+        """See ``rebuild``."""
+        begun_s = time.perf_counter()
+        work = self._work
+        if not work.path.exists():
+            with opened_past(self._request, self._plan, taped=False):
+                pass  # what is not there is told before a folder is made
+        with work.held():
+            job = work.job()
+            earlier, resumed = job, job is not None and job.code == self._code.digest and not restart
+            if job is None or not resumed:
+                job = self._begin(job)
+            results, report = self._run(job, resumed=resumed)
+            if (difference := first_difference(results)) is not None:
+                job = self._begin_untaped(job, difference)
+                results, report = self._run(job, resumed=False)
+            self._publish(job, results, report)
+            # Of this run, and not of the snapshot, which is the same however often the driver was killed.
+            if resumed:
+                report.note(self._code.compared())
+            elif earlier is not None and not restart:
+                report.note(_begun_again(earlier, self._code))
+            work.clear()
+        report.seconds = time.perf_counter() - begun_s
+        return report
+
+    def _run(self, job: Job, *, resumed: bool) -> tuple[list[UnitResult], RebuildReport]:
+        self._units_work = WorkFolder(Path(job.work))
+        self._units_work.make()
+        report = report_of(job, self._engine.name)
+        report.resumed = resumed
+        report.environment = environment()
+        return self._results(job, report), report
+
+    # --- beginning
+
+    def _begin_untaped(self, taped: Job, difference: str) -> Job:
+        """Begin again in canonical order, as what was recorded of the app's own sends is not what this code sends."""
+        if taped.request.order == "tape":
+            raise ReplayDivergedError(
+                f"{difference} is not what is recorded, and along the tape the recorded messages and own topics are read",
+                hint="Rebuild with --order canonical, where they come from this code.",
+            )
+        self._request = msgspec.structs.replace(self._request, order="canonical")
+        note = f"{difference} is not what is recorded: in canonical order, where it comes from this code"
+        return self._begin(taped, note)
+
+    def _begin(self, other: Job | None, *notes: str) -> Job:
+        """Settle the job. ``other`` was begun by other code, or is not to be gone on with: nothing of it is of use."""
+        if other is not None and not (Place.at(other.folder) / MANIFEST).exists():
+            Place.at(other.folder).remove_folder()
+            if other.request.outputs != "none":
+                Place.at(outputs_folder(other)).remove_folder()
+        self._work.empty()  # without a job, too, there may be what is left of one that was being removed
+        job = self._settled(*notes)
+        self._work.begin(job)
+        return job
+
+    def _settled(self, *notes: str) -> Job:
+        request, plan = self._request, self._plan
+        base, opened = None, None
+        if request.base is not None:
+            opened = Snapshots(request.base, plan.app).open(request.base_id)
+            _check_whole(opened, request)
+            base = opened.manifest.id
+            _check_retried(opened, request)
+        with opened_past(request, plan, taped=request.order == "tape") as past:
+            settled = settle(request, past)
+            if opened is not None and settled.together:
+                _check_under_way(opened, plan, settled)
+            check_topics(request, past)
+            letters = letters_before(request, past, settled)
+        draft = Snapshots(request.to, plan.app).begin()
+        return Job(
+            id=self._id,
+            code=self._code.digest,
+            parts=self._code.parts,
+            request=request,
+            app=plan.app,
+            version=plan.version,
+            partitions=plan.partitions,
+            work=str(self._work.path / draft.id),
+            snapshot=draft.id,
+            folder=draft.folder_uri,
+            created_ms=draft.created_ms,
+            order=settled.order,
+            together=settled.together,
+            finish=settled.finish,
+            lenient=request.lenient
+            or request.on_error != "stop"
+            or request.go_on_after_deleted
+            or request.retry_failed,
+            targets=settled.targets,
+            base=base,
+            ends=settled.ends,
+            position=settled.position,
+            notes=notes + settled.notes,
+            letters=letters,
+        )
+
+    # --- the units
+
+    def _results(self, job: Job, report: RebuildReport) -> list[UnitResult]:
+        """The last result of each partition."""
+        request = job.request
+        in_one: UnitKind = "task" if job.order == "tape" else "canonical"
+        if job.together:
+            if request.split > 1:
+                report.note("it was not split: all partitions are taken as one")
+            (all_of_them,) = self._units(job, in_one, report, [(0, 0)])
+            return [all_of_them, *all_of_them.others]
+        if request.split == 1 or not self._may_be_split(job, report):
+            return self._units(job, in_one, report)
+        self._units(job, "first", report)
+        shards = [(number, shard) for number in range(job.partitions) for shard in range(request.split)]
+        self._units(job, "shard", report, shards)
+        merged = self._units(job, "merge", report)
+        whole = [one.partition for one in merged if UNSPLIT in one.made]
+        for number in whole:
+            report.note(f"partition {number} was not split: {merged[number].made[UNSPLIT]}")
+        for one in self._units(job, in_one, report, [(number, 0) for number in whole]) if whole else ():
+            merged[one.partition] = one
+        return merged
+
+    def _may_be_split(self, job: Job, report: RebuildReport) -> bool:
+        """Where it is known at once that it cannot, it is said."""
+        request = job.request
+        if marks_wanted(job) and job.order == "canonical":
+            report.note("it was not split: without a tape, outputs that go to topics are made in one piece")
+            return False
+        if job.finish:
+            report.note("it was not split: the end of input goes through a partition in one piece")
+            return False
+        for wanted, what in (
+            (request.keys, "of some keys"),
+            (request.on_error != "stop", "that may write dead letters"),
+            (request.go_on_after_deleted, "that goes on without what is deleted"),
+            (request.lenient, "that is held against another"),
+            (request.retry_failed and job.order == "tape", "that runs again what had failed"),
+        ):
+            if wanted:
+                report.note(f"it was not split: a rebuild {what} is done in one piece for each partition")
+                return False
+        return True
+
+    def _units(
+        self,
+        job: Job,
+        kind: UnitKind,
+        report: RebuildReport,
+        numbers: Iterable[tuple[int, int]] | None = None,
+    ) -> list[UnitResult]:
+        """Have the units of a kind run, those that are not done yet; their results in order."""
+        pairs = ((number, 0) for number in range(job.partitions)) if numbers is None else numbers
+        units = [Unit(job=job, kind=kind, partition=number, shard=shard) for number, shard in pairs]
+        names = [unit.name for unit in units]
+        found: dict[str, UnitResult] = {}
+        there: set[str] | None = None
+        for name in names:
+            done = self._units_work.result(name)
+            if done is None:
+                continue
+            if there is None:
+                there = {one.name for one in Place.at(job.folder).entries()}
+            if all(file.name in there for one in (done, *done.others) for file in one.files):
+                found[name] = done
+            else:  # who sweeps the snapshots has taken what lay about for days
+                self._units_work.forget(name)
+        earlier = frozenset(found)
+
+        def on_progress() -> None:
+            if self._tell is not None:
+                self._tell(kind, self._units_work.progress(names))
+
+        waiting = [unit for unit in units if unit.name not in found]
+        for result in self._engine.run(waiting, on_progress) if waiting else ():
+            if result.failure is not None:
+                raise result.failure.error()
+            found[result.unit] = result
+            on_progress()
+        for name in names:  # in this order: who goes on says the same
+            result = found[name]
+            if name not in earlier:
+                report.taken += result.taken
+                report.commits += result.commits
+                report.phases.add(result.phases)
+            for note in result.notes:
+                report.note(note)
+        return [found[name] for name in names]
+
+    # --- the end
+
+    def _publish(self, job: Job, results: list[UnitResult], report: RebuildReport) -> None:
+        request = job.request
+        for result in results:
+            report.add(result)
+        report.note_retries()
+        if request.retry_failed and not report.retried:
+            report.note("nothing that had failed when it ran first was run again")
+        whole = not (request.limited or request.keys)
+        if request.keys:
+            named = f"the key{'' if len(request.keys) == 1 else 's'} {', '.join(request.keys)}"
+            report.note(f"it holds {named} only")
+            if missing := _without_state(self._plan, request.keys, results):
+                report.note(
+                    f"there is no state of the key{'' if len(missing) == 1 else 's'} {', '.join(missing)}"
+                )
+        if request.limited and self._plan.inbox_topic is not None:
+            report.note("messages that were under way where it stops are not in it")
+        publish_outputs(job, self._plan, results)
+        if request.as_declared:
+            with opened_past(request, self._plan, taped=False) as past:
+                results = as_declared(job, results, past.log, report)
+        manifest = Manifest(
+            id=job.snapshot,
+            app=job.app,
+            version=job.version,
+            partitions=job.partitions,
+            created_ms=job.created_ms,
+            name=request.name,
+            source=job.order,
+            environment=environment(),
+            position=job.position if whole else None,
+            ends=job.ends if whole else _delivered_ends(job, self._plan),
+            keys=request.keys,
+            tasks=tuple(map(_entry, results)),
+            notes=tuple(report.notes),
+        )
+        Snapshots(request.to, job.app).publish(manifest)
+        report.uri = Place.at(job.folder).shown
+
+
+def settled_job(request: Request) -> Job:
+    """What a rebuild would settle now, without beginning it."""
+    return _Rebuild(request, LocalEngine(1), None)._settled()
+
+
+def _entry(result: UnitResult) -> TaskEntry:
+    return TaskEntry(
+        result.partition,
+        result.cut or b"",
+        result.changelog_position,
+        result.schema,
+        tuple(result.files),
+        result.handled or msgspec.UNSET,
+    )
+
+
+def _without_state(plan: Plan, keys: Sequence[str], results: Sequence[UnitResult]) -> list[str]:
+    """Those of the keys that were asked for of which no actor has a row."""
+    found = {key for result in results for key in result.found}
+    codecs = [one.key_codec for one in plan.actors]
+    return [
+        text
+        for text in keys
+        if not any(
+            _encoded(codec, key) in found for key in named_keys(plan, (text,)).keys for codec in codecs
+        )
+    ]
+
+
+def _encoded(codec: KeyCodec, key: Any) -> bytes | None:
+    """The bytes of a key, if it is one of this kind."""
+    try:
+        return codec.encode(key)
+    except (TailraceError, TypeError, ValueError):
+        return None
+
+
+def _check(request: Request) -> None:
+    if request.outputs != "none" and not request.outputs.startswith((PARQUET, TOPIC)):
+        raise UsageError(
+            f"outputs cannot go to {request.outputs!r}", hint=f"Say none, {PARQUET}URI or {TOPIC}SUFFIX."
+        )
+    if request.read and request.order == "tape":
+        raise UsageError(
+            "the tape is of the inputs that the app declares",
+            hint="Inputs of other names go in canonical order: leave --order out.",
+        )
+    if request.split < 1:
+        raise UsageError(f"a partition cannot be split into {request.split} shards", hint="Give 1 or more.")
+
+
+def _check_whole(base: Snapshot, request: Request) -> None:
+    for one in base.chain:
+        if one.keys and not (request.keys and {*request.keys} <= {*one.keys}):
+            raise SnapshotMismatchError(
+                f"the snapshot {base.manifest.id} holds the keys {', '.join(one.keys)} only: all others would be gone",
+                hint="Go on from a whole one, or ask for these keys (--key).",
+            )
+
+
+def _check_under_way(base: Snapshot, plan: Plan, settled: Settled) -> None:
+    """What the app has sent itself and not read where the base stands is told by the ends of its topics alone."""
+    if not base.manifest.ends and any(any(settled.ends.get(name, ())) for name in own_inputs(plan)):
+        raise SnapshotMismatchError(
+            f"the snapshot {base.manifest.id} was stopped by a limit, and does not tell what the app had under way to itself "
+            "there: in canonical order nobody would send that again",
+            hint="Go on from a snapshot without a limit, or rebuild from the beginning.",
+        )
+
+
+def _delivered_ends(job: Job, plan: Plan) -> dict[str, list[int]]:
+    """Of a rebuild up to a limit: where all tasks run as one, nothing that the app sends to itself is under way."""
+    return {name: job.ends[name] for name in own_inputs(plan) if name in job.ends} if job.together else {}
+
+
+def _check_retried(base: Snapshot, request: Request) -> None:
+    if (
+        request.order != "canonical"
+        and not request.retry_failed
+        and any(map(handled_in, base.manifest.tasks))
+    ):
+        raise SnapshotMismatchError(
+            f"what had failed is handled in the snapshot {base.manifest.id}: what was redriven of it would be handled twice",
+            hint="Go on from it with --retry-failed, as it was made.",
+        )
+
+
+def _absolute(request: Request) -> Request:
+    """Paths as every process understands them, wherever it was started."""
+    return msgspec.structs.replace(
+        request,
+        log=str(Path(request.log).absolute()),
+        to=Place.at(request.to).uri,
+        archive=None if request.archive is None else Place.at(request.archive).uri,
+        base=None if request.base is None else Place.at(request.base).uri,
+        work=None if request.work is None else str(Path(request.work).absolute()),
+    )
+
+
+def work_folder(request: Request, plan: Plan, id: str) -> Path:
+    """Where a rebuild keeps what is under way.
+
+    Raises:
+        UsageError: The snapshots go to an object store, and no folder was named.
+    """
+    if request.work is not None:
+        return Path(request.work) / plan.app / id
+    place = Place.at(request.to)
+    if not place.is_local:
+        raise UsageError(
+            f"a rebuild into {place.shown} needs a folder for what is under way",
+            hint="Name one with --work: of this machine, or one that all machines of the rebuild share.",
+        )
+    return Path(place.path) / plan.app / "_work" / id
+
+
+def identity(request: Request, plan: Plan) -> tuple[str, CodeDigest]:
+    """What an interrupted rebuild is found by, and what its code must be to go on with it."""
+    asked = hashlib.sha256(msgspec.msgpack.encode((request, plan.app))).hexdigest()[:16]
+    return asked, code_of(request.app, plan)
+
+
+def _begun_again(earlier: Job, code: CodeDigest) -> str:
+    """What is said where the code has changed since an interrupted rebuild was begun."""
+    other = changed(earlier.parts, code.parts) if earlier.parts else []
+    named = f": {', '.join(other[:_SHOWN])}{', ...' if len(other) > _SHOWN else ''}" if other else ""
+    return f"nothing of an interrupted rebuild was used, as the code has changed since it was begun{named}"

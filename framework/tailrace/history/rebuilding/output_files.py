@@ -1,0 +1,168 @@
+"""Outputs on their way: a file per task that is never ahead of, nor behind, the state it goes with.
+
+A frame per commit is appended before the state of that commit is written, and the state's cut names the length of the file
+behind it. Who goes on cuts off what is longer: it belongs to a commit that is done again. A file that is shorter has
+lost its end with the machine, and the task begins anew.
+
+::
+
+    frame    length of the payload, number of its first output, how many; then the payload: outputs and mark as msgpack
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tailrace.core.records import Output
+from tailrace.history.rebuilding.job import Job, OutputFile
+from tailrace.history.rebuilding.output_watermarks import Mark
+from tailrace.state.failures import as_state_error
+from tailrace.state.snapshots import Place
+from tailrace.state.snapshots.arrow import pa, parquet
+
+_HEAD = struct.Struct("<IQI")
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(
+    tuple[list[tuple[str, bytes | None, bytes | None, int, tuple[tuple[str, bytes], ...]]], Mark | None]
+)
+_ROWS = 50_000
+
+
+class Frame(NamedTuple):
+    """The outputs of one commit. The running number of the first, they themselves, and the commit's mark, if it has one."""
+
+    first: int
+    outputs: list[Output]
+    mark: Mark | None = None
+
+
+class OutputFrames:
+    """The file of a task: ``length`` is its length in bytes, and says where a state stands in it."""
+
+    def __init__(self, path: Path, length: int = 0) -> None:
+        self.path = path
+        self.length = length
+        try:
+            with path.open("ab") as file:
+                file.truncate(length)
+            self._file = path.open("ab")
+        except OSError as error:
+            raise as_state_error(error, path, "opening the outputs under way") from error
+
+    def append(self, first: int, outputs: Sequence[Output], mark: Mark | None = None) -> None:
+        """Those of one commit, flushed to the operating system."""
+        if not outputs and mark is None:
+            return
+        payload = _encoder.encode((outputs, mark))
+        try:
+            self._file.write(_HEAD.pack(len(payload), first, len(outputs)) + payload)
+            self._file.flush()
+        except OSError as error:
+            raise as_state_error(error, self.path, "writing outputs") from error
+        self.length += _HEAD.size + len(payload)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+def is_whole(path: Path, length: int) -> bool:
+    """Whether the file has what a state goes with."""
+    return length == 0 or (path.is_file() and path.stat().st_size >= length)
+
+
+def frames(path: Path) -> Iterator[Frame]:
+    """All frames of a file, in their order."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        while head := file.read(_HEAD.size):
+            length, first, _ = _HEAD.unpack(head)
+            outputs, mark = _decoder.decode(file.read(length))
+            yield Frame(first, [Output(*one) for one in outputs], mark)
+
+
+class Marked:
+    """Frames on their way; ``output_watermarks`` has those that came with them, each with how many outputs there were by then."""
+
+    def __init__(self, made: Iterable[Frame]) -> None:
+        self._made = made
+        self.marks: list[Mark] = []
+
+    def __iter__(self) -> Iterator[Frame]:
+        rows = 0
+        for one in self._made:
+            rows += len(one.outputs)
+            if one.mark is not None:
+                self.marks.append(msgspec.structs.replace(one.mark, rows=rows))
+            yield one
+
+
+# --- as Parquet ------------------------------------------------------------------------------------------------------
+
+
+PARQUET = "parquet:"
+
+
+def outputs_folder(job: Job) -> str:
+    """Where the Parquet files of outputs go: into the place asked for, or, on their way to topics, the work folder."""
+    asked = job.request.outputs
+    if not asked.startswith(PARQUET):
+        return str(Path(job.work) / "outputs")
+    return (Place.at(asked.removeprefix(PARQUET)) / job.app / job.snapshot).uri
+
+
+def outputs_schema() -> Any:
+    """Columns of a file of outputs: ``number`` is the running number that the partition's task gave it."""
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    return pa.schema(
+        [
+            ("partition", pa.int32()),
+            ("number", pa.int64()),
+            ("topic", pa.dictionary(pa.int32(), pa.string())),
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("timestamp", pa.timestamp("ms", tz="UTC")),
+            ("headers", pa.list_(header)),
+        ]
+    )
+
+
+def write_outputs(folder: str, partition: int, attempt: str, made: Iterable[Frame]) -> OutputFile:
+    """Write the outputs of a task to one Parquet file in a folder. The name carries the attempt."""
+    name = f"outputs-{partition:05d}-{attempt}.parquet"
+    place = Place.at(folder) / name
+    schema, rows, first = outputs_schema(), 0, -1
+    Place.at(folder).make()
+    with place.stream() as stream, parquet.ParquetWriter(stream, schema, compression="zstd") as writer:
+        held: list[tuple[int, Output]] = []
+        for start, outputs, _ in made:
+            first = start if first < 0 else first
+            held += enumerate(outputs, start)
+            if len(held) >= _ROWS:
+                rows += len(held)
+                writer.write_table(_table(schema, partition, held))
+                held = []
+        rows += len(held)
+        writer.write_table(_table(schema, partition, held))
+    size = next((one.size for one in Place.at(folder).entries() if one.name == name), 0)
+    return OutputFile(name, partition, max(first, 0), rows, size)
+
+
+def _table(schema: Any, partition: int, made: Sequence[tuple[int, Output]]) -> Any:
+    columns = [
+        [partition] * len(made),
+        [number for number, _ in made],
+        [one.topic for _, one in made],
+        [one.key for _, one in made],
+        [one.value for _, one in made],
+        [one.timestamp_ms for _, one in made],
+        [[{"key": key, "value": value} for key, value in one.headers] for _, one in made],
+    ]
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)

@@ -1,0 +1,125 @@
+"""What an app sends to itself along the tape, compared with what is recorded.
+
+Theory. A rebuild along the tape reads messages and topics of the app's own as they were recorded. They are effects of the
+code that ran then. They are what this code would send exactly if each task, given the recorded ones, sends the same again:
+to every partition of every own input, the same records in the same order. So each task keeps a digest per destination that
+chains what it sends there, each partition of an own input gives the digests of what is recorded in it, by sender, and the
+driver compares the two. No digest of the code is needed, and a change that does not alter what is sent does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.task import ORIGIN_HEADER
+from tailrace.core.records import InputRecord, Output
+from tailrace.core.values.partitioner import partition_of
+from tailrace.history.app_history import origin_of
+from tailrace.history.rebuilding.job import Job, UnitResult
+from tailrace.history.rebuilding.origins import origin_of_task
+from tailrace.history.rebuilding.past import HistorySource
+from tailrace.log.interface import TopicPartition
+
+_SENT, _RECORDED = "sent", "recorded"
+
+
+class Chains(msgspec.Struct):
+    """Digests of records by destination, ``topic/partition``; with the state of a task they can be kept and continued."""
+
+    digests: dict[str, bytes] = {}
+
+    def add(self, topic: str, partition: int, record: Output | InputRecord) -> None:
+        """Chain a record to what was sent there before."""
+        headers = [one for one in record.headers if one[0] != ORIGIN_HEADER]
+        place = f"{topic}/{partition}"
+        said = msgspec.msgpack.encode((record.key, record.value, record.timestamp_ms, headers))
+        self.digests[place] = blake2b(self.digests.get(place, b"") + said, digest_size=16).digest()
+
+
+class Sends:
+    """What one task sends to its app."""
+
+    def __init__(self, plan: Plan, chains: Chains | None = None) -> None:
+        self.topics = frozenset(own_inputs(plan))
+        self.chains = chains or Chains()
+        self._partitions = plan.partitions
+
+    def take(self, outputs: Iterable[Output]) -> None:
+        """Note those of the outputs that the app reads."""
+        for one in outputs:
+            if one.topic in self.topics:
+                self.chains.add(one.topic, partition_of(one.key or b"", self._partitions), one)
+
+    def noted(self, outputs: Iterable[Output]) -> Iterator[Output]:
+        """The outputs, each noted on its way."""
+        for one in outputs:
+            self.take((one,))
+            yield one
+
+    def fill(self, result: UnitResult, job: Job, past: HistorySource, number: int) -> None:
+        """Put into the result what the task has sent, and what is recorded in its partition of the app's own inputs."""
+        recorded = _recorded(job, past, number)
+        result.made = {
+            _SENT: self.chains.digests,
+            _RECORDED: {str(sender): one.digests for sender, one in recorded.items()},
+        }
+
+
+def compares_sends(job: Job, plan: Plan) -> bool:
+    """Whether what the app sends to itself can and has to be compared: not where only a part of history is run."""
+    request = job.request
+    partial = request.limited or bool(request.keys) or request.go_on_after_deleted or bool(request.until_cuts)
+    return job.order == "tape" and not partial and bool(own_inputs(plan))
+
+
+def first_difference(results: Sequence[UnitResult]) -> str | None:
+    """Where what this code sends differs from what is recorded, in words; None if nowhere, or if it was not compared."""
+    for sender, result in enumerate(results):
+        if _SENT not in result.made:
+            continue
+        sent: dict[str, bytes] = result.made[_SENT]
+        recorded: dict[str, bytes] = {}
+        for one in results:
+            recorded |= one.made.get(_RECORDED, {}).get(str(sender), {})
+        for place in sorted(sent.keys() | recorded.keys()):
+            if sent.get(place) != recorded.get(place):
+                topic, _, partition = place.rpartition("/")
+                return f"what partition {sender} sends to {topic!r} partition {partition}"
+    return None
+
+
+def _recorded(job: Job, past: HistorySource, number: int) -> dict[int, Chains]:
+    """What the log has of each task's sends in one partition of the app's own inputs."""
+    plan, log = past.plan, past.log
+    begins = [_begin(job, past, sender) for sender in range(plan.partitions)]
+    stops = [0 if one.cut is None else tape.decode_cut(one.cut).totals.outputs for one in job.targets]
+    found: dict[int, Chains] = {}
+    app = plan.app.encode()
+    for topic in sorted(own_inputs(plan)):
+        if topic not in job.ends:
+            continue
+        start = log.start_offset(topic, number)
+        for records in past.batches(TopicPartition(topic, number), start, job.ends[topic][number]):
+            for record in records:
+                origin = origin_of(record, app)
+                if origin is not None and begins[origin[0]] <= origin[1] < stops[origin[0]]:
+                    found.setdefault(origin[0], Chains()).add(topic, number, record)
+    return found
+
+
+def _begin(job: Job, past: HistorySource, sender: int) -> int:
+    """The number of the first output that the task of a partition makes in this rebuild."""
+    if job.base is None and not _base(job.targets[sender].cut):
+        return 0
+    origin = origin_of_task(job, past, sender)
+    return 0 if origin is None else tape.decode_cut(origin.cut).totals.outputs
+
+
+def _base(cut: bytes | None) -> str:
+    return "" if cut is None else tape.decode_cut(cut).base

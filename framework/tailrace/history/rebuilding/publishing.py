@@ -1,0 +1,221 @@
+"""Outputs of a rebuild made visible: files named by a manifest that comes last, or records in topics, each once.
+
+Into topics they go mark by mark (see ``output_watermarks``), in transactions of the tasks' publishers; each carries the watermark, and
+notes with itself how far its task has come. So a driver that is killed on the way goes on behind what is there, and who
+follows the topics finds what a live service would have said of them. A topic is that of the service with a suffix: what
+others read of the service's own topics is not touched.
+
+A rebuild that is done will not come again, and it notes so when all marks are published. It does not retire by itself: the next
+service of a chain is rebuilt over these topics as over the service's own, to the same state, and would find other watermarks at
+their end. Who lives on them retires it (see ``retirement``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import chain, groupby, islice
+from operator import attrgetter
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.durations import NO_WATERMARK
+from tailrace.core.engine.publications import published_by
+from tailrace.core.errors import StateInUseError, TaskOwnedError, TopicMismatchError
+from tailrace.core.records import CHANNEL, Output
+from tailrace.history.rebuilding.job import Job, OutputFile, Request, UnitResult
+from tailrace.history.rebuilding.output_files import PARQUET, outputs_folder
+from tailrace.history.rebuilding.output_watermarks import TOPIC, decode_marks, marks_wanted, turns
+from tailrace.history.rebuilding.past import HistorySource
+from tailrace.history.retirement import REBUILD, finished_notes
+from tailrace.history.upstream_watermarks import transactional_id
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import Log, TopicPartition, TopicSettings
+from tailrace.processes.task_ownership import TaskOwnership
+from tailrace.state.snapshots import Place
+from tailrace.state.snapshots.arrow import parquet
+
+MANIFEST = "outputs.json"
+_AT_ONCE = 20_000
+
+
+class OutputsManifest(msgspec.Struct, frozen=True):
+    """Which files of a folder of outputs count: there may be others, of attempts that failed."""
+
+    app: str
+    snapshot: str
+    """The snapshot that was made in the same rebuild."""
+    files: tuple[OutputFile, ...]
+
+
+def topics_of(plan: Plan) -> list[str]:
+    """The topics that an app writes to, without its inbox: messages stay within the app."""
+    names = dict.fromkeys([*plan.outputs, plan.dead_letters_topic])
+    return [name for name in names if name != plan.inbox_topic]
+
+
+def check_topics(request: Request, past: HistorySource) -> None:
+    """Refuse topics that hold something already, but for those that the rebuild itself reads.
+
+    Raises:
+        TopicMismatchError: One of them does.
+    """
+    if request.outputs.startswith(TOPIC):
+        _check_empty(request, past.plan, past.log)
+
+
+def _check_empty(request: Request, plan: Plan, log: Log) -> None:
+    known = log.topics()
+    for name in (f"{one}{request.outputs.removeprefix(TOPIC)}" for one in topics_of(plan)):
+        if name in request.read.values():
+            continue
+        if name in known and any(log.end_offset(name, number) for number in range(known[name].partitions)):
+            raise TopicMismatchError(
+                "the topic that the outputs of the rebuild are to go to is not empty",
+                topic=name,
+                hint="Choose another suffix.",
+            )
+
+
+def publish_outputs(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
+    """Make the outputs visible, where they were asked for."""
+    if job.request.outputs.startswith(PARQUET):
+        _publish_files(job, tuple(one for result in results for one in result.outputs))
+    elif marks_wanted(job):
+        _append(job, plan, results)
+
+
+def _publish_files(job: Job, files: tuple[OutputFile, ...]) -> None:
+    folder = Place.at(outputs_folder(job))
+    folder.make()
+    named = {one.name for one in files}
+    # Of units, and of a driver that was killed while it wrote the manifest.
+    unfinished = ("outputs-", f".{MANIFEST}.")
+    for entry in folder.entries():
+        if entry.name.startswith(unfinished) and entry.name not in named:
+            (folder / entry.name).remove()
+    manifest = OutputsManifest(job.app, job.snapshot, files)
+    (folder / MANIFEST).write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+
+
+def _append(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
+    suffix = job.request.outputs.removeprefix(TOPIC)
+    with ExitStack() as closing:
+        log = EmbeddedLog(Path(job.request.log), create=False)
+        closing.callback(log.close)
+        closing.callback(_only_writer(job, plan).release)
+        known = log.topics()
+        for name in topics_of(plan):
+            settings = known.get(name, TopicSettings(plan.partitions))
+            log.create_topic(f"{name}{suffix}", TopicSettings(settings.partitions, settings.compacted))
+        found = {one.partition: one for one in results}
+        tasks = [_Task(job, plan, log, number, found.get(number)) for number in range(plan.partitions)]
+        for task in tasks:
+            closing.callback(task.close)
+        if all(task.done is None for task in tasks):
+            # They were empty when the job was settled, and another rebuild may have been done since.
+            _check_empty(job.request, plan, log)
+        for task in tasks:  # all are known before the first says anything
+            task.begin()
+        for turn in turns(plan, log, {task.partition: task.marks for task in tasks}):
+            tasks[turn.partition].publish(turn.place)
+        for task in tasks:
+            task.finish()
+
+
+def _only_writer(job: Job, plan: Plan) -> TaskOwnership:
+    """Two rebuilds of an app, asked for in other words, have other work folders: into one topic only one of them may write."""
+    suffix = job.request.outputs.removeprefix(TOPIC)
+    try:
+        return TaskOwnership(Path(job.request.log), f"{REBUILD}{plan.app}{suffix}", [0], from_stopped=False)
+    except TaskOwnedError as error:
+        raise StateInUseError(
+            f"another rebuild of the app {plan.app!r} is writing to the topics with the suffix {suffix!r}",
+            path=job.request.log,
+            hint="Choose another suffix.",
+        ) from error
+
+
+class _Task:
+    """What one task has made, on its way into the topics. ``done``: so many marks are there; None: not even its publisher."""
+
+    def __init__(
+        self, job: Job, plan: Plan, log: EmbeddedLog, number: int, result: UnitResult | None
+    ) -> None:
+        self.partition = number
+        self._plan, self._suffix = plan, job.request.outputs.removeprefix(TOPIC)
+        self._wanted = frozenset(topics_of(plan))
+        self._group = f"{REBUILD}{job.snapshot}"
+        self._place = TopicPartition(plan.tape_topic, number)
+        files = () if result is None else result.outputs
+        of = sum(one.rows for one in files)
+        marks = [] if result is None else decode_marks(result.marks)
+        self.marks = [replace(one, rows=min(one.rows, of)) for one in marks[:-1]]
+        self.marks += [replace(one, rows=of) for one in marks[-1:]]
+        name = transactional_id(self._group, number)
+        self._writer = log.writer(name)
+        self._said = {topic: mark for (topic, by), mark in log.publications().items() if by == name}
+        self.done = log.committed_offsets(self._group, [self._place]).get(self._place)
+        self._rows = self.marks[self.done - 1].rows if self.done else 0
+        self._outputs = chain.from_iterable(_read(outputs_folder(job), one.name, self._rows) for one in files)
+
+    def begin(self) -> None:
+        """Say that there is this publisher, and that it holds all back until it says more."""
+        if self.done is None:
+            nothing = published_by(self._plan, {one.index: NO_WATERMARK for one in self._plan.operators})
+            self._commit(0, {name: mark for name, mark in nothing.items() if CHANNEL not in name})
+
+    def publish(self, place: int) -> None:
+        """Publish the mark of this number, and the outputs up to it, unless that has been done."""
+        assert self.done is not None
+        if place < self.done:
+            return
+        mark = self.marks[place]
+        emitted = list(islice(self._outputs, mark.rows - self._rows))
+        self._rows = mark.rows
+        made = [
+            one._replace(topic=f"{one.topic}{self._suffix}") for one in emitted if one.topic in self._wanted
+        ]
+        letters = f"{self._plan.dead_letters_topic}{self._suffix}"
+        for topic, some in groupby(made, key=attrgetter("topic")):
+            self._writer.append(some, self.partition if topic == letters else None)
+        published = dict(mark.published)
+        for name, left_ms in mark.left.items():
+            said = self._said.get(f"{name}{self._suffix}")
+            if said is not None and said < left_ms:
+                published[name] = left_ms  # as a service: its readers take it before they are let go
+        self._commit(place + 1, published)
+
+    def finish(self) -> None:
+        """Note that all is published."""
+        self._writer.commit(finished_notes(self._said, self.partition), self._group)
+
+    def _commit(self, done: int, watermarks: Mapping[str, int | None]) -> None:
+        named = {f"{name}{self._suffix}": watermark for name, watermark in watermarks.items()}
+        self._writer.commit({self._place: done}, self._group, named)
+        self._said |= named
+        self.done = done
+
+    def close(self) -> None:
+        """Let go of the publisher."""
+        self._writer.close()
+
+
+def _read(folder: str, name: str, first: int) -> Iterator[Output]:
+    """The outputs in a file, without so many first ones."""
+    with (Place.at(folder) / name).open() as stream:
+        passed = 0
+        for batch in parquet.ParquetFile(stream).iter_batches(_AT_ONCE):
+            passed += batch.num_rows
+            if passed <= first:
+                continue
+            found = batch.slice(max(0, first - (passed - batch.num_rows)))
+            columns = [found.column(column) for column in ("topic", "key", "value", "headers")]
+            times: list[int] = found.column("timestamp").cast("int64").to_pylist()
+            for (topic, key, value, headers), time_ms in zip(
+                zip(*(column.to_pylist() for column in columns), strict=True), times, strict=True
+            ):
+                yield Output(topic, key, value, time_ms, tuple((one["key"], one["value"]) for one in headers))

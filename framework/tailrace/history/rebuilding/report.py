@@ -1,0 +1,175 @@
+"""What a rebuild has done: for a program a struct, for a person a few lines."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.core.counting import counted
+from tailrace.history.rebuilding.job import Job, Phases, UnitResult
+
+
+class RebuildReport(msgspec.Struct, kw_only=True):
+    """What was rebuilt. Counts are those of the tasks at their cuts, since their history began."""
+
+    app: str
+    snapshot: str
+    """Its id."""
+    uri: str
+    """Where its folder is, without secrets."""
+    order: str
+    engine: str
+    base: str | None = None
+    resumed: bool = False
+    """It went on with what an interrupted driver had begun."""
+    environment: dict[str, str] = {}
+    partitions: int = 0
+    commits: int = 0
+    """That this run went through; an interrupted one had done others."""
+    events: int = 0
+    taken: int = 0
+    """Records that this run went through."""
+    keys: int = 0
+    rows: int = 0
+    timers: int = 0
+    """Timers fired and entries expired."""
+    late: int = 0
+    outputs: int = 0
+    refused: int = 0
+    dead_letters: int = 0
+    """Units that failed."""
+    failed_here: int = 0
+    """Units and records that failed here, and had not failed when they ran first: all went to the dead letters."""
+    failed: list[str] = []
+    """The first of them."""
+    retried: int = 0
+    """Records and timers that had failed when they ran first, and were run again in their place."""
+    failed_again: int = 0
+    """Those of them that failed again."""
+    again: list[str] = []
+    """The first of these."""
+    passed_over: int = 0
+    """Redriven records that were not handled, as their originals were handled in their place."""
+    left_to_redriven: int = 0
+    """Records that had failed and were not run again, as their redriven records take effect elsewhere or later."""
+    undelivered: int = 0
+    """Messages, and events for the app itself, that were sent by what was run again, and are not in the log."""
+    same_rows: int = 0
+    """Rows that were held against what the service has stored, and are the same, byte for byte."""
+    other_rows: int = 0
+    """Those that are not."""
+    written: int = 0
+    """Outputs written where they were asked for."""
+    seconds: float = 0.0
+    for_others: int = 0
+    """Records that were redriven for other apps, and passed over."""
+    phases: Phases = msgspec.field(default_factory=Phases)
+    """Seconds of all processes together."""
+    notes: list[str] = []
+
+    def add(self, result: UnitResult) -> None:
+        """Add what a task's last unit has made."""
+        totals = result.totals
+        self.partitions += 1
+        self.events += totals.records
+        self.timers += totals.fired
+        self.late += totals.late
+        self.outputs += totals.outputs
+        self.refused += totals.refused
+        self.dead_letters += totals.failed
+        self.for_others += totals.for_others
+        self.failed_here += result.failed_here
+        self.failed += result.dead_letters
+        self.again += result.retries.shown
+        self.retried += result.retries.run
+        self.failed_again += result.retries.again
+        self.passed_over += result.retries.passed_over
+        self.left_to_redriven += result.retries.left
+        self.undelivered += result.retries.undelivered
+        self.keys += result.keys
+        self.rows += result.rows
+        self.same_rows += result.same_rows
+        self.other_rows += result.other_rows
+        self.written += sum(one.rows for one in result.outputs)
+
+    def note(self, said: str) -> None:
+        """Add a note, once."""
+        if said not in self.notes:
+            self.notes.append(said)
+
+    def _counts(self) -> str:
+        return (
+            f"{counted(self.events, 'event')}, {counted(self.keys, 'key')}, {counted(self.rows, 'row')}, "
+            f"{counted(self.timers, 'timer')} fired, {counted(self.outputs, 'output')}, "
+            f"{self.late:,} late, {self.refused:,} refused, {self.dead_letters:,} failed"
+        )
+
+    def note_retries(self) -> None:
+        """Note what became of what had failed when it ran first, and of redriven records."""
+        if self.retried:
+            many = "1 record or timer" if self.retried == 1 else f"{self.retried:,} records and timers"
+            again = f"; {self.failed_again:,} failed again" if self.failed_again else ""
+            self.note(f"what had failed when it ran first was run again in its place: {many}{again}")
+        if self.retried and self.order == "tape":
+            self.note(
+                "so state and outputs are not the service's; events, timers and outputs are counted as its tape has them"
+            )
+        if self.for_others:
+            self.note(f"{counted(self.for_others, 'record')} redriven for other apps, passed over")
+        if self.passed_over:
+            self.note(
+                f"{counted(self.passed_over, 'redriven record')} passed over, as the original was handled in its place"
+            )
+        if self.left_to_redriven:
+            self.note(
+                f"{counted(self.left_to_redriven, 'record')} that had failed not run again: the redriven record counts, which "
+                "is in another partition, or behind the end of this rebuild"
+            )
+        if self.undelivered:
+            self.note(
+                "messages and events to the app itself, sent by what was run again, are not delivered, as the log does not "
+                f"hold them: {self.undelivered:,}"
+            )
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        rate = self.taken / self.seconds if self.seconds else 0.0
+        phases = ", ".join(
+            f"{name} {seconds:.1f} s"
+            for name, seconds in msgspec.structs.asdict(self.phases).items()
+            if seconds
+        )
+        how = "along the tape" if self.order == "tape" else "in canonical order"
+        said = [
+            f"rebuilt {self.app} {how}: snapshot {self.snapshot} in {self.uri}",
+            self._counts(),
+            f"{self.seconds:.1f} s with the {self.engine} engine ({rate:,.0f} events/s); all processes: {phases}",
+            f"environment: {', '.join(f'{name} {version}' for name, version in self.environment.items())}",
+        ]
+        if self.same_rows or self.other_rows:
+            same = f"{self.same_rows:,} rows are those of the service, byte for byte"
+            others = f"{self.other_rows:,} {'is' if self.other_rows == 1 else 'are'} not"
+            said.insert(2, f"{same}; {others}" if self.other_rows else same)
+        if self.base is not None:
+            said.insert(1, f"from snapshot {self.base}")
+        if self.resumed:
+            said.append(f"went on with an interrupted rebuild: {self.taken:,} of the events were left to do")
+        if self.written:
+            said.append(f"{counted(self.written, 'output')} written")
+        said += [f"failed again: {one}" for one in self.again]
+        if self.failed_here:
+            said.append(f"{self.failed_here:,} failed that had not failed when they ran first:")
+        said += [f"dead letter: {one}" for one in self.failed]
+        return [*said, *(f"note: {one}" for one in self.notes)]
+
+
+def report_of(job: Job, engine: str) -> RebuildReport:
+    """A report of a job, before anything is done."""
+    return RebuildReport(
+        app=job.app,
+        snapshot=job.snapshot,
+        uri=job.folder,
+        order=job.order,
+        engine=engine,
+        base=job.base,
+        notes=list(job.notes),
+    )

@@ -1,0 +1,353 @@
+"""What had failed when it ran first, run by the code of now in its place; and its redriven record, which is then passed over.
+
+Theory. A dead letter tells of a unit that left nothing behind. Where the code has been corrected since, the unit can do what
+it should have done, at the point of history where it failed: a record with all its handlers, or the firing of a timer.
+
+    along the tape     the tape names what failed. Its place is that of the tape: the record's turn among the others, the
+                       step at whose end the timer was due
+    canonical order    no tape tells what failed. Every record is run in its place as it is
+
+The watermarks stay those of the first run, so that every timer fires where it did. A record that failed has been seen: it
+moved the watermark by its event time. A ``punctuate`` function or a watermark generator was not asked about it, and so is not
+asked along the tape. Nor does what it sends to the app's own inbox and topics arrive there: what the app reads is what the
+log holds. That is counted, and said.
+
+A letter that was redriven has its record in the log a second time. Each is to take effect once:
+
+    the redriven record comes in the same partition, behind the original: it is passed over if the original has been handled here.
+                       If that fails again, the redriven one is run as it was
+    it lies in another partition (the original came from a foreign one), or behind the end of the rebuild, where the service
+                       has still to read it: then it counts, and the original is left as it was
+
+A record that was redriven more than once has the headers of all its letters: it is passed over if any of these was
+handled. If its original had been redriven for another app (whose history this one goes on from), that one's original
+counts, too. One that is forwarded by its key has them, too, but in another topic: what is read there is what the log holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tailrace.core.declare.plan import ActorPlan, Plan, Route
+from tailrace.core.engine import tape
+from tailrace.core.engine.actor_table import Table
+from tailrace.core.engine.failure import TimerName, timer_named, timer_of
+from tailrace.core.engine.input_decoder import BoundRoute
+from tailrace.core.engine.instance_cache import InstanceCache
+from tailrace.core.engine.key_split.shard import _ShardUnits
+from tailrace.core.engine.redriven import redriven_ids
+from tailrace.core.engine.units import TIMER, Units
+from tailrace.core.engine.watermarks import Watermarks
+from tailrace.core.handling.context import Context
+from tailrace.core.records import Headers, InputRecord, Refused
+from tailrace.history.dead_letters.handled import handled_in
+from tailrace.history.rebuilding.failures import RebuildWatch, _RebuiltUnits, _SomeUnits
+from tailrace.history.rebuilding.job import Letters, Retries, UnitResult
+from tailrace.history.rebuilding.origins import TaskOrigin
+from tailrace.history.rebuilding.own_letters import OwnLetters
+
+RecordPosition = tuple[str, int]
+"""A record of the partition at hand: its input and offset."""
+
+_SHOWN = 20
+
+
+class RetryProgress(msgspec.Struct):
+    """What a task has to remember of it on its way. It is kept with the task's state."""
+
+    counts: Retries = msgspec.field(default_factory=Retries)
+    handled: set[RecordPosition] = msgspec.field(default_factory=set[RecordPosition])
+    """Records that failed then, and have been handled here."""
+    timers: dict[TimerName, int] = msgspec.field(default_factory=dict[TimerName, int])
+    """How many firings of a timer have failed then and not come here yet."""
+
+
+class Retrying:
+    """What one task knows of its dead letters, and its progress with them."""
+
+    def __init__(self, letters: Letters) -> None:
+        self.progress = RetryProgress()
+        self.originals = letters.originals
+        self.redriven = frozenset(place for places in letters.originals.values() for place in places)
+        self.left = frozenset(letters.left)
+        self.failed = frozenset(letters.failed)
+        for actor, key, timer in letters.timers:
+            self.expect((actor.encode(), key.encode(), timer.encode()))
+        self.skips: dict[tuple[int, int], Headers] | None = None
+        """The skips of the tape that ``progress.timers`` has."""
+        self.timer: TimerName | None = None
+        """The timer that is being run again."""
+        self.again = False
+        """Whether what fails at the moment failed then."""
+
+    def begin_with(self, origin: TaskOrigin | None, partition: int) -> None:
+        """What is handled in the snapshot that the task starts from has been handled."""
+        if origin is not None:
+            self.progress.handled |= handled_in(origin.open().manifest.task(partition))
+
+    def fill(self, result: UnitResult) -> None:
+        """Put into the result of the task what came of it."""
+        fill(result, [self.progress])
+
+    def expect(self, timer: TimerName) -> None:
+        """A firing of this timer failed then."""
+        timers = self.progress.timers
+        timers[timer] = timers.get(timer, 0) + 1
+
+    def take(self, timer: TimerName) -> bool:
+        """Whether a firing of this timer failed then that has not come here yet. It has now."""
+        timers = self.progress.timers
+        left = timers.pop(timer, 0)
+        if left > 1:
+            timers[timer] = left - 1
+        return left > 0
+
+    def is_done(self, name: str, ids: list[str]) -> bool:
+        """Whether a record of an input that was redriven for these letters has been handled here by its original."""
+        handled = self.progress.handled
+        found = [place for id_ in ids for place in self.originals.get(id_, ())]
+        return any(place[0] == name and place in handled for place in found)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryWatch(RebuildWatch):
+    """Gives a task units that run again what failed, and pass over what was redriven of it.
+
+    ``as_declared``: what fails is dealt with as the app has declared, and not as the rebuild was told.
+    ``sharded``: the task is one of a shard, and ``as_declared``.
+    """
+
+    retrying: Retrying = field(default_factory=lambda: Retrying(Letters()))
+    as_declared: bool = False
+    own: OwnLetters | None = None
+    """Where the rebuild itself delivers what the app sends to itself: what has become of that."""
+    sharded: bool = False
+
+    def units(
+        self,
+        plan: Plan,
+        partition: int,
+        cells: InstanceCache,
+        context: Context[Any],
+        marks: Watermarks,
+        totals: tape.Totals,
+        log: tape.Tape,
+    ) -> Units:
+        """The units of a task that is rebuilt."""
+        kind: Any = _RetriedUnits if self.keys is None and self.observer is None else _SomeRetriedUnits
+        if self.as_declared:
+            kind = _ShardedUnits if self.sharded else _DeclaredUnits
+        units: Units = kind(self, plan, partition, cells, context, marks, totals, log)
+        return units
+
+
+class _Retrying(Units):
+    """Stands in front of the units of a task, and decides which of them are run."""
+
+    __slots__ = ()
+
+    _rebuild: RebuildWatch
+    direct = False
+
+    @property
+    def _retry(self) -> RetryWatch:
+        rebuild = self._rebuild
+        assert isinstance(rebuild, RetryWatch)
+        return rebuild
+
+    def record(
+        self,
+        number: int,
+        offset: int,
+        record: InputRecord | None,
+        to: Sequence[BoundRoute],
+        key: Any,
+        event: Any,
+        mark: int,
+    ) -> None:
+        """See ``Units.record``."""
+        rebuild, place = self._retry, self._place(number, offset)
+        retrying, own = rebuild.retrying, rebuild.own
+        if own is not None and place[0] in own.inputs:
+            if (
+                record is not None
+                and own.is_redriven(record)
+                and not own.runs(place[0], self.partition, record)
+            ):
+                retrying.progress.counts.passed_over += 1
+                del self.context._outputs[mark:]
+                return
+            self._learn()
+            super().record(number, offset, record, to, key, event, mark)
+            return
+        if rebuild.keys is not None and key not in rebuild.keys:
+            super().record(number, offset, record, to, key, event, mark)
+            return
+        counts, skipped_then = retrying.progress.counts, (number, offset) in self.skips
+        headers = () if record is None else record.headers
+        if headers and retrying.is_done(place[0], redriven_ids(headers, self.plan.dead_letters_topic)):
+            counts.passed_over += 1
+            if (
+                skipped_then or place in retrying.failed
+            ):  # it has a letter of its own, which is settled as well
+                retrying.progress.handled.add(place)
+            del self.context._outputs[mark:]
+            return
+        if place in retrying.left and not skipped_then:
+            counts.left += 1
+            del self.context._outputs[mark:]
+            return
+        self._learn()
+        failed_then = to and (skipped_then or place in retrying.failed) and place not in retrying.left
+        if failed_then or (to and place in retrying.redriven):
+            retrying.progress.handled.add(place)
+        if failed_then and not skipped_then:
+            counts.run += 1
+        super().record(number, offset, record, to, key, event, mark)
+        if failed_then and place not in retrying.redriven:
+            counts.undelivered += self._undelivered(mark)
+
+    def is_skipped(self, number: int, offset: int) -> bool:
+        """See ``Units.is_skipped``."""
+        if not super().is_skipped(number, offset):
+            return False
+        retrying = self._retry.retrying
+        counts = retrying.progress.counts
+        left = self._place(number, offset) in retrying.left
+        counts.left += left
+        counts.run += not left
+        return left
+
+    def timer_skip(self, _fired: int, _table: Table, _time_ms: int, /) -> Headers | None:
+        """See ``Units.timer_skip``. It is run again, whatever firing it is by now."""
+        self._learn()
+        return None
+
+    def invoke_timer(self, route: Route, table: Table, instance: Any, timer: tuple[int, bytes]) -> None:
+        """See ``Units.invoke_timer``."""
+        self._learn()
+        context, retrying = self.context, self._retry.retrying
+        counts, mark = retrying.progress.counts, len(context._outputs)
+        retrying.timer = None
+        if retrying.progress.timers and context._fired is not None:
+            name = timer_named(table.plan.name, context.key, context.timer_name, context._fired[1])
+            if retrying.take(name):
+                counts.run += 1
+                retrying.timer = name
+        super().invoke_timer(route, table, instance, timer)
+        if retrying.timer is not None:
+            counts.undelivered += self._undelivered(mark)
+
+    def failed(
+        self,
+        error: Exception,
+        mark: int,
+        number: int,
+        at: int,
+        record: InputRecord | None = None,
+        timer: tuple[ActorPlan, str | None, int] | None = None,
+    ) -> None:
+        """See ``Units.failed``."""
+        retrying = self._retry.retrying
+        if timer is None:
+            place = self._place(number, at)
+            self._note_failed(number, record)
+            retrying.progress.handled.discard(place)
+            retrying.again = (number, at) in self.skips or place in retrying.failed
+        else:
+            self._learn()
+            name = timer_named(timer[0].name, self.context.key, timer[1], timer[2])
+            retrying.again = name == retrying.timer
+            if not retrying.again and retrying.take(name):  # its handler is gone
+                retrying.progress.counts.run += 1
+                retrying.again = True
+        super().failed(error, mark, number, at, record, timer)
+        retrying.progress.counts.again += retrying.again
+
+    def refuse(self, number: int, refused: Refused, record: InputRecord | None) -> None:
+        """See ``Units.refuse``."""
+        self._note_failed(number, record)
+        super().refuse(number, refused, record)
+
+    def _note_failed(self, number: int, record: InputRecord | None) -> None:
+        own, name = self._retry.own, self.plan.inputs[number].name
+        if own is not None and record is not None and name in own.inputs:
+            own.failed(name, record)
+
+    def note_failure(self, said: str) -> None:
+        """Remember what has failed, in words, by whether it failed then."""
+        retrying = self._retry.retrying
+        shown = retrying.progress.counts.shown
+        if not retrying.again:
+            self._rebuild.failed.note(said)
+        elif len(shown) < _SHOWN:
+            shown.append(said)
+
+    def _place(self, number: int, offset: int) -> RecordPosition:
+        return self.plan.inputs[number].name, offset
+
+    def _learn(self) -> None:
+        """Take in which timers the tape says have failed in the commit at hand."""
+        retrying = self._retry.retrying
+        if self.skips is retrying.skips:
+            return
+        retrying.skips = self.skips
+        for (number, _), headers in self.skips.items():
+            if number == TIMER:
+                retrying.expect(timer_of(headers))
+
+    def _undelivered(self, mark: int) -> int:
+        """How many of the outputs since ``mark`` the app itself reads, and will not find."""
+        if self._retry.own is not None:  # it is delivered like all else
+            return 0
+        own = {one.name for one in self.plan.inputs}
+        return sum(1 for output in self.context._outputs[mark:] if output[0] in own)
+
+
+class _RetriedUnits(_Retrying, _RebuiltUnits):
+    """Of a task with all of its keys."""
+
+    __slots__ = ()
+
+
+class _SomeRetriedUnits(_Retrying, _SomeUnits):
+    """Of a task that is confined to some keys, or watched."""
+
+    __slots__ = ()
+
+
+class _DeclaredUnits(_Retrying):
+    """Of a task in canonical order whose failures go where its app has declared."""
+
+    __slots__ = ("_rebuild",)
+
+    def __init__(self, rebuild: RetryWatch, *of_units: Any) -> None:
+        super().__init__(*of_units)
+        self._rebuild = rebuild
+
+
+class _ShardedUnits(_Retrying, _ShardUnits):
+    """The same of a shard. What was redriven has the key of its original, and so comes to the same shard."""
+
+    __slots__ = ("_rebuild",)
+
+    def __init__(self, rebuild: RetryWatch, *of_units: Any) -> None:
+        super().__init__(*of_units)
+        self._rebuild = rebuild
+
+
+# --- what came of it
+
+
+def fill(result: UnitResult, parts: Iterable[RetryProgress]) -> None:
+    """Put together what came of it in all shards of a task."""
+    handled: set[RecordPosition] = set()
+    for one in parts:
+        result.retries.add(one.counts)
+        handled |= one.handled
+    for name, offset in sorted(handled):
+        result.handled.setdefault(name, []).append(offset)

@@ -1,0 +1,341 @@
+"""What is settled before a rebuild begins: where each task ends, and that what it needs is there.
+
+A commit of the log is one step for all topics, so the last cuts below the ends of one commit are consistent with one
+another: what a task had sent by then is in the inboxes up to the same commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.watermarks import Watermarks
+from tailrace.core.errors import (
+    InputsChangedError,
+    OffsetGoneError,
+    SnapshotMismatchError,
+    UnknownTopicError,
+    UsageError,
+)
+from tailrace.core.suggestions import did_you_mean
+from tailrace.history.app_topics import topics_of
+from tailrace.history.named_keys import named_keys
+from tailrace.history.rebuilding.job import Request, Target
+from tailrace.history.rebuilding.past import HistorySource
+from tailrace.state.snapshots import Snapshots
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """The order, the targets, the ends of all topics as of the same commit, and which commit that was.
+
+    In canonical order tasks end at the ends of their inputs; their targets only tell of the service's own life.
+    """
+
+    order: Literal["tape", "canonical"]
+    together: bool
+    targets: tuple[Target, ...]
+    ends: dict[str, list[int]]
+    position: int
+    notes: tuple[str, ...]
+    finish: bool = False
+    """In canonical order: end the inputs, as the service's last run has ended them."""
+
+
+def settle(request: Request, past: HistorySource) -> Settled:
+    """Look where history ends, and refuse what cannot be done with it.
+
+    Raises:
+        UsageError: A key, an offset or a time makes no sense for this app or this log.
+        SnapshotMismatchError: The app has never committed, or its inbox does not hold its whole past.
+        OffsetGoneError: The log has deleted what is to be read.
+    """
+    plan = past.plan
+    order, why = _order(request, past)
+    with past.uncleaned():
+        known = past.log.topics()
+        declared = [name for name in request.read if name in known] if request.as_declared else []
+        position, ends = past.ends([*topics_of(plan, past.log), *declared])
+        targets: list[Target] = []
+        for number in range(plan.partitions):
+            if plan.changelog_topic not in ends:
+                targets.append(Target(number, None, None))
+                continue
+            found = past.committed(number, end=ends[plan.changelog_topic][number])
+            targets.append(Target(number, found.cut, found.position))
+    if order == "canonical":
+        together = bool(own_inputs(plan)) and not _of_a_part(request)
+        if not together:
+            _check_inbox(plan, targets)
+        return _untaped(request, past, Settled(order, together, tuple(targets), ends, position, why))
+    if request.until_cuts:
+        targets = [Target(number, cut or None, None) for number, cut in enumerate(request.until_cuts)]
+    if all(one.cut is None for one in targets):
+        raise SnapshotMismatchError(
+            f"the app {plan.app!r} has never committed: there is no history to rebuild from",
+            hint="Run it first.",
+        )
+    _check_keys(request, plan)
+    _check_offsets(request, past)
+    _check_times(request, past, targets)
+    notes = tuple(_deleted(request, past, targets))
+    if notes:
+        notes += (
+            "events, timers and outputs are counted as the service's tape has them, what is left out included",
+        )
+    notes += tuple(_begun_with(request, targets))
+    return Settled(order, False, tuple(targets), ends, position, why + notes)
+
+
+def _begun_with(request: Request, targets: list[Target]) -> Iterator[str]:
+    """That the tape begins with a snapshot, and what that means for code that has changed since."""
+    if request.base is not None:
+        return
+    bases = {one.partition: tape.decode_cut(one.cut).base for one in targets if one.cut is not None}
+    for base in sorted({*bases.values()} - {""}):
+        numbers = ", ".join(str(number) for number, one in sorted(bases.items()) if one == base)
+        many = "partitions" if "," in numbers else "partition"
+        yield (
+            f"{many} {numbers} began with the snapshot {base}: this code is not run on what came before it; "
+            "--order canonical runs it on all that is there"
+        )
+
+
+def _check_inbox(plan: Plan, targets: list[Target]) -> None:
+    """Refuse canonical order where messages of the past are in no inbox: those that a snapshot stands for."""
+    for one in targets if plan.inbox_topic is not None else ():
+        base = "" if one.cut is None else tape.decode_cut(one.cut).base
+        if base:
+            raise SnapshotMismatchError(
+                f"the app {plan.app!r} was started from the snapshot {base}, so its inbox does not hold the messages of its "
+                "whole past, which canonical order would have to deliver",
+                hint="Rebuild it along its tape (--order tape), or rebuild the app that the snapshot was made of.",
+            )
+
+
+def _order(request: Request, past: HistorySource) -> tuple[Literal["tape", "canonical"], tuple[str, ...]]:
+    """The order that is taken, and what is to be said of it."""
+    plan, log = past.plan, past.log
+    if request.read:
+        named = ", ".join(f"{name} is read as {other}" for name, other in sorted(request.read.items()))
+        return "canonical", (f"{named}: in canonical order, as there is no tape of that",)
+    if request.order != "auto":
+        return request.order, ()
+    if plan.tape_topic not in log.topics():
+        return "canonical", ("the app has never run on this log: in canonical order, as there is no tape",)
+    if request.base is None and any(log.start_offset(plan.tape_topic, n) for n in range(plan.partitions)):
+        return "canonical", ("the beginning of the tape is deleted: in canonical order",)
+    return "tape", ()
+
+
+def _untaped(request: Request, past: HistorySource, settled: Settled) -> Settled:
+    """What there is to be looked at where no tape is taken."""
+    plan, log = past.plan, past.log
+    own = own_inputs(plan)
+    _check_keys(request, plan)
+    _check_offsets(request, past)
+    notes: list[str] = []
+    for one in plan.inputs:
+        if settled.together and one.name in own:
+            continue
+        if one.name not in settled.ends and not one.is_inbox:
+            raise UnknownTopicError(
+                "the log has no such topic, and the app reads it",
+                topic=one.name,
+                hint=did_you_mean(one.name, log.topics(), "Look at the path of the log."),
+            )
+        if (found := len(settled.ends.get(one.name, ()))) not in (0, plan.partitions):
+            raise InputsChangedError(
+                f"{one.name!r} has {found} partitions, the app {plan.app!r} has {plan.partitions}",
+                hint="Give the app the input's number.",
+            )
+        for number in range(plan.partitions) if one.name in settled.ends and request.base is None else ():
+            start = log.start_offset(one.name, number)
+            if start and not request.go_on_after_deleted:
+                raise _gone(one.name, number, 0, start)
+            if start:
+                notes.append(
+                    f"offsets 0 to {start - 1} of {one.name} partition {number} are deleted, and left out"
+                )
+    if settled.together:
+        notes.append(
+            "what the app sends to itself comes from this code, and not from what is recorded: all partitions run as one"
+        )
+    elif own:
+        if plan.inbox_topic is not None and not any(settled.ends.get(plan.inbox_topic, [])):
+            raise UsageError(
+                "the messages of the app are not recorded in this log, so all partitions have to run as one",
+                hint="Rebuild all keys, with a limit by offsets at most (no --key, --until or --until-clock).",
+            )
+        notes.append(
+            "what the app sends to itself is taken as it was recorded, as only a part is rebuilt: it is not what this code "
+            "would send, if the code has changed"
+        )
+    return msgspec.structs.replace(
+        settled, notes=(*settled.notes, *notes), finish=not request.limited and _has_ended(settled)
+    )
+
+
+def _has_ended(settled: Settled) -> bool:
+    """Whether the service's last run was a bounded one that came to its end, in all tasks."""
+    cuts = [None if one.cut is None else tape.decode_cut(one.cut) for one in settled.targets]
+    return all(cut is not None and {*cut.ended_operators} >= {*(cut.operators or ())} for cut in cuts)
+
+
+def _of_a_part(request: Request) -> bool:
+    """Whether only some keys are rebuilt, or up to a limit that each task reaches by itself."""
+    return request.until_ms is not None or request.until_clock_ms is not None or bool(request.keys)
+
+
+def _check_keys(request: Request, plan: Plan) -> None:
+    try:
+        named_keys(plan, request.keys)
+    except ValueError as error:
+        raise UsageError(str(error), hint="Write it as it stands in the events.") from None
+
+
+def _check_offsets(request: Request, past: HistorySource) -> None:
+    plan, log = past.plan, past.log
+    inputs = [one.name for one in plan.inputs]
+    for topic, offsets in request.until_offsets.items():
+        if topic not in inputs:
+            raise UsageError(
+                f"the app {plan.app!r} does not read {topic!r}",
+                hint=did_you_mean(topic, inputs, f"It reads {', '.join(inputs)}."),
+            )
+        for number, offset in offsets.items():
+            if number >= plan.partitions:
+                raise UsageError(
+                    f"{topic!r} has no partition {number}", hint=f"It has 0 to {plan.partitions - 1}."
+                )
+            start, end = log.start_offset(topic, number), log.end_offset(topic, number)
+            if not start <= offset <= end:
+                raise UsageError(
+                    f"offset {offset} of {topic!r} partition {number} is outside the log, which holds {start} to {end}",
+                    hint="Name an offset that is there, or the end.",
+                )
+
+
+def _check_times(request: Request, past: HistorySource, targets: list[Target]) -> None:
+    cuts = [tape.decode_cut(one.cut) for one in targets if one.cut is not None]
+    for said, reached, what in (
+        (request.until_ms, [_foremost(past.plan, one) for one in cuts], "watermark"),
+        (request.until_clock_ms, [one.now for one in cuts], "clock"),
+    ):
+        if said is not None and said > max(reached):
+            raise UsageError(
+                f"the time {said} ms is outside the log: the highest {what} of the app's tasks is {max(reached)} ms",
+                hint="Leave the limit out to rebuild up to the last commit.",
+            )
+    if request.until_ms is not None and request.until_ms < (first := _first_ms(past)):
+        raise UsageError(
+            f"the time {request.until_ms} ms is outside the log: its first record is of {first} ms",
+            hint="Name a time within the log.",
+        )
+
+
+def _foremost(plan: Plan, cut: tape.Cut) -> int:
+    """See ``Watermarks.foremost``."""
+    marks = Watermarks(plan)
+    marks.resume(cut)
+    return marks.foremost
+
+
+def _first_ms(past: HistorySource) -> int:
+    """The least timestamp of what the inputs begin with."""
+    found: list[int] = []
+    for one in past.plan.inputs:
+        for number in range(past.plan.partitions):
+            start, end = past.log.start_offset(one.name, number), past.log.end_offset(one.name, number)
+            found += [
+                first.timestamp_ms for first in past.source(number)(one.name, start, min(start + 1, end))[:1]
+            ]
+    return min(found, default=0)
+
+
+def _deleted(request: Request, past: HistorySource, targets: list[Target]) -> Iterator[str]:
+    """What the log has deleted of the inputs: an error, or, where that is wanted, notes."""
+    for target in targets:
+        if target.cut is None:
+            continue
+        number = target.partition
+        based = _goes_on_at(request, past, target)
+        if based is not None:
+            _check_kept(past, number, based, tape.decode_cut(target.cut))
+            continue
+        if first := past.log.start_offset(past.plan.tape_topic, number):
+            raise OffsetGoneError(
+                f"the log has deleted the first {first} records of the tape",
+                topic=past.plan.tape_topic,
+                partition=number,
+                offset=0,
+                hint="Start from a snapshot (--from-snapshot), read an archive (--archive), or go without it "
+                "(--order canonical).",
+            )
+        for name, began in began_at(past, target).items():
+            start = past.log.start_offset(name, number)
+            if start <= began:
+                continue
+            if not request.go_on_after_deleted:
+                raise _gone(name, number, began, start)
+            yield f"offsets {began} to {start - 1} of {name} partition {number} are deleted, and left out"
+
+
+def _goes_on_at(request: Request, past: HistorySource, target: Target) -> dict[str, int] | None:
+    """Where a task goes on in each input that starts from a snapshot, by that or by its tape; None: it does not."""
+    assert target.cut is not None
+    if request.base is not None:
+        manifest = Snapshots(request.base, past.plan.app).open(request.base_id).manifest
+        begun = manifest.task(target.partition).cut
+        if begun:
+            return tape.decode_cut(begun).positions
+    cut = tape.decode_cut(target.cut)
+    found: dict[str, int] | None = None
+    if cut.base:
+        for record in past.tapes(target.partition, cut.tape):
+            if record.base is not None:
+                found = dict(zip(record.inputs or (), record.positions or (), strict=True))
+    return found
+
+
+def _check_kept(past: HistorySource, number: int, begins: dict[str, int], cut: tape.Cut) -> None:
+    """What a task has still to read is there."""
+    known = past.log.topics()
+    for name, began in begins.items():
+        start = past.log.start_offset(name, number) if name in known else 0
+        if began < start and began < cut.positions.get(name, 0):
+            raise _gone(name, number, began, start, "")
+
+
+_WITHOUT = ", or say that it is to go on without them (--after-deleted): state and outputs then differ from the service's"
+
+
+def _gone(name: str, number: int, began: int, start: int, otherwise: str = _WITHOUT) -> OffsetGoneError:
+    return OffsetGoneError(
+        f"the log has deleted offsets {began} to {start - 1}, which the rebuild begins with",
+        topic=name,
+        partition=number,
+        offset=began,
+        hint=f"Read an archive (--archive), start from a newer snapshot (--from-snapshot){otherwise}.",
+    )
+
+
+def began_at(past: HistorySource, target: Target) -> dict[str, int]:
+    """Where a task began in each input when it began to live: by the first record of its tape."""
+    record = next(past.tapes(target.partition, 1), None)
+    if record is None or record.inputs is None:
+        return {}
+    taken = [0] * len(record.inputs)
+    for code, *said in tape.causes_of(record.causes):
+        if code == tape.RUN:
+            taken[said[0]] += said[1]
+    known = past.log.topics()
+    return {
+        name: end - count
+        for name, end, count in zip(record.inputs, record.positions or (), taken, strict=True)
+        if name in known
+    }

@@ -1,0 +1,83 @@
+"""The unit that runs the history of a few keys again and notes, step by step, what each has left: see ``determinism``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.observer import Call, Watch
+from tailrace.core.engine.replay import Replay
+from tailrace.core.engine.settings import TaskSettings
+from tailrace.core.engine.task import Task
+from tailrace.core.errors import TailraceError
+from tailrace.core.records import RawOutput
+from tailrace.history.comparing.states import Recorder, walk
+from tailrace.history.rebuilding.failures import Failed
+from tailrace.history.rebuilding.job import Unit, UnitResult
+from tailrace.history.rebuilding.origins import load, origin_of_task
+from tailrace.history.rebuilding.past import HistorySource
+from tailrace.history.rebuilding.retrying import Retrying, RetryWatch
+from tailrace.history.rebuilding.work_folder import WorkFolder
+from tailrace.processes.environment import timezones_version
+from tailrace.state import MemoryStore
+
+
+class _Hashing(Recorder):
+    """Notes a hash of what every step has left and emitted."""
+
+    def returned(self, call: Call, _outputs: Sequence[RawOutput]) -> None:
+        """See ``Observer.returned``."""
+        if call.actor is not None:
+            left = msgspec.msgpack.encode((sorted(call.rows().items()), _outputs))
+            said = f"{self._place(call.moment)} ({call.handler})"
+            self._note(call.actor, call.moment, said, hashlib.sha256(left).digest()[:8])
+
+
+def run_trace(unit: Unit, past: HistorySource, _work: WorkFolder, attempt: str) -> UnitResult:
+    """Run the history of some keys, and note what each step leaves."""
+    result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
+    job, plan, number = unit.job, past.plan, unit.partition
+    target = job.targets[number].cut
+    if target is None:
+        return result
+    end, recorder, store = tape.decode_cut(target), _Hashing(plan), MemoryStore()
+    origin = origin_of_task(job, past, number)
+    cut = None if origin is None else load(origin, number, store).core
+    variant = job.request.variant
+    settings = TaskSettings(
+        cache_bytes=variant.cache_bytes,
+        timers_in_memory=variant.timers_in_memory,
+        timezones=timezones_version(),
+        reload=variant.reload,
+    )
+    keys = frozenset(_meant(plan, unit.keys))
+    watch = Watch(recorder, keys)
+    if job.request.retry_failed:
+        watch = RetryWatch(recorder, keys, "dead-letter", Failed(), Retrying(job.letters_of(number)))
+    task = Task(plan, number, store, cut, lineage=end.lineage, settings=settings, replaying=True, watch=watch)
+    replay = Replay(
+        task,
+        past.source(number),
+        limit=job.request.limit(number),
+        some_keys=True,
+        lenient=True,
+        any_environment=True,
+    )
+    walk(replay, store, past.tapes(number, end.tape))
+    result.made = {"tracks": msgspec.msgpack.encode(list(recorder.tracks.items()))}
+    return result
+
+
+def _meant(plan: Plan, keys: Sequence[bytes]) -> Iterator[Any]:
+    """What bytes mean as keys of the app's actors."""
+    for actor in plan.actors:
+        for key in keys:
+            try:
+                yield actor.key_codec.decode(key)
+            except (TailraceError, ValueError):
+                continue

@@ -1,0 +1,85 @@
+"""``run_unit``: what a process does that was handed a part of a rebuild."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from uuid import uuid4
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import ReplayDivergedError, TailraceError
+from tailrace.history.rebuilding.canonical_unit import run_canonical
+from tailrace.history.rebuilding.code_digest import differences
+from tailrace.history.rebuilding.job import Failure, Job, Unit, UnitKind, UnitResult
+from tailrace.history.rebuilding.past import HistorySource, opened_past
+from tailrace.history.rebuilding.tape_unit import TaskRun
+from tailrace.history.rebuilding.tracing import run_trace
+from tailrace.history.rebuilding.work_folder import WorkFolder
+from tailrace.history.replay.replaying import seldom_collected
+from tailrace.history.splitting.split_units import run_first, run_merge, run_shard
+from tailrace.processes.app_loading import plan_reading
+
+_SHOWN = 5
+
+
+def run_unit(unit: Unit) -> UnitResult:
+    """Do a part of a rebuild, or say that it is done already. It may be run anywhere, again, and twice at once.
+
+    What stands in its way is told in the result (``failure``), if it would again: nobody has to try once more. Anything
+    else is raised: it may be run again.
+    """
+    work = WorkFolder(Path(unit.job.work))
+    done = work.result(unit.name)
+    if done is not None:
+        return done
+    attempt = uuid4().hex[:12]
+    try:
+        plan = plan_reading(unit.job.request.app, unit.job.request.read)
+        _check(plan, unit.job)
+        with opened_past(unit.job.request, plan, taped=unit.job.order == "tape") as past, seldom_collected():
+            result = _RUNS[unit.kind](unit, past, work, attempt)
+    except TailraceError as error:
+        return UnitResult(
+            unit=unit.name, attempt=attempt, partition=unit.partition, failure=Failure.of(error)
+        )
+    return work.finish(unit, result)
+
+
+def _check(plan: Plan, job: Job) -> None:
+    """Another machine may have other code."""
+    here = (plan.app, plan.version, plan.partitions)
+    if here != (job.app, job.version, job.partitions):
+        raise ReplayDivergedError(
+            f"the rebuild is of app {job.app!r} version {job.version!r} with {job.partitions} partitions, "
+            f"{job.request.app!r} is here {here[0]!r} version {here[1]!r} with {here[2]}",
+            hint="Every process of a rebuild needs the same code.",
+        )
+    other = _other_code(job.request.app, tuple(job.parts.items()))
+    if other:
+        raise ReplayDivergedError(
+            f"the code of the app {job.app!r} is not the same in a process of the rebuild as where it was begun: "
+            f"{', '.join(other[:_SHOWN])}{', ...' if len(other) > _SHOWN else ''}",
+            hint="Install the same code for every process, or ship it anew (Spark: --py-files). If it was changed "
+            "meanwhile, run the same command again: it begins with the code as it is.",
+        )
+
+
+@lru_cache(8)
+def _other_code(reference: str, noted: tuple[tuple[str, str], ...]) -> list[str]:
+    """Looked at once in a process: what it has imported does not change any more."""
+    return differences(reference, dict(noted))
+
+
+def _task(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> UnitResult:
+    return TaskRun(unit, past, work, attempt).run()
+
+
+_RUNS: dict[UnitKind, Callable[[Unit, HistorySource, WorkFolder, str], UnitResult]] = {
+    "task": _task,
+    "first": run_first,
+    "shard": run_shard,
+    "merge": run_merge,
+    "canonical": run_canonical,
+    "trace": run_trace,
+}

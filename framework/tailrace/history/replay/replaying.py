@@ -1,0 +1,384 @@
+"""Replay of an app: its state made again from the log along the tape, and held against what the first run left.
+
+What is compared, byte by byte:
+
+    state       every row, with the rows that the changelog leaves, and with a state folder where one is given
+    the cut     positions, watermarks, idle inputs, counts
+    outputs     topic, key, value, timestamp and headers of each, by the number that its task gave it
+
+Partitions are replayed one after the other; nothing is written but to the store of the replay. The service may be at work
+meanwhile: a partition is replayed up to the commit that was its last when its turn came.
+
+A replay stops at the first difference, unless it compares: then it goes on, so that the difference can be told key by
+key, and only a handler that fails where it did not fail before ends its partition.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.observer import Observer, Watch
+from tailrace.core.engine.replay import Limits, Replay
+from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
+from tailrace.core.errors import BadRecordError, HandlerError, ReplayDivergedError
+from tailrace.core.storage import Store
+from tailrace.history.app_history import AppHistory, Committed
+from tailrace.history.beginnings import beginning_of, load_beginning
+from tailrace.history.comparing.differences import Difference, Differences
+from tailrace.history.comparing.outputs import OutputComparison
+from tailrace.history.comparing.replayed_state import LiveState, check_index, compare_cuts, compare_state
+from tailrace.log.interface import Log
+from tailrace.state import MemoryStore
+from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut
+
+LiveStates: TypeAlias = Callable[[int], Sequence[LiveState]]
+
+_ENTRIES_AT_ONCE, _MOVED_AT_ONCE = 200_000, 500_000
+"""A replay commits when so many entries have changed, or so many records and timers have passed: as a live task does
+at the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """What is replayed, how far, and what is done with it."""
+
+    partitions: Collection[int] | None = None
+    """All if None."""
+    keys: Collection[Any] | None = None
+    """Only these keys are replayed, all if None. Their outputs are not compared: the numbers of outputs count all keys."""
+    limits: Limits = field(default_factory=Limits)
+    compare: bool = False
+    """Hold state and outputs against those of the first run. State only where the replay goes to the last commit."""
+    any_environment: bool = False
+    observer: Observer | None = None
+    settings: TaskSettings = field(default_factory=TaskSettings)
+
+
+@dataclass(slots=True)
+class ReplayReport:
+    """What a replay has done again, and what it found to differ."""
+
+    partitions: int = 0
+    commits: int = 0
+    records: int = 0
+    timers: int = 0
+    """Timers fired and entries expired."""
+    outputs: int = 0
+    rows: int = 0
+    """Rows of state compared."""
+    for_others: int = 0
+    """Records that were redriven for other apps, and passed over, as in the first run."""
+    met: set[Any] = field(default_factory=set[Any])
+    """Where only some keys were replayed: those that a record or a timer was for."""
+    limit_reached: bool = False
+    """A partition has stopped at the limit."""
+    seconds: float = 0.0
+    differences: Differences = field(default_factory=Differences)
+    compared: list[str] = field(default_factory=list[str])
+    """What the replay was held against."""
+    notes: list[str] = field(default_factory=list[str])
+    """What one should know to read the result."""
+
+    def note(self, said: str) -> None:
+        """Add a note, once."""
+        if said not in self.notes:
+            self.notes.append(said)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayStatus:
+    """How far a replay has come."""
+
+    partition: int
+    commit: int
+    commits: int
+    """Of this partition."""
+    records: int
+    """Of all partitions so far."""
+
+
+def replay(
+    plan: Plan,
+    log: Log,
+    options: ReplayOptions | None = None,
+    *,
+    open_store: Callable[[int], Store] | None = None,
+    live: LiveStates | None = None,
+    on_progress: Callable[[ReplayStatus], None] | None = None,
+) -> ReplayReport:
+    """Replay an app. ``open_store`` gives an empty store for a partition, which is closed at its end; else it is memory.
+
+    ``live`` gives more states to compare a partition with than the changelog's; ``tell`` is called at every commit.
+
+    Raises:
+        ReplayDivergedError: Something differs, and it was not to be compared.
+        EnvironmentMismatchError: Python, msgspec or tzdata are not those of the first run.
+        InputsChangedError: The app reads other inputs, or has other partitions, than it had then.
+        OffsetGoneError: The log has lost what is to be replayed.
+        UnknownTopicError: The app has never run on this log.
+    """
+    options = options or ReplayOptions()
+    history = AppHistory(plan, log)
+    report = ReplayReport()
+    numbers = range(plan.partitions) if options.partitions is None else sorted(options.partitions)
+    begun_s = time.perf_counter()
+    with seldom_collected():
+        comparisons: dict[int, OutputComparison] = {}
+        if options.compare and options.keys is None:
+            # The cuts first: the outputs that belong to them are then all there.
+            cuts = {number: history.committed(number).cut for number in numbers}
+            whole = history.outputs_are_whole()
+            for number, emitted in history.emitted(numbers).items():
+                stop = _outputs_at(cuts[number])
+                comparisons[number] = OutputComparison(plan, number, emitted, stop, whole=whole)
+        for number in numbers:
+            committed = history.committed(number, with_rows=options.compare and not options.limits.any)
+            store = MemoryStore() if open_store is None else open_store(number)
+            try:
+                states = live(number) if live is not None and options.compare else ()
+                one = _PartitionReplay(history, number, committed, store, options, report, states)
+                one.run(comparisons.get(number), on_progress)
+            finally:
+                store.close()
+    if options.compare:
+        _say_what_was_compared(options, report)
+    report.seconds = time.perf_counter() - begun_s
+    return report
+
+
+def _outputs_at(cut: bytes | None) -> int:
+    return 0 if cut is None else tape.decode_cut(cut).totals.outputs
+
+
+def _say_what_was_compared(options: ReplayOptions, report: ReplayReport) -> None:
+    if options.limits.any:
+        report.note("state is not compared: what it was where the replay stopped is not kept")
+    if options.keys is not None:
+        report.note("outputs are not compared: only those of all keys together are numbered")
+    else:
+        report.compared.append("outputs")
+
+
+class _PartitionReplay:
+    """The replay of one partition."""
+
+    def __init__(
+        self,
+        history: AppHistory,
+        number: int,
+        committed: Committed,
+        store: Store,
+        options: ReplayOptions,
+        report: ReplayReport,
+        live: Sequence[LiveState],
+    ) -> None:
+        self._history = history
+        self._plan = history.plan
+        self._number = number
+        self._store = store
+        self._options = options
+        self._report = report
+        self._cut = None if committed.cut is None else tape.decode_cut(committed.cut)
+        self._position = committed.position
+        self._live = list(live)
+        self._moved = 0
+        if committed.rows is not None:
+            self._live.append(LiveState("the changelog", committed.rows, committed.cut, indexed=False))
+
+    def run(
+        self, outputs: OutputComparison | None, on_progress: Callable[[ReplayStatus], None] | None
+    ) -> None:
+        """Replay it, compare it, and add it to the report."""
+        report, cut, number = self._report, self._cut, self._number
+        report.partitions += 1
+        if cut is None:
+            self._compare_state_at(0, None)
+            return
+        options, history = self._options, self._history
+        watch = None
+        if options.observer is not None or options.keys is not None:
+            watch = Watch(options.observer, options.keys)
+        begun = beginning_of(self._plan, number, history.tapes(number, cut.tape), cut)
+        base = None if begun is None else load_beginning(self._plan, begun, self._store, options.keys)
+        task = Task(
+            self._plan,
+            number,
+            self._store,
+            base,
+            lineage=cut.lineage,
+            settings=options.settings,
+            replaying=True,
+            watch=watch,
+        )
+        first, start = task.tape_number, msgspec.structs.replace(task.totals)
+        if begun is not None:
+            report.note(
+                f"partition {number} begins with the snapshot {begun.cut.base} that it was started from"
+            )
+            self._compare_state_at(first, base)
+        replay = Replay(
+            task,
+            history.source(number),
+            limit=options.limits.of(number),
+            some_keys=options.keys is not None,
+            lenient=options.compare,
+            any_environment=options.any_environment,
+        )
+        before, done = report.records - start.records, 0
+        try:
+            for record in history.tapes(number, cut.tape):
+                if record.number < first:
+                    continue
+                self._note_version(record)
+                if not self._take(replay, record, outputs, last=record.number + 1 == cut.tape):
+                    report.limit_reached = True
+                    break
+                done += 1
+                report.records = before + task.totals.records
+                if on_progress is not None:
+                    on_progress(ReplayStatus(number, done, cut.tape, report.records))
+            else:
+                if first + done != cut.tape:
+                    raise ReplayDivergedError(
+                        f"the tape of app {self._plan.app!r} partition {number} ends with record {first + done - 1}, its "
+                        f"last commit was number {cut.tape - 1}",
+                        hint="A part of the tape is missing: a replay needs all of it.",
+                    )
+        except (ReplayDivergedError, HandlerError, BadRecordError) as error:
+            if not options.compare:
+                raise
+            where = str(error)
+            report.differences.add(Difference(kind="handler", partition=number, where=where))
+            report.note(f"the state of partition {number} is not compared: its replay ended before its end")
+            self._live.clear()
+        report.records = before + task.totals.records
+        report.met |= set[Any]() if watch is None else watch.met
+        report.for_others += task.totals.for_others - start.for_others
+        report.commits += done
+        report.timers += task.totals.fired - start.fired
+        for one in () if options.limits.any else self._live:
+            report.note(f"{one.name} of partition {number} is not compared: it stands at another commit")
+        self._tell(replay, outputs)
+
+    def _take(
+        self, replay: Replay, record: tape.TapeRecord, outputs: OutputComparison | None, *, last: bool
+    ) -> bool:
+        """One commit; whether it was taken in full."""
+        task = replay.task
+        first, whole = task.totals.outputs, False
+        try:
+            whole = replay.take(record)
+        finally:
+            if outputs is None:
+                self._report.outputs += task.discard_outputs()
+            else:
+                made = task.take_outputs()
+                self._report.outputs += len(made)
+                outputs.take(first, record.totals.outputs if whole else first + len(made), made)
+        if whole:
+            replay.settle()
+            if not last and not self._commit_is_due(task, record.number + 1):
+                task.put_off()
+                return True
+        batch = task.commit_batch()
+        self._write(batch, finished=last and whole)
+        task.committed()
+        self._moved = _moved(task)
+        if whole:
+            self._compare_state_at(record.number + 1, batch.cut)
+        return whole
+
+    def _commit_is_due(self, task: Task, number: int) -> bool:
+        """Whether the state has to be in the store: for its size, or because a state stands here that it is held against.
+
+        Where commits fall changes no result, and each one encodes all that was touched since the last.
+        """
+        return (
+            task.dirty_count >= _ENTRIES_AT_ONCE
+            or _moved(task) - self._moved >= _MOVED_AT_ONCE
+            or any(number == stands for stands in map(_tape_of, self._live))
+        )
+
+    def _write(self, batch: CommitBatch, *, finished: bool) -> None:
+        """Into the store of the replay. It can be run on if it is the whole state as of the last commit."""
+        finished = finished and self._options.keys is None
+        position = self._position if finished else UNFINISHED
+        at_ms = tape.decode_cut(batch.cut).now if finished else 0
+        cut = StoreCut(FORMAT, position, at_ms, batch.cut)
+        self._store.write(batch.rows | batch.index_rows, cut.encode())
+
+    def _compare_state_at(self, number: int, cut: bytes | None) -> None:
+        """Compare with the states that stand at this commit: a state folder may be behind the changelog."""
+        options, report = self._options, self._report
+        if not options.compare:
+            return
+        for live in list(self._live):
+            if _tape_of(live) != number:
+                continue
+            self._live.remove(live)
+            found = report.differences
+            count = compare_state(self._plan, self._number, live, self._store, options.keys, found)
+            if not live.indexed:
+                report.rows += count
+            if options.keys is None:
+                compare_cuts(self._plan, self._number, live, cut, found)
+                if live.indexed:
+                    check_index(self._plan, self._number, live, found)
+            if live.store.get(rows.SCHEMA_ROW) != self._store.get(rows.SCHEMA_ROW):
+                report.note(
+                    "the declarations have changed since the first commit, and the stored schema with them"
+                )
+            if (held_against := live.group or live.name) not in report.compared:
+                report.compared.append(held_against)
+
+    def _note_version(self, record: tape.TapeRecord) -> None:
+        if record.version is not None and record.version != self._plan.version:
+            self._report.note(
+                f"some of it was run by version {record.version!r} of the app; this is {self._plan.version!r}"
+            )
+
+    def _tell(self, replay: Replay, outputs: OutputComparison | None) -> None:
+        """Say what was found of commits and outputs."""
+        found = self._report.differences
+        if replay.difference is not None:
+            where = replay.difference.what
+            found.add(Difference(kind="commit", partition=self._number, where=where))
+        if outputs is None:
+            return
+        wanted = outputs.wanted()
+        live = self._history.outputs({self._number: wanted}) if wanted else {}
+        outputs.report(live.get(self._number, {}), found)
+        if outputs.gone:
+            self._report.note(f"{outputs.gone:,} outputs were not compared: the log has deleted them")
+
+
+def _tape_of(live: LiveState) -> int:
+    """The number of the tape record that follows where a state stands."""
+    return 0 if live.cut is None else tape.decode_cut(live.cut).tape
+
+
+def _moved(task: Task) -> int:
+    return (
+        task.totals.records + task.totals.fired
+    )  # outputs are not kept until a commit, as a live task's are
+
+
+@contextmanager
+def seldom_collected() -> Generator[None]:
+    """Have Python look for garbage less often: many small objects come at once, and they stay."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], 100_000) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

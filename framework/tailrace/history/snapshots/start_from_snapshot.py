@@ -1,0 +1,474 @@
+"""Starting a task from a snapshot: the state is brought to where the snapshot stands, and goes on from there.
+
+Theory. The log stays the truth. A snapshot is either a part of the task's own history, and then it only spares reading
+the changelog from its beginning; or it is not, and then starting from it is an event of that history: it is *committed*.
+
+    the changelog has        and the snapshot is                     then
+    no cut                   anything that fits the app              the task is seeded with it
+    a cut that began so      this one, or another and no replacing   nothing: it was done before
+    a cut                    of this history, at the cut or before   an empty store is filled; the changelog does the rest
+    a cut                    of another history, or edited, or       refused, unless it is to replace the state, and stands
+                             rebuilt and to replace the state        at the same moment (see ``comparing.cut_differences``): then it is seeded
+
+To *seed* is one transaction of the task's own id, which fences whoever had it: the rows of the snapshot and deletions of
+all others, the messages that were under way, the cut, the input offsets, and a tape record that names the snapshot as the
+*base* of what follows. So a restore, a replay and the next snapshot need nothing but the log and that snapshot, and a
+crash leaves all of it or none. Who starts the task again with the same order finds the snapshot's id in the cut.
+
+Who was stopped between looking and taking the id over may find that another has seeded the task and gone on. So it looks
+again once it has the id: from then on nobody else can commit.
+
+A task must be seeded before another that was has sent it anything, or what was under way would come behind that. So no
+task takes a record before all have begun (``all_have_begun``); and all begin with the same snapshot, whichever is the
+latest by the time they do (``open_start``).
+
+Counts, watermarks, lineage and timers are those of the snapshot. Under another name of the app its outputs are those of
+another writer, beside what the old one writes. A state that is replaced goes on numbering outputs where the log left off.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.counting import counted
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.errors import (
+    FencedError,
+    OffsetGoneError,
+    SnapshotMismatchError,
+    SnapshotUnavailableError,
+    UnknownSnapshotError,
+)
+from tailrace.core.records import Output
+from tailrace.core.storage import Store
+from tailrace.history.app_history import AppHistory, Committed
+from tailrace.history.beginnings import base_name, begun_cut, fill, here, is_own, rows_of
+from tailrace.history.comparing.cut_differences import apart, is_on_tape, positions_apart, timers_apart, told
+from tailrace.history.dead_letters.handled import check_not_redriven_since, settle_letters
+from tailrace.log.interface import Log, TopicPartition, Writer
+from tailrace.processes.environment import timezones_version
+from tailrace.state.snapshots import MESSAGES, Snapshot, Snapshots, TaskEntry, which_where
+from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut, decode_store_cut
+
+_log = logging.getLogger("tailrace.starting")
+
+_BATCH = 20_000
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What an app is started from. ``name`` is what the tape calls it; see ``base_name``."""
+
+    snapshot: Snapshot
+    name: str
+    replace: bool = False
+    """Put it in place of a state with another history."""
+    timezones: str = ""
+    """The version of the time zone data here, for the tape."""
+
+
+def open_start(reference: str, app: str, plan: Plan, log: Log, *, replace: bool = False) -> Start | None:
+    """What ``URI`` or ``URI#snapshot`` names: a snapshot of ``app``, by id or name, the latest if none is said.
+
+    Where tasks of ``plan``, which may be ``app`` under another name, have begun with a snapshot, it is that one, unless
+    another is to replace the state. None where all have begun and it is not there any more: nothing is to be done then.
+
+    Raises:
+        SnapshotError: There is none, or it is damaged.
+    """
+    uri, which = which_where(reference)
+    history = AppHistory(plan, log)
+    cuts = [history.committed(number).cut for number in range(plan.partitions)]
+    bases = {tape.decode_cut(cut).base for cut in cuts if cut is not None} - {""}
+    if bases and not replace:
+        which = min(bases)
+    try:
+        found = Snapshots(uri, app).open(which)
+    except UnknownSnapshotError:
+        if which not in bases or None in cuts:
+            raise
+        _log.warning(
+            "the snapshot that the app was started from is not there any more: it goes on with its own state",
+            extra={"app": plan.app, "snapshot": which, "place": uri},
+        )
+        return None
+    return Start(found, base_name(found, uri), replace=replace, timezones=timezones_version())
+
+
+def all_have_begun(plan: Plan, log: Log, start: Start) -> bool:
+    """Whether every task that the snapshot has a state of has one in the log. Until then none may take a record."""
+    history = AppHistory(plan, log)
+    return all(
+        history.committed(task.partition).cut is not None
+        for task in start.snapshot.manifest.tasks
+        if task.cut
+    )
+
+
+def start_from(
+    plan: Plan,
+    number: int,
+    log: Log,
+    store: Store,
+    start: Start,
+    now_ms: int,
+    check_owned: Callable[[], None] = lambda: None,
+) -> str:
+    """Bring task ``number`` to where the snapshot stands, or find that it has been there; says what was done.
+
+    The task must be owned: whoever holds its id is fenced if it is seeded, right before which ``check_owned`` is called.
+    ``Restore.run`` comes next, as ever.
+
+    Raises:
+        SnapshotMismatchError: It does not fit the app, its history, or this log.
+        SnapshotError: It is damaged.
+        FencedError: Another worker took the task over meanwhile.
+    """
+    return _Task(plan, number, log, store, start, now_ms, check_owned).run()
+
+
+class _Task:
+    def __init__(
+        self,
+        plan: Plan,
+        number: int,
+        log: Log,
+        store: Store,
+        start: Start,
+        now_ms: int,
+        check_owned: Callable[[], None],
+    ) -> None:
+        self._plan, self._number, self._log, self._store = plan, number, log, store
+        self._check_owned = check_owned
+        self._start, self._snapshot, self._now_ms = start, start.snapshot, now_ms
+        self._id = start.snapshot.manifest.id
+        self._entry = self._fitting_entry()
+
+    def run(self) -> str:
+        """See ``start_from``."""
+        if not self._entry.cut:
+            if self._start.replace:
+                self._check_replaceable()
+            if self._committed().cut is None:
+                self._check_all_fit()
+            return "it had not begun"
+        self._cut = tape.decode_cut(self._entry.cut)
+        committed = self._committed()
+        live = None if committed.cut is None else tape.decode_cut(committed.cut)
+        if live is None:
+            self._check_all_fit()
+            self._seed(self._cut.tape, self._cut.totals, {}, committed)
+            return "seeded"
+        if live.base == self._id or (live.base and not self._start.replace):
+            return f"started from snapshot {live.base} before"
+        if self._is_of(live):
+            return self._fill_if_empty()
+        self._check_replaceable()
+        folded = AppHistory(self._plan, self._log).committed(self._number, with_rows=True).rows
+        assert folded is not None
+        self._seed(live.tape, live.totals, dict.fromkeys(row for row, _ in folded.rows()), committed)
+        return "replaced"
+
+    def _committed(self) -> Committed:
+        return AppHistory(self._plan, self._log).committed(self._number)
+
+    # --- does it fit?
+
+    def _fitting_entry(self) -> TaskEntry:
+        manifest = self._snapshot.manifest
+        if manifest.partitions != self._plan.partitions:
+            raise SnapshotMismatchError(
+                f"the snapshot {self._id} has {manifest.partitions} partitions, the app {self._plan.app!r} has "
+                f"{self._plan.partitions}",
+                hint=f"Its keys are spread over {manifest.partitions}: give the app partitions={manifest.partitions}.",
+            )
+        for one in self._snapshot.chain:
+            if one.keys:
+                raise SnapshotMismatchError(
+                    f"the snapshot {self._id} holds the keys {', '.join(one.keys)} only: all others would be gone",
+                    hint="Start from a whole one.",
+                )
+        try:
+            return manifest.task(self._number)
+        except KeyError:
+            raise SnapshotMismatchError(
+                f"the snapshot {self._id} holds nothing of partition {self._number}",
+                hint="Start from a whole one.",
+            ) from None
+
+    def _check_all_fit(self) -> None:
+        """See that all tasks that are to begin can: else none does, or a part of the app would have begun for good."""
+        plan, log = self._plan, self._log
+        if plan.app == self._snapshot.manifest.app:  # under another name it passes over what it has handled
+            check_not_redriven_since(log, self._snapshot.manifest)
+        for number in range(plan.partitions):
+            task = _Task(plan, number, log, self._store, self._start, self._now_ms, self._check_owned)
+            if task._committed().cut is not None:
+                continue
+            if task._entry.cut:
+                task._cut = tape.decode_cut(task._entry.cut)
+                task._positions(None, is_new=True)
+            else:
+                task._check_nothing_waits()
+
+    def _check_nothing_waits(self) -> None:
+        """What has been sent to a task that has not begun stays where it was sent: it can begin there only."""
+        manifest, number = self._snapshot.manifest, self._number
+        for name, ends in manifest.ends.items():
+            place = TopicPartition(here(name, manifest.app, self._plan.app), number)
+            if not is_own(name, manifest.app) or not ends[number]:
+                continue
+            if place.topic != name or self._log.end_offset(*place) < ends[number]:
+                raise SnapshotMismatchError(
+                    f"{ends[number]:,} records wait in {name!r} partition {number} for a task that had not committed yet, "
+                    f"and the snapshot {self._id} does not hold those",
+                    hint="Take a snapshot when all tasks have committed.",
+                )
+
+    def _is_of(self, live: tape.Cut) -> bool:
+        """Whether the snapshot stands at an earlier moment of what the changelog goes on with."""
+        manifest, cut = self._snapshot.manifest, self._cut
+        whole = manifest.source in ("live", "tape") and self._entry.changelog_position is not None
+        same = (cut.app, cut.lineage, cut.base) == (live.app, live.lineage, live.base)
+        if not whole or not same or cut.tape > live.tape:
+            return False
+        # The log may have lost its end since, and gone on otherwise.
+        return is_on_tape(self._plan, self._log, self._number, cut) is not False
+
+    def _check_replaceable(self) -> None:
+        """Whether the state of all tasks can be replaced: else none is, or half of the app would have another past."""
+        app = self._plan.app
+        if not self._start.replace:
+            raise SnapshotMismatchError(
+                f"the app {app!r} has a history of its own in this log, which the snapshot {self._id} is not a part of",
+                hint="Run it beside under another name (--as NAME), or say that the snapshot is to replace the state "
+                "(--replace-state).",
+            )
+        check_not_redriven_since(self._log, self._snapshot.manifest)
+        history = AppHistory(self._plan, self._log)
+        found = [history.committed(number).cut for number in range(self._plan.partitions)]
+        cuts = [None if cut is None else tape.decode_cut(cut) for cut in found]
+        if any(cut is not None and cut.base == self._id for cut in cuts):
+            # It has begun to replace them: what was replaced may have gone on, and what had not begun may have begun.
+            cuts = [
+                cut if number == self._number and self._entry.cut else None for number, cut in enumerate(cuts)
+            ]
+        for number, live in enumerate(cuts):
+            if live is not None:
+                self._check_same_moment(number, live)
+
+    def _check_same_moment(self, number: int, live: tape.Cut) -> None:
+        app, data = self._plan.app, self._snapshot.manifest.task(number).cut
+        cut = tape.decode_cut(data) if data else None
+        if cut is not None and cut.app != live.app:
+            raise SnapshotMismatchError(
+                f"the snapshot {self._id} is of the app {cut.app!r}, and cannot replace the state of {app!r}",
+                hint="Start an app that has not run yet from it, with --as NAME.",
+            )
+        if cut is not None and any(one.source == "canonical" for one in self._snapshot.chain):
+            found = positions_apart(cut.positions, live.positions)
+            if not found:
+                self._check_timers(number, cut, live)
+        else:
+            found = apart(cut, live)
+        if found:
+            raise SnapshotMismatchError(
+                f"in partition {number} the snapshot {self._id} does not stand where the app {app!r} does. In the snapshot, and "
+                f"now: {told(found)}",
+                hint="With the app stopped, rebuild from the snapshot up to the present (tailrace rebuild --from-snapshot), and "
+                "start from what that gives; or run the app beside under another name (--as NAME).",
+            )
+
+    def _check_timers(self, number: int, cut: tape.Cut, live: tape.Cut) -> None:
+        """Of a snapshot in canonical order, which has its own clock and watermarks: no timer may fire twice, or never."""
+        folded = AppHistory(self._plan, self._log).committed(number, with_rows=True).rows
+        assert folded is not None
+        again, never = timers_apart(self._plan, cut, rows_of(self._snapshot, number), live, folded.rows())
+        for some, said in ((again, "fire a second time"), (never, "never fire")):
+            if some:
+                raise SnapshotMismatchError(
+                    f"in partition {number} clock or watermarks of the snapshot {self._id}, which was made in canonical order, are "
+                    f"not those of the app {self._plan.app!r}: {counted(len(some), 'timer')} would {said}, the first of them "
+                    f"{some[0]}",
+                    hint="Rebuild along the tape (--order tape), with the app stopped; or run the app beside under another name "
+                    "(--as NAME).",
+                )
+
+    # --- a part of its own history
+
+    def _fill_if_empty(self) -> str:
+        data, position = self._store.cut, self._entry.changelog_position
+        assert position is not None
+        if data is not None and decode_store_cut(data).core is not None:
+            return "the state folder has its own state"
+        place = TopicPartition(self._plan.changelog_topic, self._number)
+        if not self._log.start_offset(*place) <= position <= self._log.end_offset(*place):
+            return "the changelog does not go on from it"
+        made_ms = self._snapshot.manifest.created_ms
+        self._fill(self._snapshot_rows(), StoreCut(FORMAT, position, made_ms, self._entry.cut))
+        return "filled"
+
+    # --- a new beginning
+
+    def _seed(self, number: int, totals: tape.Totals, stale: Mapping[bytes, None], seen: Committed) -> None:
+        """Commit the snapshot as the task's state; ``stale`` are the rows that the changelog has now."""
+        plan, log, partition = self._plan, self._log, self._number
+        self._hold()
+        self._check_owned()
+        writer = log.writer(f"{plan.app}-{partition}")
+        try:
+            if self._committed() != seen:
+                raise FencedError(
+                    f"the task {plan.app}/{partition} was started by another while it was about to be started here",
+                    hint="Nothing is lost: start again, and it goes on from the last commit.",
+                )
+            positions = self._positions(writer, is_new=seen.cut is None)
+            totals = msgspec.structs.replace(totals, outputs=max(totals.outputs, self._cut.totals.outputs))
+            record = self._tape_record(number, positions, totals)
+            cut = begun_cut(plan.app, self._snapshot.manifest, partition, record, self._id)
+            gone = dict(stale)
+            for batch in _batches(self._snapshot_rows()):
+                self._append(writer, ((row, value) for row, value in batch))
+                for row, _ in batch:
+                    gone.pop(row, None)
+            self._append(writer, ((row, None) for row in gone))
+            encoded = tape.encode(cut)
+            self._append(writer, [(rows.CUT_ROW, encoded)])
+            writer.append([Output(plan.tape_topic, None, tape.encode(record), self._now_ms)], partition)
+            if plan.app == self._cut.app:
+                settle_letters(log, writer, plan.app, self._entry, self._id, self._now_ms)
+            ends = writer.commit(
+                {TopicPartition(name, partition): at for name, at in positions.items()}, plan.app
+            )
+        finally:
+            writer.close()
+        position = ends[TopicPartition(plan.changelog_topic, partition)]
+        self._fill(self._snapshot_rows(), StoreCut(FORMAT, position, self._now_ms, encoded))
+
+    def _hold(self) -> None:
+        """From here on a replay of this history needs the snapshot: the service that it was taken of must not delete it."""
+        if not self._snapshot.manifest.automatic:
+            return
+        try:
+            self._snapshot.hold(self._plan.app)
+        except SnapshotUnavailableError as error:
+            _log.warning(
+                "the snapshot is one of those that are deleted in time, and it could not be noted that a history begins "
+                "with it: %s",
+                error,
+                extra={"app": self._plan.app, "snapshot": self._id},
+            )
+
+    def _tape_record(self, number: int, positions: Mapping[str, int], totals: tape.Totals) -> tape.TapeRecord:
+        return tape.TapeRecord(
+            tape.FORMAT,
+            number,
+            [],
+            [],
+            totals,
+            self._cut.watermark,
+            list(positions),
+            list(positions.values()),
+            self._cut.now,
+            self._plan.version,
+            tape.environment(self._start.timezones),
+            self._start.name,
+        )
+
+    def _append(
+        self, writer: Writer, changed: Iterator[tuple[bytes, bytes | None]] | list[tuple[bytes, bytes]]
+    ) -> None:
+        topic, now_ms = self._plan.changelog_topic, self._now_ms
+        writer.append([Output(topic, row, value, now_ms) for row, value in changed], self._number)
+
+    def _positions(self, writer: Writer | None, *, is_new: bool) -> dict[str, int]:
+        """Where to go on in each input; the messages under way are brought along where this log does not have them.
+        Without a writer it is only seen whether it can be done.
+
+        It has them for a task that ``is_new`` in no case, whatever its offsets are: then it is another log, or name.
+        """
+        found: dict[str, int] = {}
+        for name, position in self._cut.positions.items():
+            here = self._here(name)
+            place = TopicPartition(here, self._number)
+            if is_new and is_own(name, self._cut.app):
+                found[here] = self._bring_along(writer, name, place, position)
+                continue
+            start, end = self._log.start_offset(*place), self._log.end_offset(*place)
+            if position > end:
+                raise SnapshotMismatchError(
+                    f"the snapshot {self._id} stands at offset {position} of {here!r} partition {self._number}, which "
+                    f"ends at {end}",
+                    hint="It belongs to another log.",
+                )
+            if position < start:
+                raise OffsetGoneError(
+                    f"the snapshot {self._id} goes on from an offset that retention has deleted; the first kept is {start}",
+                    topic=here,
+                    partition=self._number,
+                    offset=position,
+                    hint="Start from a newer snapshot, or rebuild from an archive.",
+                )
+            found[here] = position
+        return found
+
+    def _bring_along(self, writer: Writer | None, name: str, place: TopicPartition, position: int) -> int:
+        """Append what was on its way to the task in a topic of its own; the position before all that is there."""
+        ends = self._snapshot.manifest.ends.get(name)
+        if ends is None and self._snapshot.manifest.source == "tape":
+            raise SnapshotMismatchError(
+                f"the snapshot {self._id} stands within the history of the app, and does not hold what was under way there "
+                f"in {name!r}",
+                hint="Rebuild one up to the last commit, without a limit.",
+            )
+        under_way = 0 if ends is None else ends[self._number] - position
+        held = sum(file.rows for file in self._entry.files if file.table == MESSAGES)
+        if place.topic == self._plan.inbox_topic and ends is not None and held != under_way:
+            raise SnapshotMismatchError(
+                f"{under_way:,} messages were under way in {name!r} partition {self._number}, and the snapshot {self._id} "
+                f"holds {held:,} of them",
+                hint="Start from another snapshot.",
+            )
+        if under_way > 0 and place.topic != self._plan.inbox_topic:
+            raise SnapshotMismatchError(
+                f"{under_way:,} records were under way in {name!r} partition {self._number}, and a snapshot does not "
+                "hold those",
+                hint="Take a snapshot when the app has handled what it has repartitioned, or start in place.",
+            )
+        if writer is not None and place.topic == self._plan.inbox_topic:
+            for batch in _batches(self._snapshot.messages(self._number)):
+                said = [
+                    Output(place.topic, one.key, one.value, one.timestamp_ms, one.headers) for one in batch
+                ]
+                writer.append(said, self._number)
+        return self._log.start_offset(*place)
+
+    def _here(self, name: str) -> str:
+        return here(name, self._cut.app, self._plan.app)
+
+    # --- rows
+
+    def _snapshot_rows(self) -> Iterator[tuple[bytes, bytes]]:
+        return rows_of(self._snapshot, self._number)
+
+    def _fill(self, found: Iterator[tuple[bytes, bytes]], cut: StoreCut) -> None:
+        """Make a store hold exactly these rows and their index; one that is killed on the way is emptied when it is found."""
+        store = self._store
+        unfinished = StoreCut(FORMAT, UNFINISHED, self._now_ms, None).encode()
+        while batch := [row for row, _ in islice(store.scan(b"\x01", b"\xff"), _BATCH)]:
+            store.write(dict.fromkeys(batch), unfinished)
+        fill(store, found, cut)
+
+
+def _batches(items: Iterator[T]) -> Iterator[list[T]]:
+    while batch := list(islice(items, _BATCH)):
+        yield batch

@@ -1,0 +1,98 @@
+"""Files that one unit hands to another: frames of msgpack, each compressed.
+
+::
+
+    frame    length compressed, length as it was, checksum; then the payload
+    end      three zeros: what has none has lost its end, as it may in a power cut
+
+A file is named by the attempt that wrote it. Only what its result names is ever read, and a result is told after its files
+are closed.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import msgspec
+
+from tailrace.core.errors import CorruptStateError
+from tailrace.state.failures import as_state_error
+from tailrace.state.snapshots.arrow import pa
+
+_HEAD = struct.Struct("<III")
+_END = _HEAD.pack(0, 0, 0)
+_CODEC = "lz4"
+_BUFFER = 1 << 20
+
+T = TypeVar("T")
+
+
+class BlockWriter:
+    """Writes frames to a file of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+        self._codec: Any = pa.Codec(_CODEC)
+        try:
+            self._file = path.open("wb", _BUFFER)
+        except OSError as error:
+            raise as_state_error(error, path, "opening a file of blocks") from error
+
+    def write(self, value: Any) -> None:
+        """Append one frame."""
+        plain = self._encode(value)
+        packed: bytes = self._codec.compress(plain, asbytes=True)
+        try:
+            self._file.write(_HEAD.pack(len(packed), len(plain), zlib.crc32(packed)))
+            self._file.write(packed)
+        except OSError as error:
+            raise as_state_error(error, self.path, "writing a block") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._file.write(_END)
+            self._file.close()
+        except OSError as failure:
+            raise as_state_error(failure, self.path, "writing blocks") from failure
+        finally:
+            if kind is not None:
+                self.path.unlink(missing_ok=True)
+
+
+class BlockReader(Generic[T]):
+    """Reads the frames of a file as values of one type."""
+
+    def __init__(self, path: Path, type: Any) -> None:
+        self._path = path
+        self._decode: Callable[[bytes], T] = msgspec.msgpack.Decoder(type).decode
+        self._codec: Any = pa.Codec(_CODEC)
+
+    def __iter__(self) -> Iterator[T]:
+        try:
+            file = self._path.open("rb", _BUFFER)
+        except OSError as error:
+            raise as_state_error(error, self._path, "opening a file of blocks") from error
+        with file:
+            while (head := file.read(_HEAD.size)) != _END:
+                if len(head) < _HEAD.size:
+                    raise self._corrupt("a file of blocks of the rebuild has lost its end")
+                length, plain, checksum = _HEAD.unpack(head)
+                packed = file.read(length)
+                if zlib.crc32(packed) != checksum:
+                    raise self._corrupt("a block of the rebuild does not fit its checksum")
+                yield self._decode(self._codec.decompress(packed, plain, asbytes=True))
+
+    def _corrupt(self, what: str) -> CorruptStateError:
+        return CorruptStateError(what, path=str(self._path), hint="Run it again with --restart.")

@@ -1,0 +1,59 @@
+"""The state that a service keeps in its folders, as something to compare a replay with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tailrace.core.errors import StateInUseError
+from tailrace.history.comparing.replayed_state import LiveState
+from tailrace.state import RocksStore, StateIdentity
+from tailrace.state.folder import LABEL
+from tailrace.state.store_cut import decode_store_cut
+
+
+class LiveFolder:
+    """The folders of an app's tasks: one at a time is open, and held, until the next is asked for.
+
+    ``notes`` say which could not be used.
+    """
+
+    def __init__(self, folder: Path, app: str) -> None:
+        self.notes: list[str] = []
+        self._folder = folder / app
+        self._app = app
+        self._open = ExitStack()
+
+    def states(self, number: int) -> Sequence[LiveState]:
+        """The state of a partition, if its folder is there, in use by nobody, and whole.
+
+        Raises:
+            StateFolderError: The folder is damaged, or holds something else.
+        """
+        self._open.close()
+        place = self._folder / str(number)
+        if not (place / LABEL).is_file():
+            self.notes.append(f"there is no state in {place}: state is compared with the changelog only")
+            return ()
+        try:
+            store = RocksStore(place, StateIdentity(self._app, number))
+        except StateInUseError:
+            self.notes.append(f"{place} is in use: its state is compared with the changelog only")
+            return ()
+        self._open.callback(store.close)
+        cut = None if store.cut is None else decode_store_cut(store.cut)
+        if cut is None or cut.core is None or cut.changelog_position < 0:
+            self.notes.append(f"{place} holds no whole state: state is compared with the changelog only")
+            return ()
+        return (LiveState(str(place), store, cut.core, indexed=True, group=f"the state in {self._folder}"),)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()

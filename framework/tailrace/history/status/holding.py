@@ -1,0 +1,210 @@
+"""What holds an operator back: the source that it goes by, and why this one stands where it does.
+
+Theory. The watermark of an operator is the least of its sources', without those that are idle (see ``core.engine.watermarks``).
+So one source holds it, the lowest that counts, or none if all are idle or a bounded run has ended. Why that source stands there
+is found in the log, in this order:
+
+    reason        the source                                        until
+    -----------   -----------------------------------------------   ------------------------------------------------------
+    unpublished   follows writers, and nobody has published for it  somebody does
+    publisher     follows writers, and one of them stands there     it goes on, or is retired if it will not come again
+    behind        has records that were not read yet                the task reads them
+    unapplied     what its writers publish is not taken yet         the task comes to it
+    empty         goes by its events, and had none                  the first comes, or it is idle for its declared time
+    read          goes by its events, and all of them were read     more come, or it is idle for its declared time
+
+The worker asks for one that has held an actor for long, ``tailrace status`` for all. Nothing here is part of a task's results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from tailrace.core.counting import counted
+from tailrace.core.declare.plan import InputPlan, Plan
+from tailrace.core.durations import NO_WATERMARK, is_instant, spelled
+from tailrace.core.engine import tape
+from tailrace.core.engine.describe_rows import instant
+from tailrace.core.engine.watermarks import Watermarks
+from tailrace.core.errors import OffsetGoneError
+from tailrace.history.topic_scan import last
+from tailrace.history.upstream_watermarks import Said, tasks_beside, transactional_id
+from tailrace.log.interface import Log, TopicPartition
+
+Reason: TypeAlias = Literal["unpublished", "publisher", "behind", "unapplied", "empty", "read"]
+IsOwned: TypeAlias = Callable[[str], bool | None]
+"""Whether a live process owns the task of a transactional id; None if that is not known."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The source that an operator is held by, and why."""
+
+    source: str
+    """The topic, or ``<inbox>#<actor>`` for the messages to an actor."""
+    reason: Reason
+    said: str
+    """The reason in words, after the name of the source."""
+    publisher: str | None = None
+    """The transactional id of the writer that stands lowest."""
+
+
+def lag_of(log: Log, place: TopicPartition, position: int) -> int:
+    """How many offsets there are to read behind a position; gaps right behind it are not counted."""
+    start, end = log.start_offset(*place), log.end_offset(*place)
+    if position >= end:
+        return 0
+    if position < start:
+        return end - start
+    reader = log.reader({place: position})
+    try:
+        found = reader.fetch(*place, 1)
+    except OffsetGoneError:
+        return end - position  # deleted since we looked
+    finally:
+        reader.close()
+    return end - (found.records[0].offset if found.records else found.next_offset)
+
+
+class Holding:
+    """Answers for one task of an app. It only reads the log."""
+
+    def __init__(
+        self, plan: Plan, partition: int, log: Log, is_owned: IsOwned = lambda _publisher: None
+    ) -> None:
+        self._plan = plan
+        self._partition = partition
+        self._log = log
+        self._is_owned = is_owned
+
+    def lowest(self, marks: Watermarks, operator: int) -> int | None:
+        """The source that holds an operator back; None if nothing does: it has ended, or all of its sources are idle."""
+        if marks.ended_operators[operator]:
+            return None
+        counting = [
+            source
+            for source in self._plan.operators[operator].sources
+            if not marks.idle[source] and not marks.ended[source]
+        ]
+        return min(counting, key=lambda source: marks.of_source[source], default=None)
+
+    def why(self, source: int, marks: Watermarks, positions: Mapping[str, int]) -> Held:
+        """Why a source stands where it does, for a task that has come to these positions of its inputs."""
+        plan, mark = self._plan, marks.of_source[source]
+        is_channel = source >= len(plan.inputs)
+        one = next(each for each in plan.inputs if each.is_inbox) if is_channel else plan.inputs[source]
+        name = plan.sources[source]
+        place = TopicPartition(one.name, self._partition)
+        position = positions.get(one.name, self._log.start_offset(*place))
+        lag = lag_of(self._log, place, position)
+        if is_channel or one.watermark == "upstream":
+            found = self._by_writers(name, mark, lag, own=is_channel or one.own)
+            if found is not None:
+                return found
+        if lag:
+            begun = position > self._log.start_offset(*place)
+            are = f"{counted(lag, 'record')} {'is' if lag == 1 else 'are'}"
+            return Held(
+                name, "behind", f"{are} not yet read" if begun else f"{are} there, and nothing is read yet"
+            )
+        if is_channel or one.watermark == "upstream":
+            return Held(name, "unapplied", "what its writers publish has not come to this task yet")
+        return self._by_events(one, mark, is_empty=position <= self._log.start_offset(*place))
+
+    # --- sources that go by their events
+
+    def _by_events(self, one: InputPlan, mark: int, *, is_empty: bool) -> Held:
+        idle = f"it counts as idle after {spelled(one.idle_after_ms)} without any"
+        if is_empty:
+            return Held(one.name, "empty", f"this partition has no records yet; {idle}")
+        if not is_instant(mark):
+            return Held(one.name, "empty", f"none of its records has brought a watermark; {idle}")
+        return Held(one.name, "read", f"all records are read; {idle}")
+
+    # --- sources that follow writers
+
+    def _by_writers(self, name: str, mark: int, lag: int, *, own: bool) -> Held | None:
+        """The writer that a source waits for; None if the task has only to read on."""
+        said = self._publishers(name, own=own)
+        if not said:
+            return Held(
+                name,
+                "unpublished",
+                'nobody has published a watermark for it. With watermark="upstream" it waits until an app that writes it '
+                "does; leave that out, and it goes by its events",
+            )
+        holding = {publisher: at for publisher, at in said.items() if at is not None}
+        if not holding:
+            return None if lag else Held(name, "unapplied", "its writers hold nobody back any more")
+        publisher = min(holding, key=lambda one: (holding[one], one))
+        lowest = holding[publisher]
+        if is_instant(lowest) and lowest > mark:
+            return None
+        circle = circle_with(self._plan, self._log, publisher, lowest)
+        return Held(name, "publisher", self._of_writer(publisher, lowest) + circle, publisher)
+
+    def _publishers(self, name: str, *, own: bool) -> Mapping[str, Said]:
+        """What all publishers of a source have said last, by the log; NO_WATERMARK for a task that has not published yet."""
+        found: dict[str, Said] = {}
+        if own:
+            tasks = range(self._plan.partitions)
+            found = {transactional_id(self._plan.app, number): NO_WATERMARK for number in tasks}
+        for (topic, publisher), watermark_ms in self._log.publications().items():
+            if topic == name:
+                for task in tasks_beside(publisher, self._log):
+                    found.setdefault(task, NO_WATERMARK)
+                found[publisher] = watermark_ms
+        return found
+
+    def _of_writer(self, publisher: str, mark: int) -> str:
+        app, _, number = publisher.rpartition("-")
+        is_own = app == self._plan.app
+        who = f"task {number} of this app" if is_own else f"task {number} of the app {app!r}"
+        owned = self._is_owned(publisher)
+        if owned is False:
+            committed_ms = last_commit_ms(self._log, app, int(number)) if number.isdecimal() else None
+            since = "" if committed_ms is None else f" since {instant(committed_ms)}"
+            stood = f"; its last watermark is {instant(mark)}" if is_instant(mark) else ""
+            again = "" if is_own else f" (if it will not come again: tailrace retire {app})"
+            return f"{who} is down{since}{stood}{again}"
+        if is_instant(mark):
+            return f"{who} stands at {instant(mark)}"
+        committed = number.isdecimal() and last_commit_ms(self._log, app, int(number)) is not None
+        return f"{who} {'has not come to any event yet' if committed else 'has not committed yet'}"
+
+
+def circle_with(plan: Plan, log: Log, publisher: str, mark: int) -> str:
+    """What to say of a task of another app that this one waits for, if it may wait for this app; empty if it does not.
+
+    It may if it reads a topic of this app, and neither has come to any event: in such a circle nobody ever does.
+    """
+    if mark != NO_WATERMARK:
+        return ""
+    app, _, number = publisher.rpartition("-")
+    place = TopicPartition(f"{app}.tape", int(number) if number.isdecimal() else 0)
+    if app == plan.app or place.topic not in log.topics() or place.partition >= log.partitions(place.topic):
+        return ""
+    begun = last(log, *place, lambda one: tape.decode_tape(one.value or b"").inputs is not None)
+    read = () if begun is None else tape.decode_tape(begun.value or b"").inputs or ()
+    tasks = {transactional_id(plan.app, one) for one in range(plan.partitions)}
+    publications = log.publications().items()
+    topics = sorted(
+        name for (name, by), at in publications if by in tasks and name in read and at == NO_WATERMARK
+    )
+    if not topics:
+        return ""
+    return (
+        f'; the app {app!r} reads {topics[0]!r}, which this app writes. If both declare watermark="upstream", each waits '
+        "for the other and no timer ever fires: declare watermark=False in one of them, on the topic that closes the circle"
+    )
+
+
+def last_commit_ms(log: Log, app: str, number: int) -> int | None:
+    """When a task last committed, by its own clock; None if it never has, or its tape is not kept."""
+    place = TopicPartition(f"{app}.tape", number)
+    if place.topic not in log.topics() or number >= log.partitions(place.topic):
+        return None
+    found = last(log, *place)
+    return None if found is None else found.timestamp_ms

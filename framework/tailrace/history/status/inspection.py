@@ -1,0 +1,279 @@
+"""How an app stands, by what the log says of it: whether it runs or not, it is not asked, and nothing is changed.
+
+Theory. With each commit a task writes its cut, as the last record of the commit's batch in its partition of the changelog. So
+where it stands (positions, watermarks, who is idle) is read from the end of the changelog, without folding it. What the log
+does not say is looked for elsewhere: who owns a task, in its claim; how many timers are pending, in its state folder, which
+has an index of them. A folder counts only if it is of the same history, and stands where the log does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import InputPlan, OperatorPlan, Plan
+from tailrace.core.durations import is_instant
+from tailrace.core.engine import tape
+from tailrace.core.engine.watermarks import Watermarks
+from tailrace.core.errors import TailraceError
+from tailrace.history.app_history import AppHistory
+from tailrace.history.status.holding import Held, Holding, lag_of
+from tailrace.history.topic_scan import last
+from tailrace.history.upstream_watermarks import transactional_id
+from tailrace.log.interface import Log, TopicPartition
+from tailrace.state.looking import StateView
+from tailrace.state.store_cut import UNFINISHED, decode_store_cut
+
+MOST_TIMERS = 100_000
+"""So many entries of an index are counted, and no more."""
+_BEHIND_AT_MOST = 1
+"""A store is written right after the commit, so it may be one commit behind what the log says."""
+
+Follows = Literal["events", "writers", "nothing"]
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The process that owns a task now. ``pid`` is 0 where it is not known."""
+
+    pid: int
+    stopped: bool
+
+
+class SourceReport(msgspec.Struct, frozen=True):
+    """An input of a task, or the messages to one of its actors (``<inbox>#<actor>``)."""
+
+    topic: str
+    follows: Follows
+    """What its watermark goes by. Nothing: no operator waits for it (reference data, feedback, an inbox)."""
+    position: int
+    end: int
+    lag: int
+    """Records there to be read; those of the whole inbox for messages to an actor."""
+    watermark_ms: int | None
+    idle: bool
+
+
+class Timers(msgspec.Struct, frozen=True):
+    """Pending timers of an actor in one time domain. ``more``: there are more than were counted."""
+
+    count: int
+    earliest_ms: int | None
+    more: bool = False
+
+
+class OperatorReport(msgspec.Struct, frozen=True):
+    """An actor or a function in one task."""
+
+    name: str
+    kind: Literal["actor", "function"]
+    watermark_ms: int | None
+    held_by: Held | None
+    """The source that it goes by. None: it has ended, or all of its sources are idle."""
+    ended: bool
+    """A bounded run (``--until-end``) has come to its end."""
+    feedback: tuple[str, ...]
+    """Topics that come to it from its own circle: it does not wait for them."""
+    timers: Timers | None
+    """Of event time. None for a function, and where it is not known."""
+    processing_timers: Timers | None
+
+
+class TaskReport(msgspec.Struct, frozen=True):
+    """One task of an app, as of its last commit."""
+
+    partition: int
+    owner: Owner | None
+    """None: no process owns it now."""
+    committed_ms: int | None
+    """When it last committed, by its own clock. None: it has not committed yet."""
+    commits: int
+    lag: int
+    dead_letters: int
+    """Those in this partition of the app's dead letters."""
+    for_others: int
+    """Records that were redriven for other apps, and passed over."""
+    state_bytes: int | None
+    """None: there is no folder."""
+    state_problem: str | None
+    """Why the state in the folder says nothing of the task's timers."""
+    sources: tuple[SourceReport, ...]
+    operators: tuple[OperatorReport, ...]
+
+
+class AppReport(msgspec.Struct, frozen=True):
+    """An app, at an instant of the clock of whoever asked."""
+
+    app: str
+    version: str
+    at_ms: int
+    tasks: tuple[TaskReport, ...]
+
+
+def inspect_app(
+    plan: Plan, log: Log, now_ms: int, owner_of: Callable[[str], Owner | None], state: Path | None = None
+) -> AppReport:
+    """Look how all tasks of an app stand. ``owner_of`` takes a transactional id; ``state`` holds ``<app>/<partition>``.
+
+    Raises:
+        UnknownTopicError: The app has never run on this log.
+        InputsChangedError: It ran with another number of partitions.
+    """
+    AppHistory(plan, log)
+    folder = None if state is None else state / plan.app
+    tasks = [
+        _Task(plan, number, log, owner_of, None if folder is None else folder / str(number)).report()
+        for number in range(plan.partitions)
+    ]
+    return AppReport(plan.app, plan.version, now_ms, tuple(tasks))
+
+
+class _Task:
+    def __init__(
+        self, plan: Plan, number: int, log: Log, owner_of: Callable[[str], Owner | None], folder: Path | None
+    ) -> None:
+        self._plan, self._number, self._log = plan, number, log
+        self._owner_of, self._folder = owner_of, folder
+        changelog = TopicPartition(plan.changelog_topic, number)
+        found = last(log, *changelog, lambda one: one.key == rows.CUT_ROW)
+        self._committed_ms = None if found is None else found.timestamp_ms
+        self._cut = None if found is None or found.value is None else tape.decode_cut(found.value)
+        self._marks = Watermarks(plan)
+        if self._cut is not None:
+            self._marks.resume(self._cut)
+        known = {} if self._cut is None else self._cut.positions
+        self._places = {one.name: TopicPartition(one.name, number) for one in plan.inputs}
+        self._positions = {
+            name: known.get(name, log.start_offset(*place)) for name, place in self._places.items()
+        }
+        self._lags = {name: lag_of(log, place, self._positions[name]) for name, place in self._places.items()}
+
+    def report(self) -> TaskReport:
+        """Everything."""
+        plan, log, number = self._plan, self._log, self._number
+        letters = TopicPartition(plan.dead_letters_topic, number)
+        holding = Holding(plan, number, log, lambda publisher: self._owner_of(publisher) is not None)
+        timers, problem = self._timers()
+        return TaskReport(
+            partition=number,
+            owner=self._owner_of(transactional_id(plan.app, number)),
+            committed_ms=self._committed_ms,
+            commits=0 if self._cut is None else self._cut.tape,
+            lag=sum(self._lags.values()),
+            dead_letters=log.end_offset(*letters) - log.start_offset(*letters),
+            for_others=0 if self._cut is None else self._cut.totals.for_others,
+            state_bytes=_size(self._folder),
+            state_problem=problem,
+            sources=tuple(self._sources()),
+            operators=tuple(self._operator(one, holding, timers) for one in plan.operators),
+        )
+
+    # --- sources and operators
+
+    def _sources(self) -> Iterator[SourceReport]:
+        plan = self._plan
+        channels = range(len(plan.inputs), len(plan.sources))
+        for one in plan.inputs:
+            if not one.is_inbox:
+                yield self._source(one, one.index, _follows(one))
+            elif not channels:
+                yield self._source(one, one.index, "nothing")
+            for source in channels if one.is_inbox else ():
+                yield self._source(one, source, "writers")
+
+    def _source(self, one: InputPlan, source: int, follows: Follows) -> SourceReport:
+        marks = self._marks
+        return SourceReport(
+            topic=self._plan.sources[source],
+            follows=follows,
+            position=self._positions[one.name],
+            end=self._log.end_offset(*self._places[one.name]),
+            lag=self._lags[one.name],
+            watermark_ms=None if follows == "nothing" else _known(marks.of_source[source]),
+            idle=marks.idle[source],
+        )
+
+    def _operator(
+        self, one: OperatorPlan, holding: Holding, timers: dict[tuple[str, int], Timers]
+    ) -> OperatorReport:
+        source = holding.lowest(self._marks, one.index)
+        return OperatorReport(
+            name=one.name,
+            kind="function" if one.actor is None else "actor",
+            watermark_ms=_known(self._marks.of_operator[one.index]),
+            held_by=None if source is None else holding.why(source, self._marks, self._positions),
+            ended=self._marks.ended_operators[one.index],
+            feedback=one.feedback,
+            timers=timers.get((one.name, rows.EVENT_TIME)),
+            processing_timers=timers.get((one.name, rows.PROCESSING_TIME)),
+        )
+
+    # --- the state folder
+
+    def _timers(self) -> tuple[dict[tuple[str, int], Timers], str | None]:
+        """Pending timers by actor and domain; or why they are not known, if there is a folder at all."""
+        domains = (rows.EVENT_TIME, rows.PROCESSING_TIME)
+        places = [(actor.name, domain) for actor in self._plan.actors for domain in domains]
+        if self._cut is None:
+            return dict.fromkeys(places, Timers(0, None)), None
+        if self._folder is None or not self._folder.is_dir():
+            return {}, None
+        try:
+            with closing(StateView(self._folder)) as view:
+                problem = self._foreign(view.cut, self._cut)
+                return {} if problem else {place: _counted(view, *place) for place in places}, problem
+        except TailraceError as error:
+            return {}, f"it cannot be read: {error}"
+
+    def _foreign(self, data: bytes | None, own: tape.Cut) -> str | None:
+        """Why a state says nothing of this task as it stands."""
+        held = None if data is None else decode_store_cut(data)
+        if held is None or held.core is None or held.changelog_position == UNFINISHED:
+            return "it is being restored, or was never written"
+        cut = tape.decode_cut(held.core)
+        if (cut.app, cut.partition, cut.lineage) != (own.app, own.partition, own.lineage):
+            return "it is of another history than the log's"
+        if cut.tape + _BEHIND_AT_MOST < own.tape:
+            return f"it is {own.tape - cut.tape:,} commits behind the log"
+        return None
+
+
+def _follows(one: InputPlan) -> Follows:
+    if one.watermark == "none":
+        return "nothing"
+    return "writers" if one.watermark == "upstream" else "events"
+
+
+def _known(watermark_ms: int) -> int | None:
+    return watermark_ms if is_instant(watermark_ms) else None
+
+
+def _counted(view: StateView, actor: str, domain: int) -> Timers:
+    prefix = rows.index_prefix(domain, actor.encode())
+    count, looked, earliest_ms = 0, 0, None
+    with closing(view.scan(prefix, rows.prefix_end(prefix))) as found:
+        for row, _ in islice(found, MOST_TIMERS + 1):
+            looked += 1
+            time_ms, _, _, name = rows.read_index_row(row)
+            if name[:1] != rows.EXPIRY and looked <= MOST_TIMERS:
+                count += 1
+                earliest_ms = time_ms if earliest_ms is None else earliest_ms
+    return Timers(count, earliest_ms, more=looked > MOST_TIMERS)
+
+
+def _size(folder: Path | None) -> int | None:
+    """The bytes of all files in a folder; what goes meanwhile is left out."""
+    if folder is None or not folder.is_dir():
+        return None
+    size = 0
+    for path in folder.rglob("*"):
+        try:
+            size += path.stat().st_size if path.is_file() else 0
+        except OSError:
+            continue
+    return size

@@ -1,0 +1,112 @@
+"""Watermarks that travel through the log: what a task publishes with its commits, and what it makes of what is published.
+
+Theory. A task publishes for each topic that its app writes, and for each channel of messages, the least watermark of the
+operators that may write it, less the topic's disorder: nothing at or before it is to come from this task any more. So that
+this holds, an operator with timers that are due and have not fired (a commit may fall into a drain) counts as standing
+before the first of them. A reader may apply a publication once it has read all that was in its partition when it was
+published: the log tells which publications hold at a position.
+
+    an operator all of whose sources are idle    holds nobody back: what follows from it alone is published as None
+    the last watermark before that               is published first, by a commit of its own, so that it is not lost
+    a source that has ended                      no longer counts, but its operator goes on to publish where it stands: a run
+                                                 that is over holds its readers there until it goes on, or is retired
+
+A source has as many publishers as tasks write it. Its watermark is the least of theirs, without those that hold nobody back;
+if none does, the source is idle. Of a topic that the app writes itself all tasks are known from the beginning; of another
+app with the first publication of one of its tasks. One that has not committed yet holds everybody back until it does, with
+its first records or because its inputs fall idle. So does one that is down: it will go on where it was. One that will not
+come again is retired: see ``retirement``. An app is known from its first commit on: what comes from one that appears later,
+behind the watermark, is late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.durations import NO_WATERMARK
+from tailrace.core.records import CHANNEL
+from tailrace.log.interface import Log, Reader
+
+IDLE: Final = "idle"
+"""Stands for the watermark of a source whose writers hold nobody back."""
+
+Said = int | None
+"""What one publisher says: a watermark, or None."""
+
+
+class Upstream:
+    """The publications for one task's sources, as far as the reader has come. Sources go by their numbers in the plan."""
+
+    __slots__ = ("_last", "_log", "_own", "_partition", "_plan", "_reader", "_said", "inputs")
+
+    def __init__(self, plan: Plan, partition: int, log: Log, reader: Reader) -> None:
+        self._plan = plan
+        self._log = log
+        self._reader = reader
+        self._partition = partition
+        channels = range(len(plan.inputs), len(plan.sources))
+        self.inputs: dict[int, tuple[int, ...]] = {
+            one.index: (one.index,) for one in plan.inputs if one.watermark == "upstream"
+        }
+        """The inputs that are read for what is published, with the sources that go by it."""
+        self.inputs |= {one.index: tuple(channels) for one in plan.inputs if one.is_inbox and channels}
+        own = {one.index for one in plan.inputs if one.own} | set(channels)
+        tasks = [transactional_id(plan.app, number) for number in range(plan.partitions)]
+        self._said: dict[int, dict[str, Said]] = {
+            source: dict.fromkeys(tasks, NO_WATERMARK) if source in own else {}
+            for sources in self.inputs.values()
+            for source in sources
+        }
+        self._last: dict[int, int] = {}
+
+    def news(self, number: int) -> dict[int, int | str]:
+        """By source of an input, the watermark that holds where the reader stands, or IDLE; nothing where none is known."""
+        name = self._plan.inputs[number].name
+        for publisher, watermark_ms, actor in self._reader.published(name, self._partition):
+            source = self._channel(name, actor) if actor else number
+            if source in self._said:
+                self._hear(source, publisher, watermark_ms)
+        found = {source: self._watermark(source) for source in self.inputs[number]}
+        return {source: mark for source, mark in found.items() if mark is not None}
+
+    def said(self, source: int) -> Mapping[str, Said]:
+        """What each publisher of a source has said last, as far as it has been read: NO_WATERMARK for one that has not yet."""
+        return self._said.get(source, {})
+
+    def _channel(self, inbox: str, actor: str) -> int:
+        """The number of a channel; -1 for one that no longer is one."""
+        name = f"{inbox}{CHANNEL}{actor}"
+        return self._plan.sources.index(name) if name in self._plan.sources else -1
+
+    def _hear(self, source: int, writer: str, watermark_ms: int | None) -> None:
+        said = self._said[source]
+        if writer not in said:
+            said.update(dict.fromkeys(tasks_beside(writer, self._log), NO_WATERMARK))
+        said[writer] = watermark_ms
+        if watermark_ms is not None:
+            self._last[source] = max(watermark_ms, self._last.get(source, NO_WATERMARK))
+
+    def _watermark(self, source: int) -> int | str | None:
+        said = self._said[source]
+        holding = [watermark_ms for watermark_ms in said.values() if watermark_ms is not None]
+        if holding:
+            return min(holding)
+        return IDLE if said else None
+
+    def last_ms(self, source: int) -> int:
+        """The highest that any publisher of a source has ever said."""
+        return self._last.get(source, NO_WATERMARK)
+
+
+def transactional_id(app: str, partition: int) -> str:
+    """The id that the task of a partition commits and publishes under."""
+    return f"{app}-{partition}"
+
+
+def tasks_beside(publisher: str, log: Log) -> Iterable[str]:
+    """The transactional ids of all tasks of a task's app; a publisher that is no task is alone."""
+    app, _, number = publisher.rpartition("-")
+    tape = log.topics().get(f"{app}.tape")
+    return (transactional_id(app, one) for one in range(tape.partitions)) if tape and number.isdigit() else ()

@@ -1,0 +1,162 @@
+"""Services that have lived, and what their rebuilt snapshots have to equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.records import InputRecord, Output
+from tailrace.history.app_history import AppHistory
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.rebuilding.job import Request
+from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.topic_scan import scan
+from tailrace.log import TopicSettings
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.processes.app_loading import find_app
+from tailrace.runtime.service import ServiceOptions, serve
+from tailrace.state.snapshots import Manifest, Snapshot, Snapshots
+from tailrace.state.snapshots.arrow import parquet
+from tests.runtime.tallies import ticks
+
+TALLY = "tests.runtime.served:app"
+
+
+class TaskState(NamedTuple):
+    """What a task's state is, byte for byte."""
+
+    cut: bytes | None
+    position: int
+    schema: bytes | None
+    rows: list[tuple[bytes, bytes]]
+
+
+def live(folder: Path, plan: Plan) -> list[TaskState]:
+    """What the changelog says of every task."""
+    log = EmbeddedLog(folder / "log", create=False)
+    try:
+        history = AppHistory(plan, log)
+        found: list[TaskState] = []
+        for number in range(plan.partitions):
+            one = history.committed(number, with_rows=True)
+            assert one.rows is not None
+            kept = [(row, value) for row, value in one.rows.rows() if row[:1] == rows.STATE]
+            found.append(TaskState(one.cut, one.position, one.rows.get(rows.SCHEMA_ROW), kept))
+        return found
+    finally:
+        log.close()
+
+
+def rebuilt(snapshot: Snapshot) -> list[TaskState]:
+    """What a snapshot says of every task."""
+    return [
+        TaskState(
+            one.cut or None,
+            one.changelog_position if one.changelog_position is not None else -1,
+            one.schema or None,
+            list(snapshot.rows(one.partition)),
+        )
+        for one in snapshot.manifest.tasks
+    ]
+
+
+def request(folder: Path, app: str = TALLY, **options: Any) -> Request:
+    return Request(app=app, log=str(folder / "log"), to=str(folder / "snapshots"), **options)
+
+
+def done(
+    folder: Path, app: str = TALLY, processes: int = 1, **options: Any
+) -> tuple[RebuildReport, Snapshot]:
+    """Rebuild, and open what was made."""
+    asked = request(folder, app, **options)
+    report = rebuild(asked, LocalEngine(processes))
+    return report, opened(asked, report)
+
+
+def opened(asked: Request, report: RebuildReport) -> Snapshot:
+    return Snapshots(asked.to, find_app(asked.app).name).open(report.snapshot)
+
+
+def serve_tallies(folder: Path, keys: int = 20, rounds: int = 3, *, first_round: int = 0) -> None:
+    """The service of ``tests.runtime.served`` lives, or goes on living, to the end of its input."""
+    append(folder, ticks(keys, rounds, first_round), {"ticks": 4})
+    live_on(folder, TALLY)
+
+
+def append(folder: Path, outputs: list[Output], topics: dict[str, int]) -> None:
+    log = EmbeddedLog(folder / "log")
+    for name, partitions in topics.items():
+        log.create_topic(name, TopicSettings(partitions))
+    writer = log.writer("loader")
+    writer.append(outputs)
+    writer.commit()
+    log.close()
+
+
+def live_on(folder: Path, app: str, from_snapshot: str = "", replace: str = "") -> None:
+    """Run a service to the end of its input; ``replace`` is a snapshot that takes the place of its state."""
+    options = ServiceOptions(
+        app,
+        folder / "log",
+        folder / "state",
+        commit_interval_ms=20,
+        until_end=True,
+        create_topics=True,
+        from_snapshot=from_snapshot or replace,
+        replace_state=bool(replace),
+        log_format="json",
+    )
+    serve(options, find_app(app).plan())
+
+
+def totals(manifest: Manifest) -> list[tape.Totals]:
+    return [tape.decode_cut(one.cut).totals for one in manifest.tasks if one.cut]
+
+
+def published(folder: Path, topic: str) -> list[list[tuple[int, int, int | None]]]:
+    """Of each partition: from which position on holds what a task has published, by its number."""
+    log = EmbeddedLog(folder / "log", create=False)
+    try:
+        found: list[list[tuple[int, int, int | None]]] = []
+        for number in range(log.partitions(topic)):
+            reader, at = log.reader({}), -1
+            reader.seek(topic, number, 0)
+            some: list[tuple[int, int, int | None]] = []
+            after = 0
+            while after > at:
+                at = after
+                new = [
+                    (at, int(one.publisher.rpartition("-")[2]), one.watermark_ms)
+                    for one in reader.published(topic, number)
+                ]
+                some += sorted(new, key=lambda one: one[1])
+                after = reader.fetch(topic, number, 1).next_offset
+            found.append(some)
+        return found
+    finally:
+        log.close()
+
+
+def read(folder: Path, topic: str) -> list[InputRecord]:
+    """All records of a topic."""
+    log = EmbeddedLog(folder / "log", create=False)
+    try:
+        return [record for number in range(log.partitions(topic)) for record in scan(log, topic, number)]
+    finally:
+        log.close()
+
+
+def outputs(place: Path, snapshot: Snapshot, topic: str) -> list[Output]:
+    """What a rebuild has written to Parquet files of the outputs to a topic."""
+    found: list[Output] = []
+    for file in sorted((place / snapshot.manifest.app / snapshot.manifest.id).glob("*.parquet")):
+        table = parquet.read_table(str(file))
+        times = table.column("timestamp").cast("int64").to_pylist()
+        for row, time_ms in zip(table.to_pylist(), times, strict=True):
+            if row["topic"] == topic:
+                found.append(Output(topic, row["key"], row["value"], time_ms))
+    return found

@@ -1,0 +1,148 @@
+"""What corrected code sends to its own app counts in a rebuild, and not what was recorded when the code was wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tailrace.core import rows
+from tailrace.core.engine.describe_rows import picture
+from tailrace.core.errors import ReplayDivergedError
+from tailrace.core.values.keys import key_codec_for
+from tailrace.processes.app_loading import find_app
+from tailrace.state.snapshots import Snapshot
+from tests.history.rebuilding import lived, payments
+from tests.history.rebuilding.lived import done, live, rebuilt
+from tests.history.rebuilding.payments import Expected, Paid, Window, oracle
+
+APP = "tests.history.rebuilding.payments:app"
+CORRECTED = "tests.history.rebuilding.payments:corrected"
+EVENTS = payments.payments(150)
+
+
+def stored(snapshot: Snapshot) -> tuple[dict[str, int], dict[str, int]]:
+    """The totals of accounts and regions."""
+    found: dict[str, dict[str, int]] = {"Account": {}, "Region": {}}
+    actors = {one.name: one for one in find_app(APP).plan().actors}
+    for number in range(snapshot.manifest.partitions):
+        for row, value in snapshot.rows(number):
+            if row[:1] != rows.STATE:
+                continue
+            parts = rows.read_state_row(row)
+            if not parts.rest and parts.actor != "Desk":
+                said = picture(actors[parts.actor], {b"": value})
+                found[parts.actor][key_codec_for(str).decode(parts.key)] = int(said["total"])
+    return found["Account"], found["Region"]
+
+
+def emitted(folder: Path, topic: str = "windows") -> dict[tuple[str, int], int]:
+    """What the log has of the windows, or days: each once."""
+    found: dict[tuple[str, int], int] = {}
+    for record in lived.read(folder, topic):
+        window = msgspec.json.decode(record.value or b"", type=Window)  # days have the same fields
+        assert (window.region, window.end) not in found, "twice"
+        found[window.region, window.end] = window.amount
+    return found
+
+
+def outputs_of(folder: Path, snapshot: Snapshot) -> dict[tuple[str, int], int]:
+    """What a rebuild has made of the windows: each once."""
+    found: dict[tuple[str, int], int] = {}
+    for output in lived.outputs(folder / "outputs", snapshot, "windows"):
+        window = msgspec.json.decode(output.value or b"", type=Window)
+        assert (window.region, window.end) not in found, "twice"
+        found[window.region, window.end] = window.amount
+    return found
+
+
+def assert_right(folder: Path, snapshot: Snapshot, wanted: Expected) -> None:
+    assert stored(snapshot) == (wanted.accounts, wanted.regions)
+    made = outputs_of(folder, snapshot)
+    assert {place: wanted.windows[place] for place in made} == made
+    last = max(one.at for one in EVENTS)
+    # The last windows wait for a watermark that has not come yet.
+    assert all(end >= last - payments.MINUTE_MS for _, end in wanted.windows.keys() - made.keys())
+
+
+def served(folder: Path, events: list[Paid] = EVENTS) -> None:
+    lived.append(folder, payments.outputs(events), {"paid": 2})
+    lived.live_on(folder, APP)
+
+
+@pytest.mark.parametrize("order", ["auto", "canonical"])
+@pytest.mark.parametrize("wrong", ["amount", "none", "topic"])
+@pytest.mark.parametrize("split", [1, 2])
+def test_what_corrected_code_sends_is_what_its_receivers_get(
+    tmp_path: Path, wrong: str, order: str, split: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payments, "WRONG", wrong)
+    check_corrected(tmp_path, order, split=split)
+
+
+def check_corrected(folder: Path, order: str, *, split: int) -> None:
+    """Let the service run the wrong code, and rebuild with the corrected one."""
+    served(folder)
+    payments.WRONG = ""
+    place = f"parquet:{folder / 'outputs'}"
+    report, snapshot = done(folder, CORRECTED, order=order, split=split, outputs=place)
+    assert_right(folder, snapshot, oracle(EVENTS))
+    assert any("comes from this code" in note for note in report.notes)
+    made = list((folder / "outputs" / "payments").iterdir())
+    assert len(made) == 1, "outputs of the first attempt are left"
+
+
+def test_along_the_tape_it_is_refused_with_the_place_where_they_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payments, "WRONG", "amount")
+    served(tmp_path)
+    monkeypatch.setattr(payments, "WRONG", "")
+    with pytest.raises(
+        ReplayDivergedError, match=r"sends to 'payments.inbox' partition \d is not what is recorded"
+    ):
+        done(tmp_path, APP, order="tape")
+
+
+def test_code_of_the_same_version_that_sends_something_else_is_noticed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payments, "WRONG", "amount")
+    served(tmp_path)
+    monkeypatch.setattr(payments, "WRONG", "")
+    _, snapshot = done(tmp_path, APP, outputs=f"parquet:{tmp_path / 'outputs'}")
+    assert_right(tmp_path, snapshot, oracle(EVENTS))
+
+
+@pytest.mark.parametrize("split", [1, 2])
+def test_the_same_sends_are_read_as_they_were_recorded_along_the_tape(tmp_path: Path, split: int) -> None:
+    served(tmp_path)
+    report, snapshot = done(tmp_path, APP, split=split)
+    assert report.notes == []
+    assert rebuilt(snapshot) == live(tmp_path, find_app(APP).plan())
+
+
+def test_an_app_that_has_not_run_yet_gets_its_messages_and_own_topics(tmp_path: Path) -> None:
+    lived.append(tmp_path, payments.outputs(EVENTS), {"paid": 2})
+    _, snapshot = done(tmp_path, APP, outputs=f"parquet:{tmp_path / 'outputs'}")
+    assert_right(tmp_path, snapshot, oracle(EVENTS))
+
+
+@pytest.mark.parametrize("wrong", ["amount", "none"])
+def test_a_service_continues_from_the_corrected_state(
+    tmp_path: Path, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payments, "WRONG", wrong)
+    served(tmp_path)
+    monkeypatch.setattr(payments, "WRONG", "")
+    _, snapshot = done(tmp_path, CORRECTED)
+    # The end of a bounded run has ended the last window: what follows begins behind it.
+    behind = (EVENTS[-1].at // payments.MINUTE_MS + 1) * payments.MINUTE_MS
+    more = payments.payments(80, seed=2, first_ms=behind)
+    lived.append(tmp_path, payments.outputs(more), {})
+    lived.live_on(tmp_path, CORRECTED, replace=f"{tmp_path / 'snapshots'}#{snapshot.manifest.id}")
+    _, again = done(tmp_path, CORRECTED)
+    wanted = oracle(EVENTS + more)
+    assert stored(again) == (wanted.accounts, wanted.regions)
+    assert emitted(tmp_path) == wanted.windows

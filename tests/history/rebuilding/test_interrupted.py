@@ -1,0 +1,365 @@
+"""A driver that is killed at any moment is gone on with by the same command, and little is done twice."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tailrace.core.engine import tape
+from tailrace.core.errors import StateInUseError, TopicMismatchError
+from tailrace.history.rebuilding.driver import identity, rebuild
+from tailrace.history.rebuilding.engines import LocalEngine, OnProgress
+from tailrace.history.rebuilding.job import Job, Unit, UnitResult
+from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.units import run_unit
+from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
+from tailrace.history.topic_scan import scan
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.processes.app_loading import find_app
+from tailrace.processes.signals import held_back
+from tailrace.processes.task_ownership import TaskOwnership
+from tailrace.state import RocksStore, StateIdentity
+from tailrace.state.snapshots import Snapshots
+from tailrace.state.snapshots.arrow import parquet
+from tailrace.state.store_cut import decode_store_cut
+from tests.history.rebuilding import lived
+from tests.history.rebuilding.lived import TALLY, live, rebuilt, request
+from tests.runtime.processes import Running, wait_until
+
+KEYS, ROUNDS = 200, 30
+EVENTS = 2 * KEYS * ROUNDS
+
+
+@pytest.fixture(scope="module")
+def tally(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tally")
+    for first in range(0, ROUNDS, 2):
+        lived.serve_tallies(folder, KEYS, 2, first_round=first)
+    return folder
+
+
+def progress(work: Path) -> int:
+    """Records that all tasks have gone through, as far as is told."""
+    found = 0
+    for place in work.glob("*/*/progress/*"):
+        try:
+            found += msgspec.msgpack.decode(place.read_bytes(), type=UnitProgress).records
+        except (FileNotFoundError, msgspec.DecodeError):
+            continue
+    return found
+
+
+def kept(work: Path) -> int:
+    """Records that no task that goes on has to go through again: of tasks that are done, and of those under way."""
+    (folder,) = (one for one in work.glob("*/*") if one.is_dir())
+    found = 0
+    for number in range(find_app(TALLY).plan().partitions):
+        done = WorkFolder(folder).result(f"task-{number}")
+        if done is not None:
+            found += done.totals.records
+            continue
+        place = folder / "tasks" / str(number) / "state"
+        if place.exists():
+            with closing(RocksStore(place, StateIdentity("tally", number))) as store:
+                stands = None if store.cut is None else decode_store_cut(store.cut)
+                if stands is not None and stands.core is not None:
+                    found += tape.decode_cut(stands.core).totals.records
+    return found
+
+
+def killed(folder: Path, to: Path, share: float, *arguments: str) -> int:
+    """Start a rebuild in two processes, kill -9 its driver at a share of the work; how many records it had gone through."""
+    work = to / "tally" / "_work"
+    with Running(
+        *("rebuild", TALLY, "--log", folder / "log", "--to", to, "--workers", 2, *arguments),
+        environment={"TALLY_SLOW_MS": "1"},
+    ) as running:
+        wait_until(lambda: progress(work) >= share * EVENTS, f"{share:.0%} is done")
+        os.kill(running.process.pid, signal.SIGKILL)
+        wait_until(lambda: not running.members(), "its processes have ended by themselves")
+    return progress(work)
+
+
+def again(folder: Path, to: Path, **options: Any) -> RebuildReport:
+    asked = msgspec.structs.replace(request(folder, **options), to=str(to))
+    return rebuild(asked, LocalEngine(1))
+
+
+@pytest.mark.parametrize("share", [0.3, 0.8])
+def test_a_rebuild_that_was_killed_goes_on_where_it_was(tally: Path, tmp_path: Path, share: float) -> None:
+    had, left = killed(tally, tmp_path, share), EVENTS - kept(tmp_path / "tally" / "_work")
+    report = again(tally, tmp_path)
+    assert report.resumed
+    assert report.taken == left
+    # It keeps what it has every half a second, and more rarely where that takes long.
+    assert had + left - EVENTS <= 0.3 * EVENTS
+    assert left < EVENTS
+    snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
+    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
+    assert not (tmp_path / "tally" / "_work").exists()
+
+
+@pytest.mark.parametrize("split", [1, 2])
+def test_what_was_swept_away_meanwhile_is_made_once_more(tally: Path, tmp_path: Path, split: int) -> None:
+    """Nobody went on for days, and the service's snapshots are beside it."""
+    asked = msgspec.structs.replace(request(tally, split=split), to=str(tmp_path))
+    with pytest.raises(InterruptedError):
+        rebuild(asked, Interrupted())
+    assert Snapshots(str(tmp_path), "tally").sweep(older_than_s=-60) != []
+    report = rebuild(asked, LocalEngine(1))
+    assert report.resumed
+    snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
+    assert snapshot.verify() == []
+    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
+
+
+class Interrupted(LocalEngine):
+    """Does nearly all of the units that write a part of the snapshot, and then it is interrupted."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
+        last = units[0].kind in ("task", "merge")
+        yield from super().run(units[:-1] if last else units, on_progress)
+        if last:
+            raise InterruptedError
+
+
+def test_in_shards_only_those_that_were_at_work_are_done_again(tally: Path, tmp_path: Path) -> None:
+    """The first pass calls no handler, so it is done at once; it counts each record once, and the shards do again."""
+    had = killed(tally, tmp_path, 1.7, "--split", "8") - EVENTS
+    report = again(tally, tmp_path, split=8)
+    assert report.resumed
+    assert had + report.taken - EVENTS <= 0.15 * EVENTS
+    snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
+    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
+
+
+def test_an_attempt_that_finds_its_folder_held_takes_one_of_its_own(tally: Path, tmp_path: Path) -> None:
+    asked = msgspec.structs.replace(request(tally), to=str(tmp_path))
+    plan = find_app(TALLY).plan()
+
+    class Holding(LocalEngine):
+        def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
+            folder = WorkFolder(Path(units[0].job.work)).tasks
+            with closing(RocksStore(folder / "0" / "state", StateIdentity("tally", 0))):
+                yield from super().run(units, on_progress)
+
+    report = rebuild(asked, Holding(1))
+    assert rebuilt(Snapshots(str(tmp_path), "tally").open(report.snapshot)) == live(tally, plan)
+
+
+def test_a_process_left_over_from_an_earlier_job_adds_nothing_to_the_next(
+    tally: Path, tmp_path: Path
+) -> None:
+    """A cluster may still run a unit of a job that was given up: it may have other code."""
+    asked = msgspec.structs.replace(request(tally), to=str(tmp_path))
+    left: list[Unit] = []
+
+    class Given(LocalEngine):
+        def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
+            left.extend(units)
+            raise InterruptedError
+            yield
+
+    class Late(LocalEngine):
+        def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
+            WorkFolder(Path(left[0].job.work)).make()
+            for one in left:
+                run_unit(one)
+            assert [WorkFolder(Path(one.job.work)).result(one.name) for one in units] == [None] * len(units)
+            yield from super().run(units, on_progress)
+
+    with pytest.raises(InterruptedError):
+        rebuild(asked, Given(1))
+    report = rebuild(asked, Late(1), restart=True)
+    assert report.taken == EVENTS
+    snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
+    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
+    assert not (tmp_path / "tally" / "_work").exists()
+
+
+def test_it_ends_where_it_was_to_end_though_the_log_has_gone_on(tally: Path, tmp_path: Path) -> None:
+    own = shutil.copytree(tally, tmp_path / "own")
+    killed(own, tmp_path, 0.5)
+    (place,) = (tmp_path / "tally" / "_work").glob("*/job")
+    job = msgspec.msgpack.decode(place.read_bytes(), type=Job)
+    lived.serve_tallies(own, KEYS, 2, first_round=ROUNDS)
+    report = again(own, tmp_path)
+    assert report.snapshot == job.snapshot
+    snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
+    assert [one.cut for one in rebuilt(snapshot)] == [one.cut for one in job.targets]
+    assert report.events == EVENTS
+    assert [tape.decode_cut(one.cut or b"").tape for one in live(own, find_app(TALLY).plan())] > [
+        tape.decode_cut(one.cut or b"").tape for one in job.targets
+    ]
+
+
+def test_a_process_that_is_killed_ends_the_rebuild_with_what_to_do_and_it_goes_on(
+    tally: Path, tmp_path: Path
+) -> None:
+    with Running(
+        *("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--workers", 2),
+        environment={"TALLY_SLOW_MS": "1"},
+    ) as running:
+        wait_until(lambda: progress(tmp_path / "tally" / "_work") > 0, "it is at work")
+        victim = next(pid for pid in running.members() if pid != running.process.pid and is_worker(pid))
+        running.signal(signal.SIGKILL, victim)
+        assert running.ended() == 1
+        assert "was ended from outside" in running.complaint
+        assert "goes on where it was" in running.complaint
+    assert Snapshots(str(tmp_path), "tally").list() == []
+    report = again(tally, tmp_path)
+    assert report.resumed
+    snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
+    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
+
+
+def test_ctrl_c_ends_it_without_a_word_and_it_goes_on(tally: Path, tmp_path: Path) -> None:
+    with Running(
+        *("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--workers", 2),
+        environment={"TALLY_SLOW_MS": "1"},
+    ) as running:
+        wait_until(lambda: progress(tmp_path / "tally" / "_work") > 0, "it is at work")
+        for pid in running.members():
+            with suppress(ProcessLookupError):  # the driver ends the others
+                running.signal(signal.SIGINT, pid)
+        assert running.ended() == 130
+        assert running.complaint.strip() == ""
+        wait_until(lambda: not running.members(), "its processes have ended")
+    assert again(tally, tmp_path).resumed
+
+
+def is_worker(pid: int) -> bool:
+    """Whether a process was spawned to run units; there is one besides that looks after shared resources."""
+    try:
+        return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_two_drivers_of_the_same_rebuild_do_not_meet(tally: Path, tmp_path: Path) -> None:
+    asked = msgspec.structs.replace(request(tally), to=str(tmp_path), work=str(tmp_path / "work"))
+    name, _ = identity(asked, find_app(TALLY).plan())
+    other = WorkFolder(tmp_path / "work" / "tally" / name)
+    with other.held(), pytest.raises(StateInUseError, match="under way in another process"):
+        rebuild(asked, LocalEngine(1))
+    assert rebuild(asked, LocalEngine(1)).events > 0
+
+
+def test_other_code_does_not_go_on_with_what_was_begun(tally: Path, tmp_path: Path) -> None:
+    killed(tally, tmp_path, 0.3)
+    (place,) = (tmp_path / "tally" / "_work").glob("*/job")
+    job = msgspec.msgpack.decode(place.read_bytes(), type=Job)
+    place.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(job, code="of yesterday")))
+    report = again(tally, tmp_path)
+    assert not report.resumed
+    assert report.taken == report.events
+    assert not Path(job.folder).exists()
+
+
+def test_ctrl_c_while_processes_are_being_started_is_heard_afterwards() -> None:
+    reached = False
+    with pytest.raises(KeyboardInterrupt), held_back():
+        signal.raise_signal(signal.SIGINT)
+        reached = True
+    assert reached
+
+
+class During(LocalEngine):
+    """Has something happen while a rebuild is under way, before its units run."""
+
+    def __init__(self, what: Callable[[], object]) -> None:
+        super().__init__(1)
+        self.what = what
+
+    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
+        if units[0].kind in ("task", "first"):
+            self.what()
+        yield from super().run(units, on_progress)
+
+
+@pytest.mark.parametrize("outputs", ["none", "parquet", "topic:-new"])
+def test_two_rebuilds_at_once_that_are_asked_for_otherwise_publish_each_a_whole(
+    tally: Path, tmp_path: Path, outputs: str
+) -> None:
+    """Same app, log, place of snapshots and of work. Only one of them may write a topic: the other says so."""
+    own = shutil.copytree(tally, tmp_path / "own")
+    to = tmp_path / "to"
+    where = f"parquet:{tmp_path}/outputs" if outputs == "parquet" else outputs
+    one, other = (msgspec.structs.replace(request(own, split=n, outputs=where), to=str(to)) for n in (1, 2))
+    done: list[RebuildReport] = []
+    engine = During(lambda: done.append(rebuild(other, LocalEngine(1))))
+    if outputs == "topic:-new":
+        with pytest.raises(TopicMismatchError, match="is not empty"):
+            rebuild(one, engine)
+    else:
+        done.append(rebuild(one, engine))
+    found = Snapshots(str(to), "tally")
+    assert {each.id for each in found.list()} == {each.snapshot for each in done}
+    for report in done:
+        assert found.open(report.snapshot).verify() == []
+        assert rebuilt(found.open(report.snapshot)) == live(own, find_app(TALLY).plan())
+        if outputs == "parquet":
+            folder = tmp_path / "outputs" / "tally" / report.snapshot
+            assert (
+                sum(parquet.read_table(each).num_rows for each in folder.glob("*.parquet")) == report.outputs
+            )
+    if outputs == "topic:-new":
+        with closing(EmbeddedLog(own / "log", create=False)) as log:
+            made, expected = (
+                Counter(
+                    (record.key, record.value)
+                    for number in range(log.partitions(name))
+                    for record in scan(log, name, number, 0)
+                )
+                for name in ("counts-new", "counts")
+            )
+            assert made == expected
+
+
+def test_while_one_rebuild_writes_a_topic_another_does_not(tally: Path, tmp_path: Path) -> None:
+    own = shutil.copytree(tally, tmp_path / "own")
+    asked = msgspec.structs.replace(request(own, outputs="topic:-new"), to=str(tmp_path / "to"))
+    held = TaskOwnership(own / "log", "rebuild-tally-new", [0])
+    try:
+        with pytest.raises(
+            StateInUseError, match="another rebuild of the app 'tally' is writing to the topics"
+        ):
+            rebuild(asked, LocalEngine(1))
+    finally:
+        held.release()
+    assert rebuild(asked, LocalEngine(1)).resumed
+
+
+def test_a_driver_that_begins_while_another_ends_has_a_folder_and_a_lock_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that ends removes the folder after the other has opened its lock, and before it has that."""
+    path = tmp_path / "work" / "it"
+    ending = ExitStack()
+    ending.enter_context(WorkFolder(path).held())
+    flock = fcntl.flock
+
+    def late(lock: int, how: int) -> None:
+        monkeypatch.undo()
+        WorkFolder(path).clear()
+        ending.close()
+        flock(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with WorkFolder(path).held():
+        assert (path / "lock").exists()
+        with pytest.raises(StateInUseError), WorkFolder(path).held():
+            pass

@@ -1,0 +1,136 @@
+"""What code of the same version makes otherwise is no part of the service's history, however alike its counts are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tailrace.core import rows
+from tailrace.core.errors import SnapshotMismatchError
+from tailrace.history.rebuilding import own_rows
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import LocalEngine, OnProgress
+from tailrace.history.rebuilding.job import Unit, UnitResult
+from tailrace.history.rebuilding.own_rows import check_own
+from tailrace.history.rebuilding.past import HistorySource, opened_past
+from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.interface import TopicPartition
+from tailrace.processes.app_loading import find_app
+from tests.history.rebuilding import lived, shops
+from tests.history.rebuilding.lived import TALLY, TaskState, done, live, opened, rebuilt, request
+
+SHOPS = "tests.history.rebuilding.shops:app"
+
+
+@pytest.fixture
+def sold(tmp_path: Path) -> Path:
+    lived.append(tmp_path, shops.sales(60), {"sales": 2})
+    lived.live_on(tmp_path, SHOPS)
+    return tmp_path
+
+
+@pytest.mark.parametrize("split", [1, 2])
+def test_the_same_code_comes_to_the_rows_that_the_service_has_stored(sold: Path, split: int) -> None:
+    report, snapshot = done(sold, SHOPS, split=split)
+    assert rebuilt(snapshot) == live(sold, find_app(SHOPS).plan())
+    assert (report.same_rows, report.other_rows) == (report.rows + 2, 0)  # each partition has a schema, too
+    assert report.notes == []
+
+
+@pytest.mark.parametrize("split", [1, 2])
+def test_corrected_code_of_the_same_version_makes_a_state_of_its_own(
+    sold: Path, split: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shops, "WRONG", "fee")
+    report, snapshot = done(sold, SHOPS, split=split)
+    # Another sum for each of the eight shops, and nothing else: the maps, the timers and all that is counted are the same.
+    assert report.other_rows == 8
+    assert report.same_rows == report.rows + 2 - 8
+    assert sorted(note[:11] for note in report.notes) == ["partition 0", "partition 1"]
+    assert all("rows are not what the service has stored (Shop 'shop-" in note for note in report.notes)
+    assert {one.changelog_position for one in snapshot.manifest.tasks} == {None}
+    (sold / "state").rename(sold / "away")
+    with pytest.raises(SnapshotMismatchError, match="has a history of its own"):
+        lived.live_on(sold, SHOPS, from_snapshot=f"{sold / 'snapshots'}")
+
+
+class Meanwhile:
+    """An engine that has the service live on, and its log compacted, before it does anything."""
+
+    name = "meanwhile"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
+        lived.serve_tallies(self._folder, 20, 1, first_round=3)
+        log = EmbeddedLog(self._folder / "log", LogOptions(segment_bytes=10_000), create=False)
+        log.roll()
+        log.clean(least_gain=0.0)
+        log.close()
+        yield from LocalEngine(1).run(units, on_progress)
+
+
+def test_it_is_known_though_the_service_has_gone_on_and_its_changelog_was_compacted(tmp_path: Path) -> None:
+    lived.serve_tallies(tmp_path)
+    then = live(tmp_path, find_app(TALLY).plan())
+    asked = request(tmp_path)
+    report = rebuild(asked, Meanwhile(tmp_path))
+    assert rebuilt(opened(asked, report)) == then
+    assert (report.same_rows, report.other_rows) == (report.rows + 4, 0)
+    with opened_past(asked, find_app(TALLY).plan(), taped=True) as past:
+        gone = [
+            row
+            for number in range(4)
+            for row, _ in then[number].rows
+            if row not in _below(past, then, number)
+        ]
+    assert gone, "nothing was compacted away: the test shows nothing"
+
+
+def _below(past: HistorySource, then: list[TaskState], number: int) -> set[bytes | None]:
+    """The rows that the changelog still names below where the task stood."""
+    place = TopicPartition(past.plan.changelog_topic, number)
+    return {one.key for some in past.batches(place, 0, then[number].position) for one in some}
+
+
+@pytest.mark.parametrize("at_once", [3, 1_000])
+def test_a_row_too_many_one_too_few_and_one_that_differs_are_found(
+    sold: Path, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_rows, "_AT_ONCE", at_once)
+    plan = find_app(SHOPS).plan()
+    (task, _), chance = live(sold, plan), Random(7)
+    altered, dropped = chance.sample(range(len(task.rows)), 2)
+
+    def found(*, wrong: bool) -> list[tuple[bytes, bytes]]:
+        made = list(task.rows)
+        if wrong:
+            made[altered] = (made[altered][0], made[altered][1] + b"\x00")
+            del made[dropped]
+            made.append((rows.key_prefix(task.rows[0][0]) + b"m" + b"none\x00", b"-"))
+        return made
+
+    with opened_past(request(sold, SHOPS), plan, taped=True) as past:
+        for wrong, schema in ((False, task.schema), (True, task.schema), (False, b"another")):
+            assert schema is not None
+            result = UnitResult(
+                unit="task-0",
+                attempt="a",
+                partition=0,
+                schema=schema,
+                rows=len(task.rows),
+                changelog_position=task.position,
+            )
+            check_own(result, past, lambda: found(wrong=wrong))  # noqa: B023
+            counts = (result.same_rows, result.other_rows, result.changelog_position)
+            if wrong:
+                assert counts == (len(task.rows) + 1 - 2, 3, None)
+            elif schema == b"another":
+                assert counts == (len(task.rows), 1, None)
+                assert "(the schema)" in result.notes[0]
+            else:
+                assert counts == (len(task.rows) + 1, 0, task.position)

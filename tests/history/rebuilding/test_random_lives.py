@@ -1,0 +1,75 @@
+"""Random apps on the real log, under faults: however their life is rebuilt, it comes to the bytes that they have left."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tailrace.core.errors import SnapshotMismatchError
+from tailrace.core.records import Output
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import LocalEngine
+from tests.conftest import SEEDS
+from tests.history.rebuilding import any_app
+from tests.history.rebuilding.lived import live, opened, rebuilt, request
+from tests.proof.apps import build
+from tests.proof.operations import Chance
+from tests.proof.seeds import Feed, Records, told, variant_of
+from tests.soak.struck import Run
+
+APP = "tests.history.rebuilding.any_app:app"
+ONE_IN = 50 if SEEDS >= 1_000 else 5
+
+
+def lived(seed: int, folder: Path, trace: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A life under faults, in a log."""
+    random = Random(f"rebuilt {seed}")
+    variant = variant_of(random)
+    if variant.watermark == "upstream":
+        variant = variant._replace(watermark="events")
+    model = build(variant)
+    records: Records = {}
+    Feed(model, variant, random, most=random.choice((5, 20))).fill(records)
+    inputs = [
+        Output(topic, record.key, record.value, record.timestamp_ms)
+        for (topic, _), some in records.items()
+        for record in some
+    ]
+    random.shuffle(inputs)
+    chance = Random(f"chance {seed}")
+
+    def flaky(may_fail: bool) -> None:
+        Chance.fires = staticmethod(lambda: may_fail and chance.random() < 0.5)
+
+    run = Run(model.app.plan(), seed, inputs, folder, flaky)
+    run.trace = trace
+    run.run(steps=12)
+    Chance.fires = staticmethod(lambda: False)
+    monkeypatch.setattr(any_app, "app", model.app)
+
+
+def test_however_a_life_is_rebuilt_it_comes_to_what_it_has_left(
+    seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rebuilds = 0
+    for seed in (seed for seed in seeds if seed % ONE_IN == 0):
+        trace: list[str] = []
+        folder = tmp_path / str(seed)
+        with told(seed, trace):
+            lived(seed, folder, trace, monkeypatch)
+            wanted = live(folder, any_app.app.plan())
+            for split in (1, 3):
+                asked = request(folder, APP, split=split, order="tape", store="memory", any_environment=True)
+                try:
+                    report = rebuild(asked, LocalEngine(1))
+                except SnapshotMismatchError:
+                    assert not any(one.cut for one in wanted)
+                    continue
+                trace.append(f"split {split}: {report.notes}")
+                assert rebuilt(opened(asked, report)) == wanted
+                rebuilds += 1
+        shutil.rmtree(folder)
+    assert rebuilds

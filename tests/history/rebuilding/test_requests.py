@@ -1,0 +1,312 @@
+"""What a rebuild can be asked for: some keys, up to somewhere, from a snapshot on; and what it says to what makes no sense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tailrace.core import rows
+from tailrace.core.engine import tape
+from tailrace.core.errors import (
+    BadRecordError,
+    EnvironmentMismatchError,
+    HandlerError,
+    OffsetGoneError,
+    SnapshotMismatchError,
+    UnknownSnapshotError,
+    UnknownTopicError,
+    UsageError,
+)
+from tailrace.core.records import Output
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.snapshots.taking import take_snapshot
+from tailrace.history.topic_scan import scan
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.processes.app_loading import find_app
+from tailrace.state.snapshots import Snapshots
+from tests.history.rebuilding import lived, shops
+from tests.history.rebuilding.lived import done, live, rebuilt, request
+from tests.runtime.served import Tick
+from tests.runtime.tallies import ticks
+
+SHOPS = "tests.history.rebuilding.shops:app"
+OTHER = "tests.history.rebuilding.shops:other"
+
+
+def fill(folder: Path, parts: int = 3, first: int = 0) -> Path:
+    """A service of shops that has lived in parts, with a restart between them."""
+    for part in range(first, first + parts):
+        lived.append(folder, shops.sales(100, first=100 * part), {"sales": 2})
+        lived.live_on(folder, SHOPS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sold(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fill(tmp_path_factory.mktemp("shops"))
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    return fill(tmp_path)
+
+
+def refused(folder: Path, error: type[Exception], said: str, app: str = SHOPS, **options: Any) -> None:
+    with pytest.raises(error, match=said):
+        rebuild(request(folder, app, **options), LocalEngine(1))
+
+
+# --- from where, up to where, which keys ---
+
+
+def test_from_a_snapshot_on_it_comes_to_the_same(own: Path) -> None:
+    _, base = done(own, SHOPS)
+    fill(own, 2, first=3)
+    asked = str(own / "snapshots")
+    plan = find_app(SHOPS).plan()
+    for split in (1, 3):
+        report, snapshot = done(own, SHOPS, base=asked, base_id=base.manifest.id, split=split)
+        assert rebuilt(snapshot) == live(own, plan)
+        assert report.base == base.manifest.id
+        assert report.taken == 200
+        assert report.events == 500
+
+
+@pytest.mark.parametrize("split", [1, 3])
+def test_up_to_an_offset_it_holds_what_came_before(sold: Path, split: int) -> None:
+    until = {"sales": {0: 60, 1: 70}}
+    report, snapshot = done(sold, SHOPS, until_offsets=until, split=split)
+    cuts = [tape.decode_cut(one.cut) for one in snapshot.manifest.tasks]
+    assert [cut.positions["sales"] for cut in cuts] == [60, 70]
+    assert report.events == 130
+    assert len(report.notes) == 2
+    assert [one.changelog_position for one in snapshot.manifest.tasks] == [None, None]
+
+
+def test_up_to_a_time_no_record_of_a_later_watermark_is_in_it(sold: Path) -> None:
+    _, snapshot = done(sold, SHOPS, until_ms=2_000)
+    marks = [tape.decode_cut(one.cut).watermark for one in snapshot.manifest.tasks]
+    assert all(2_000 <= mark < 2_300 for mark in marks)
+
+
+def test_some_keys_have_the_state_that_they_have_among_all(sold: Path) -> None:
+    report, snapshot = done(sold, SHOPS, keys=("shop-1", "shop-4"))
+    wanted = [
+        (row, value)
+        for one in live(sold, find_app(SHOPS).plan())
+        for row, value in one.rows
+        if rows.read_state_row(row).key in (b"shop-1", b"shop-4")
+    ]
+    assert [pair for one in rebuilt(snapshot) for pair in one.rows] == wanted
+    assert report.keys == 2
+    assert "it holds the keys shop-1, shop-4 only" in snapshot.manifest.notes
+    assert all(one.changelog_position is None for one in snapshot.manifest.tasks)
+
+
+def test_messages_under_way_are_in_it_as_in_a_snapshot_of_the_service(tmp_path: Path) -> None:
+    """A service that stops at a bad event leaves messages that nobody has read yet."""
+    app = "tests.runtime.served:app"
+    bad = Output("ticks", b"k3", msgspec.json.encode(Tick("k3", 8_000, -1)), 8_000)
+    lived.append(tmp_path, [*ticks(20, 400), bad, *ticks(20, 2, 500)], {"ticks": 4})
+    with pytest.raises(HandlerError, match="a negative amount"):
+        lived.live_on(tmp_path, app)
+    log = EmbeddedLog(tmp_path / "log", create=False)
+    plan = find_app(app).plan()
+    taken = take_snapshot(plan, log, Snapshots(str(tmp_path / "taken"), "tally"))
+    log.close()
+    wanted = Snapshots(str(tmp_path / "taken"), "tally").open(taken.id)
+    for split in (1, 3):
+        _, snapshot = done(tmp_path, app, split=split)
+        messages = [list(snapshot.messages(number)) for number in range(4)]
+        assert messages == [list(wanted.messages(number)) for number in range(4)]
+        assert sum(map(len, messages)) > 0
+        assert rebuilt(snapshot) == rebuilt(wanted)
+        assert (snapshot.manifest.ends, snapshot.manifest.position) == (taken.ends, taken.position)
+
+
+# --- what makes no sense ---
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"until_offsets": {"sale": {0: 1}}}, "does not read 'sale'"),
+        ({"until_offsets": {"sales": {2: 1}}}, "has no partition 2"),
+        ({"until_offsets": {"sales": {0: 10_000}}}, "offset 10000 of 'sales' partition 0 is outside the log"),
+        ({"until_ms": 1}, "the time 1 ms is outside the log: its first record"),
+        ({"until_ms": 10**12}, "is outside the log: the highest watermark"),
+        ({"until_clock_ms": 10**15}, "is outside the log: the highest clock"),
+        ({"outputs": "csv:x"}, "outputs cannot go to 'csv:x'"),
+        ({"split": 0}, "cannot be split into 0"),
+    ],
+)
+def test_what_lies_outside_the_log_is_refused_before_anything_is_made(
+    sold: Path, options: dict[str, Any], said: str
+) -> None:
+    before = {one.name for one in (sold / "snapshots").rglob("*")} if (sold / "snapshots").exists() else set()
+    refused(sold, UsageError, said, **options)
+    after = {one.name for one in (sold / "snapshots").rglob("manifest.json")}
+    assert after <= before | {"manifest.json"}
+
+
+def test_a_snapshot_of_another_history_is_no_base(sold: Path, tmp_path: Path) -> None:
+    fill(tmp_path)
+    _, foreign = done(tmp_path, SHOPS)
+    asked = str(tmp_path / "snapshots")
+    refused(sold, SnapshotMismatchError, "is not of the history", base=asked, base_id=foreign.manifest.id)
+    refused(sold, UnknownSnapshotError, "there is no snapshot 'nix'", base=asked, base_id="nix")
+
+
+def test_a_snapshot_that_stands_within_a_commit_is_no_base(sold: Path) -> None:
+    _, within = done(sold, SHOPS, until_offsets={"sales": {0: 60}})
+    asked = str(sold / "snapshots")
+    refused(sold, SnapshotMismatchError, "stands within commit", base=asked, base_id=within.manifest.id)
+
+
+def test_an_app_that_has_never_run_has_no_history(tmp_path: Path) -> None:
+    lived.append(tmp_path, shops.sales(3), {"sales": 2})
+    refused(tmp_path, UnknownTopicError, "has never run", order="tape")
+
+
+def test_deleted_history_is_named_and_gone_without_where_that_is_wanted(own: Path) -> None:
+    log = EmbeddedLog(own / "log", create=False)
+    log.delete_before("sales", 0, 40)
+    log.close()
+    refused(own, OffsetGoneError, r"the log has deleted offsets 0 to 39.*topic 'sales', partition 0")
+    report, snapshot = done(own, SHOPS, go_on_after_deleted=True)
+    assert report.notes == [
+        "offsets 0 to 39 of sales partition 0 are deleted, and left out",
+        "events, timers and outputs are counted as the service's tape has them, what is left out included",
+    ]
+    assert snapshot.manifest.task(1).cut == live(own, find_app(SHOPS).plan())[1].cut
+    assert rebuilt(snapshot)[0].rows != live(own, find_app(SHOPS).plan())[0].rows
+
+
+def test_deleted_history_behind_a_base_is_named_with_its_mend(own: Path) -> None:
+    _, base = done(own, SHOPS)
+    fill(own, 1, first=3)
+    log = EmbeddedLog(own / "log", create=False)
+    for number in range(2):
+        log.delete_before("sales", number, log.end_offset("sales", number))
+    log.close()
+    asked = {"base": str(own / "snapshots"), "base_id": base.manifest.id}
+    refused(
+        own,
+        OffsetGoneError,
+        r"the log has deleted offsets \d+ to \d+.*newer snapshot \(--from-snapshot\)\.$",
+        **asked,
+    )
+    _, newer = done(own, SHOPS, base=str(own / "snapshots"), base_id=snapshot_now(own))
+    assert rebuilt(newer) == live(own, find_app(SHOPS).plan())
+
+
+def snapshot_now(folder: Path) -> str:
+    plan = find_app(SHOPS).plan()
+    log = EmbeddedLog(folder / "log", create=False)
+    try:
+        return take_snapshot(plan, log, Snapshots(str(folder / "snapshots"), plan.app)).id
+    finally:
+        log.close()
+
+
+# --- code that has changed ---
+
+
+@pytest.mark.parametrize("split", [1, 3])
+def test_a_handler_that_fails_now_is_told_with_its_event_and_key(
+    own: Path, monkeypatch: pytest.MonkeyPatch, split: int
+) -> None:
+    sale = shops.Sale("shop-2", 5_000, 77)
+    lived.append(own, [Output("sales", b"shop-2", msgspec.json.encode(sale), sale.at)], {"sales": 2})
+    lived.live_on(own, SHOPS)
+    monkeypatch.setattr(shops, "WRONG", "fails")
+    with pytest.raises(HandlerError, match="77 brings bad luck") as found:
+        rebuild(request(own, SHOPS, split=split), LocalEngine(1))
+    error = found.value
+    assert (error.topic, error.key, error.actor) == ("sales", "shop-2", "Shop")
+    assert error.partition is not None
+    assert error.offset is not None
+    assert "--on-error dead-letter" in str(error)
+    report, snapshot = done(own, SHOPS, on_error="dead-letter")
+    assert report.failed_here == len(report.failed) == 1
+    assert "77 brings bad luck" in report.failed[0]
+    assert snapshot.manifest.task(error.partition).changelog_position is None
+
+
+@pytest.mark.parametrize("order", ["tape", "canonical"])
+@pytest.mark.parametrize(
+    ("app", "on_error", "goes_on"),
+    [
+        ("app", "stop", False),
+        ("app", "dead-letter", False),
+        ("app", "dead-letter-all", True),
+        ("lenient", "dead-letter", False),
+        ("lenient", "dead-letter-all", True),
+        ("lenient_in_all", "dead-letter", True),
+    ],
+)
+def test_a_mistake_in_the_code_stops_a_rebuild_as_it_stops_a_service(
+    own: Path, monkeypatch: pytest.MonkeyPatch, order: str, app: str, on_error: str, *, goes_on: bool
+) -> None:
+    sale = shops.Sale("shop-2", 5_000, 77)
+    lived.append(own, [Output("sales", b"shop-2", msgspec.json.encode(sale), sale.at)], {"sales": 2})
+    lived.live_on(own, SHOPS)
+    monkeypatch.setattr(shops, "WRONG", "mistaken")
+    name = f"tests.history.rebuilding.shops:{app}"
+    if goes_on:
+        report, _ = done(own, name, on_error=on_error, order=order)
+        assert report.failed_here == len(report.failed) == 1
+        assert "centss" in report.failed[0]
+        return
+    with pytest.raises(HandlerError, match="centss") as found:
+        rebuild(request(own, name, on_error=on_error, order=order), LocalEngine(1))
+    assert found.value.key == "shop-2"
+    assert "dead-letter-all" in found.value.hint
+    assert "mistake in the code" in found.value.hint or on_error == "stop"
+
+
+@pytest.mark.parametrize("split", [1, 3])
+def test_records_that_no_longer_decode_are_told_by_the_first_offset(sold: Path, split: int) -> None:
+    app = "tests.history.rebuilding.shops:strict"
+    with pytest.raises(BadRecordError, match="`int` <= 2500") as found:
+        rebuild(request(sold, app, split=split), LocalEngine(1))
+    log = EmbeddedLog(sold / "log", create=False)
+    assert found.value.partition is not None
+    times = [
+        msgspec.json.decode(one.value or b"", type=shops.Sale).at
+        for one in scan(log, "sales", found.value.partition)
+    ]
+    log.close()
+    assert found.value.offset == next(at for at, time_ms in enumerate(times) if time_ms > 2_500)
+    report, _ = done(sold, app, on_error="dead-letter")
+    assert report.failed_here == 150 - 1
+    assert "2500" in report.failed[0]
+
+
+def test_code_that_does_other_things_under_the_same_version_is_an_error_and_under_another_is_not(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shops, "WRONG", "fails")
+    _, before = done(own, SHOPS)
+    monkeypatch.setattr(shops, "WRONG", "fee")
+    _, after = done(own, OTHER, split=3)
+    assert [one.rows for one in rebuilt(after)] != [one.rows for one in rebuilt(before)]
+    notes = " ".join(after.manifest.notes)
+    assert "some of it was run by version '1'" in notes
+    assert "was not split" in notes
+    assert all(one.changelog_position is None for one in after.manifest.tasks)
+
+
+def test_another_python_is_refused_unless_told(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tape.environment
+    monkeypatch.setattr(
+        tape, "environment", lambda zones: msgspec.structs.replace(here(zones), python="cpython 3.99")
+    )
+    refused(own, EnvironmentMismatchError, "cpython 3.99")
+    _, snapshot = done(own, SHOPS, any_environment=True)
+    assert rebuilt(snapshot) == live(own, find_app(SHOPS).plan())
+    assert snapshot.manifest.environment["python"] == "cpython 3.99"

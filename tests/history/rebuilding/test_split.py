@@ -1,0 +1,72 @@
+"""A partition dealt to several tasks by key comes to the same bytes as in one piece: rows, cut, and outputs in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tailrace.core.engine.key_split.course import Course
+from tailrace.core.engine.key_split.shard import ShardResult, check
+from tailrace.core.engine.tape import Totals
+from tailrace.core.errors import CorruptStateError, UnsplittableError
+from tailrace.history.splitting import split_units
+from tailrace.history.splitting.blocks import BlockReader, BlockWriter
+from tailrace.processes.app_loading import find_app
+from tests.history.rebuilding import lived
+from tests.history.rebuilding.lived import TALLY, done, live, rebuilt
+
+
+@pytest.fixture(scope="module")
+def tally(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tally")
+    for first in range(4):
+        lived.serve_tallies(folder, 40, 1, first_round=first)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("shards", "processes", "store"), [(2, 1, "rocks"), (3, 2, "memory"), (7, 2, "rocks")]
+)
+def test_split_or_not_the_snapshot_is_the_same(tally: Path, shards: int, processes: int, store: str) -> None:
+    report, snapshot = done(tally, split=shards, processes=processes, store=store)
+    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
+    assert report.notes == []
+    assert report.events == report.taken == 320
+    assert report.phases.shuffle > 0
+
+
+def test_what_cannot_be_split_is_replayed_whole_and_the_report_says_why(
+    tally: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the last commit fell in the middle of a drain."""
+    sums = check
+    asked: list[int] = []
+
+    def differ(course: Course, results: Sequence[ShardResult]) -> Totals:
+        asked.append(course.shards)
+        if len(asked) == 2:
+            raise UnsplittableError("the shards do not add up to the whole")
+        return sums(course, results)
+
+    monkeypatch.setattr(split_units, "check", differ)
+    report, snapshot = done(tally, split=3)
+    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
+    assert len(asked) == 4
+    assert report.notes == ["partition 1 was not split: the shards do not add up to the whole"]
+
+
+def test_a_block_that_was_altered_is_found(tally: Path, tmp_path: Path) -> None:
+    place = tmp_path / "blocks"
+    with BlockWriter(place) as writer:
+        writer.write([b"a" * 1_000])
+        writer.write([b"b"])
+    assert list(BlockReader[list[bytes]](place, list[bytes])) == [[b"a" * 1_000], [b"b"]]
+    data = bytearray(place.read_bytes())
+    data[-14] ^= 1  # of the last block; what is behind it is the end
+    place.write_bytes(data)
+    blocks = iter(BlockReader[list[bytes]](place, list[bytes]))
+    assert next(blocks) == [b"a" * 1_000]
+    with pytest.raises(CorruptStateError, match="does not fit its checksum"):
+        next(blocks)

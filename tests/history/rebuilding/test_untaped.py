@@ -1,0 +1,186 @@
+"""History without a tape is taken in canonical order: the same bytes every time, and, where order leaves no choice, the live ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core import rows
+from tailrace.core.engine import tape
+from tailrace.core.errors import InputsChangedError, SnapshotMismatchError, UnknownTopicError, UsageError
+from tailrace.core.records import Output
+from tailrace.history.rebuilding.canonical_unit import lineage_of
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.topic_scan import scan
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.processes.app_loading import find_app
+from tailrace.state.snapshots.arrow import parquet
+from tests.history.rebuilding import any_app, lived, shops
+from tests.history.rebuilding.lived import TALLY, done, rebuilt, request
+from tests.runtime.tallies import ticks
+
+SHOPS = "tests.history.rebuilding.shops:app"
+
+
+def outputs(folder: Path, snapshot: Any) -> list[tuple[Any, ...]]:
+    """The totals among the outputs that a rebuild has written, by partition, in order."""
+    place = folder / "out" / "shops" / snapshot.manifest.id
+    found: list[tuple[Any, ...]] = []
+    for file in sorted(place.glob("*.parquet")):
+        for row in parquet.read_table(file).to_pylist():
+            if row["topic"] == "totals":
+                headers = tuple((one["key"], one["value"]) for one in row["headers"])
+                found.append((row["key"], row["value"], headers))
+    return found
+
+
+@pytest.mark.parametrize("split", [1, 3])
+def test_what_has_never_run_comes_to_what_it_would_have_emitted(tmp_path: Path, split: int) -> None:
+    sold, never = tmp_path / "sold", tmp_path / "never"
+    for folder in (sold, never):
+        lived.append(folder, shops.sales(300), {"sales": 2})
+    lived.live_on(sold, SHOPS)
+    report, snapshot = done(never, SHOPS, outputs=f"parquet:{never / 'out'}", split=split)
+    assert report.order == snapshot.manifest.source == "canonical"
+    assert any("has never run on this log" in one for one in snapshot.manifest.notes)
+    log = EmbeddedLog(sold / "log", create=False)
+    live = [
+        (one.key, one.value, one.headers)
+        for number in range(log.partitions("totals"))
+        for one in scan(log, "totals", number)
+    ]
+    log.close()
+    assert sorted(outputs(never, snapshot)) == sorted(live)
+    assert report.events == 300
+    assert [tape.decode_cut(one.cut).lineage for one in snapshot.manifest.tasks] == [
+        lineage_of("shops", number) for number in range(2)
+    ]
+
+
+@pytest.mark.parametrize("ran", [False, True])
+def test_it_comes_to_the_same_bytes_however_it_is_run(tmp_path: Path, ran: bool) -> None:
+    """What it sends to itself is delivered by the rebuild, whether the service has recorded it or not."""
+    lived.append(tmp_path, ticks(20, 5), {"ticks": 4})
+    if ran:
+        lived.live_on(tmp_path, TALLY)
+    first, one = done(tmp_path, order="canonical")
+    second, other = done(tmp_path, order="canonical", store="memory", processes=2)
+    third, split = done(tmp_path, order="canonical", split=3, processes=2)
+    assert rebuilt(one) == rebuilt(other) == rebuilt(split)
+    assert first.events == second.events == third.events == 200
+    assert any("was not split" in note for note in third.notes)
+    assert first.taken == 200
+    keys = [rows.read_state_row(row) for state in rebuilt(one) for row, _ in state.rows]
+    assert len({key.key for key in keys if key.actor == "Auditor"}) == 5
+    assert any("comes from this code" in one for one in first.notes)
+    assert [task.changelog_position for task in one.manifest.tasks] == [None] * 4
+
+
+def test_it_can_go_on_from_a_snapshot_and_end_at_an_offset(tmp_path: Path) -> None:
+    lived.append(tmp_path, shops.sales(200), {"sales": 2})
+    _, whole = done(tmp_path, SHOPS)
+    until = {"sales": {0: 50, 1: 50}}
+    _, base = done(tmp_path, SHOPS, until_offsets=until)
+    cuts = [tape.decode_cut(one.cut) for one in base.manifest.tasks]
+    assert [cut.positions["sales"] for cut in cuts] == [50, 50]
+    asked = str(tmp_path / "snapshots")
+    _, both = done(tmp_path, SHOPS, base=asked, base_id=base.manifest.id)
+    _, split = done(tmp_path, SHOPS, base=asked, base_id=base.manifest.id, split=2)
+    assert [one.rows for one in rebuilt(both)] == [one.rows for one in rebuilt(whole)]
+    assert rebuilt(split) == rebuilt(both)
+
+
+def test_inputs_that_are_not_there_or_of_another_number_are_told(tmp_path: Path) -> None:
+    lived.append(tmp_path, [], {"other": 2})
+    with pytest.raises(UnknownTopicError, match="no such topic"):
+        rebuild(request(tmp_path, SHOPS), LocalEngine(1))
+    lived.append(tmp_path, shops.sales(3), {"sales": 3})
+    with pytest.raises(InputsChangedError, match="'sales' has 3 partitions"):
+        rebuild(request(tmp_path, SHOPS), LocalEngine(1))
+
+
+def test_a_limit_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+    lived.append(tmp_path, ticks(20, 1), {"ticks": 4})
+    with pytest.raises(UsageError, match="all partitions have to run as one"):
+        rebuild(request(tmp_path, until_ms=10), LocalEngine(1))
+
+
+def test_messages_that_a_snapshot_stands_for_are_not_left_out(tmp_path: Path) -> None:
+    """The inbox of an app that was started from a snapshot begins with that: of some keys it would not be enough."""
+    lived.serve_tallies(tmp_path)
+    done(tmp_path)
+    lived.append(tmp_path, ticks(20, 2, 3), {"ticks": 4})
+    other = f"{TALLY}@other"
+    lived.live_on(tmp_path, other, str(tmp_path / "snapshots"))
+    with pytest.raises(SnapshotMismatchError, match="its inbox does not hold the messages of its whole past"):
+        done(tmp_path, other, order="canonical", keys=("key-3",))
+    report, _ = done(tmp_path, other, order="canonical")
+    assert report.events == 200
+    _, snapshot = done(tmp_path, other)
+    assert rebuilt(snapshot) == lived.live(tmp_path, find_app(other).plan())
+
+
+class Passed(msgspec.Struct, frozen=True):
+    key: str
+    at: int
+
+
+@pytest.mark.parametrize("topics", [{"first": 1, "second": 1}, {"first": 1}])
+def test_what_the_app_writes_itself_is_read_though_the_log_does_not_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topics: dict[str, int]
+) -> None:
+    app = tr.App("passing", partitions=1)
+    first = app.topic("first", Passed, key="key", event_time="at")
+    second = app.topic("second", Passed, key="key", event_time="at")
+    third = app.topic("third", Passed, key="key", event_time="at")
+
+    @app.process(first)
+    def one(event: Passed, ctx: tr.Context[str]) -> None:
+        ctx.emit(second, event)
+
+    @app.process(second)
+    def two(event: Passed, ctx: tr.Context[str]) -> None:
+        ctx.emit(third, event)
+
+    monkeypatch.setattr(any_app, "app", app)
+    event = Passed("a", 100_000)
+    lived.append(tmp_path, [Output("first", b"a", msgspec.json.encode(event), 0)], topics)
+    place = f"parquet:{tmp_path / 'out'}"
+    report, snapshot = done(tmp_path, "tests.history.rebuilding.any_app:app", outputs=place)
+    assert report.order == "canonical"
+    assert [one.value for one in lived.outputs(tmp_path / "out", snapshot, "third")] == [
+        msgspec.json.encode(event)
+    ]
+
+
+def test_what_others_write_to_a_topic_of_the_app_is_read_in_its_place_and_what_the_app_wrote_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = tr.App("passing", partitions=1)
+    first = app.topic("first", Passed, key="key", event_time="at")
+    second = app.topic("second", Passed, key="key", event_time="at", watermark=True)
+    seen: list[Passed] = []
+
+    @app.process(first)
+    def one(event: Passed, ctx: tr.Context[str]) -> None:
+        ctx.emit(second, event)
+
+    @app.process(second)
+    def two(event: Passed, ctx: tr.Context[str]) -> None:
+        seen.append(event)
+
+    monkeypatch.setattr(any_app, "app", app)
+    own = [Passed("a", at) for at in (100_000, 300_000)]
+    others = [Passed("b", at) for at in (200_000, 400_000)]
+    records = [Output("first", b"a", msgspec.json.encode(one), one.at) for one in own]
+    records += [Output("second", b"b", msgspec.json.encode(one), one.at) for one in others]
+    lived.append(tmp_path, records, {"first": 1, "second": 1})
+    lived.live_on(tmp_path, "tests.history.rebuilding.any_app:app")
+    seen.clear()
+    done(tmp_path, "tests.history.rebuilding.any_app:app", order="canonical")
+    assert seen == [own[0], others[0], own[1], others[1]]

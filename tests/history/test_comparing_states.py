@@ -1,0 +1,185 @@
+"""Two states are equal byte for byte, or it is said which keys differ, in what, and from which event on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import tailrace as tr
+from tailrace.core.rows import SCHEMA_ROW
+from tailrace.history.app_history import AppHistory
+from tailrace.history.comparing.states import Comparison, Side, SideCode, compare_states, explain
+from tailrace.state.snapshots import Manifest
+from tests.core.versions import Fields, Lives, Set, plan_of
+from tests.runtime.served import make_app
+from tests.runtime.state_world import KEYS, ROUNDS, World, edited
+from tests.runtime.tallies import ticks
+
+
+@pytest.fixture
+def world(tmp_path) -> Iterator[World]:
+    made = World(tmp_path)
+    made.log.append_all(ticks(KEYS, ROUNDS))
+    made.run()
+    yield made
+    made.log.close()
+
+
+def of_log(world: World) -> Side:
+    history = AppHistory(world.plan, world.log)
+
+    def rows(number: int) -> Iterator[tuple[bytes, bytes]]:
+        found = history.committed(number, with_rows=True).rows
+        assert found is not None
+        return found.rows()
+
+    return Side(
+        "the log",
+        rows,
+        lambda number: history.committed(number).cut,
+        lambda number: world.state("tally", number).get(SCHEMA_ROW),
+    )
+
+
+def of_snapshot(world: World, made: Manifest) -> Side:
+    found = world.snapshots().open(made.id)
+    task = found.manifest.task
+    return Side(
+        "the snapshot", found.rows, lambda number: task(number).cut, lambda number: task(number).schema
+    )
+
+
+def explained(world: World, one: Side, other: Side, code: tr.App | None = None) -> Comparison:
+    found = compare_states(world.plan, one, other)
+    other_plan = world.plan if code is None else code.plan()
+    explain(
+        world.log,
+        SideCode(world.plan, one.cut),
+        SideCode(other_plan, other.cut),
+        found,
+        (one.name, other.name),
+    )
+    return found
+
+
+def test_a_snapshot_equals_the_changelog(world) -> None:
+    found = compare_states(world.plan, of_log(world), of_snapshot(world, world.take()))
+    assert found.count == 0
+    assert found.rows[0] == found.rows[1] > KEYS
+    assert found.keys >= KEYS
+    assert found.cuts == []
+
+
+def test_what_was_edited_is_told_field_by_field_and_no_event_explains_it(world) -> None:
+    world.take()
+    actor = world.plan.actors[1]
+
+    def change(row: bytes, value: bytes) -> bytes | None:
+        if row.startswith(b"sCounter\0k3\0\0"):
+            if len(row) > len(b"sCounter\0k3\0\0"):
+                return None  # its timer
+            instance = actor.decode(value[1:])
+            instance.count = 99
+            return b"".join((value[:1], actor.encode(instance)))
+        return value
+
+    made = edited(world, change)
+    found = explained(world, of_log(world), of_snapshot(world, made))
+    assert found.count == len(found.shown) == 1
+    (one,) = found.shown
+    assert (one.actor, one.key) == ("Counter", "'k3'")
+    told = {label: (was, now) for label, was, now in one.changes}
+    assert told["count"] == ("6", "99")
+    assert told["timer 'final'"][1] == "nothing"
+    assert "no event explains it" in one.since
+
+
+def test_a_key_that_only_one_side_has(world) -> None:
+    world.take()
+    made = edited(world, lambda row, value: None if row.startswith(b"sAuditor\0auditor-1\0\0") else value)
+    found = compare_states(world.plan, of_log(world), of_snapshot(world, made))
+    assert [(each.actor, each.key) for each in found.shown] == [("Auditor", "'auditor-1'")]
+    found = compare_states(world.plan, of_snapshot(world, made), of_log(world))
+    assert {now for _, _, now in found.shown[0].changes} != {"nothing"}
+
+
+def test_an_older_moment_differs_from_the_first_event_that_came_after_it(world) -> None:
+    made = world.take()
+    end = world.log.end_offset("ticks", 0), world.log.end_offset("ticks", 1)
+    world.log.append_all(ticks(1, 2, ROUNDS))  # two events of k0
+    world.run()
+    found = explained(world, of_snapshot(world, made), of_log(world))
+    counter = next(each for each in found.shown if each.actor == "Counter")
+    assert counter.key == "'k0'"
+    assert "which only the log has seen" in counter.since
+    assert counter.since.startswith(f"since ticks @{end[counter.partition]:,}")
+    assert found.cuts
+
+
+def test_another_version_of_the_code_differs_from_the_event_on_where_it_does_something_else(world) -> None:
+    """Rebuilt by another code: the first event after which that comes to something else."""
+    world.take()
+    actor = world.plan.actors[1]
+
+    def as_the_other_makes_it(row: bytes, value: bytes) -> bytes | None:
+        if row == b"sCounter\0k3\0\0":
+            instance = actor.decode(value[1:])
+            instance.count = 3 + 2 * (ROUNDS - 3)
+            return b"".join((value[:1], actor.encode(instance)))
+        return value
+
+    made = edited(world, as_the_other_makes_it)
+    other = make_app(twice_from=3 * KEYS)
+    found = explained(world, of_log(world), of_snapshot(world, made), other)
+    (one,) = found.shown
+    fourth_ms = 3 * KEYS + 3
+    assert f"event time 1970-01-01T00:00:00.{fourth_ms:03}Z" in one.since
+
+
+def test_nothing_is_held_but_a_key_at_a_time(world) -> None:
+    """Rows are taken from both sides in step: the first difference is known before the sides are read to their end."""
+    taken = [0, 0]
+
+    def counted(at: int, side: Side) -> Side:
+        def rows(number: int) -> Iterator[tuple[bytes, bytes]]:
+            for row in side.rows(number):
+                taken[at] += 1
+                yield row
+                assert abs(taken[0] - taken[1]) < 50
+
+        return Side(side.name, rows, side.cut, side.schema)
+
+    side = of_snapshot(world, world.take())
+    found = compare_states(world.plan, counted(0, of_log(world)), counted(1, side))
+    assert found.count == 0
+    assert min(taken) > KEYS
+
+
+def of_versions(name: str, *versions: Fields) -> tuple[Lives, Side]:
+    """The state that versions have left: of a key with an event under the first, and of one that is back to its defaults."""
+    lives = Lives(plan_of(versions[0]))
+    lives.report(Set("a", 1, {"kept": 1}), Set("back", 1, {"kept": 0}))
+    lives.commit()
+    for version in versions[1:]:
+        lives.start(plan_of(version))
+        lives.commit()
+    store = lives.store
+    return lives, Side(name, lambda _: store.rows(), lambda _: store.cut, lambda _: store.get(SCHEMA_ROW))
+
+
+def test_versions_are_compared_by_what_each_of_them_reads() -> None:
+    kept: Fields = {"kept": (int, 0)}
+    zero, seven = ({**kept, "n": (int, default)} for default in (0, 7))
+    lives, one = of_versions("one", kept, zero)
+    _, other = of_versions("other", kept, seven)
+    found = compare_states(lives.plan, one, other)
+    (difference,) = found.shown
+    assert (difference.key, difference.changes) == ("'a'", (("n", "0", "7"),))
+    assert found.defaults == ["Plane.n of a key of which nothing is stored: 0 in one, 7 in other"]
+    _, again = of_versions("again", kept, zero, seven)
+    found = compare_states(lives.plan, one, again)
+    assert (found.count, found.as_read, found.differs) == (0, True, True), "a key that is not stored differs"
+    _, spelt = of_versions("spelt", zero)
+    found = compare_states(lives.plan, one, spelt)
+    assert (found.count, found.as_read, found.differs) == (0, True, False)

@@ -1,0 +1,272 @@
+"""How an app stands, by its log and its state folders, whether it runs or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core.errors import InputsChangedError, UnknownTopicError
+from tailrace.history.status import inspection
+from tailrace.history.status.holding import Held
+from tailrace.history.status.inspection import AppReport, Owner, SourceReport, TaskReport, Timers, inspect_app
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.service import prepare_log
+from tailrace.runtime.slices import PartitionSettings
+from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.state import RocksStore, StateIdentity
+from tests.runtime.joining import IDLE_MS, Service, Step, billing_app, joining_app
+
+
+def report(service: Service, state: Path | None = None, owner: Owner | None = None) -> AppReport:
+    return inspect_app(service.plan, service.log, 20_000_000, lambda _: owner, state)
+
+
+def first(service: Service) -> TaskReport:
+    return report(service).tasks[0]
+
+
+def watermarks(task: TaskReport) -> dict[str, int | None]:
+    return {one.name: one.watermark_ms for one in task.operators}
+
+
+@pytest.fixture
+def service():
+    found = Service(joining_app())
+    yield found
+    found.worker.leave()
+
+
+def test_a_task_that_has_not_committed_stands_at_the_beginning(service: Service) -> None:
+    service.feed("left", 1_000, 2_000)
+    task = first(service)
+    assert (task.committed_ms, task.commits, task.lag, task.owner) == (None, 0, 2, None)
+    assert watermarks(task) == {"Join": None, "Later": None}
+    held = task.operators[0].held_by
+    assert held is not None
+    assert (held.source, held.reason) == ("bills", "unpublished")
+    assert task.operators[0].timers == Timers(0, None)
+
+
+def test_what_the_last_cut_says_is_what_the_worker_stands_at(service: Service) -> None:
+    billing = Service(billing_app(), service.log)
+    billing.run("orders", 50_000)
+    for at in (1_000, 5_000, 7_000):
+        service.run("left", at, after_ms=10)
+        service.run("right", at + 300, after_ms=10)
+    partition = service.worker._slots[0].partition
+    assert partition is not None
+    live, task = partition.task, first(service)
+    assert watermarks(task) == dict(zip(("Join", "Later"), live.watermarks.of_operator, strict=True))
+    assert {one.topic: one.position for one in task.sources if "#" not in one.topic} == {
+        name: at for name, at in live.positions.items() if "inbox" not in name
+    }
+    assert task.committed_ms == service.now_ms
+    assert task.commits == live.tape_number
+
+
+def test_sources_say_what_they_follow_and_what_there_is_to_read(service: Service) -> None:
+    billing = Service(billing_app(), service.log)
+    billing.run("orders", 50_000)
+    service.run("left", 5_000)
+    service.run("right", 5_000)
+    service.run("right", after_ms=IDLE_MS)
+    service.run("left", 6_000)
+    service.feed("left", 7_000, 8_000, 9_000)
+    sources = {one.topic: one for one in first(service).sources}
+    assert list(sources) == ["bills", "joined", "left", "right", "joining.inbox#Later"]
+    assert sources["left"] == SourceReport("left", "events", 2, 5, 3, 5_999, idle=False)
+    assert (sources["right"].idle, sources["right"].lag) == (True, 0)
+    assert (sources["bills"].follows, sources["bills"].watermark_ms) == ("writers", 49_999)
+    assert sources["joining.inbox#Later"].follows == "writers"
+    assert first(service).lag == 3
+
+
+def test_an_operator_without_a_source_that_counts_is_held_by_nothing(service: Service) -> None:
+    billing = Service(billing_app(), service.log)
+    billing.run("orders", 5_000)
+    for topic in ("left", "right"):
+        service.run(topic, 5_000)
+    billing.run("orders", after_ms=60_000)
+    service.run("left", after_ms=IDLE_MS)
+    assert first(service).operators[0].held_by is None
+    assert watermarks(first(service))["Join"] == 4_999
+
+
+def test_who_owns_a_task_is_told_and_makes_its_readers_wait_for_it(service: Service) -> None:
+    Service(billing_app(), service.log).run("orders", 2_000)
+    for topic in ("left", "right"):
+        service.run(topic, 5_000)
+    stopped = Owner(17, stopped=True)
+    assert report(service, owner=stopped).tasks[0].owner == stopped
+    for owner, said in ((stopped, "stands at"), (None, "is down since")):
+        held = report(service, owner=owner).tasks[0].operators[0].held_by
+        assert isinstance(held, Held)
+        assert said in held.said
+
+
+def test_feedback_is_named_and_is_no_source() -> None:
+    app = tr.App("circling", partitions=1)
+    begun = app.topic("begun", Step, key="key", event_time="at")
+    again = app.topic("again", Step, key="key", event_time="at")
+
+    @app.actor
+    class Circle(tr.Actor):
+        seen: int = 0
+
+        @tr.process(begun, again)
+        def step(self, event: Step, ctx: tr.Context[str]) -> None:
+            ctx.emit(again, event)
+
+    service = Service(app)
+    task = first(service)
+    assert task.operators[0].feedback == ("again",)
+    assert {one.topic: one.follows for one in task.sources} == {"again": "nothing", "begun": "events"}
+    service.worker.leave()
+
+
+def test_dead_letters_are_counted_by_partition() -> None:
+    app = tr.App("failing", partitions=1, on_error="dead-letter")
+    steps = app.topic("steps", Step, key="key", event_time="at")
+
+    @app.process(steps)
+    def fails(event: Step, ctx: tr.Context[str]) -> None:
+        raise ValueError(event.at)
+
+    service = Service(app)
+    service.run("steps", 1, 2, 3)
+    assert (first(service).dead_letters, first(service).lag) == (3, 0)
+    assert first(service).operators[0].kind == "function"
+    service.worker.leave()
+
+
+def test_an_app_that_has_never_run_or_ran_with_other_partitions_is_refused(tmp_path: Path) -> None:
+    log = EmbeddedLog(tmp_path)
+    with pytest.raises(UnknownTopicError, match="has never run on it"):
+        inspect_app(joining_app().plan(), log, 0, lambda _: None)
+    prepare_log(log, joining_app(2).plan(), create_declared=True)
+    with pytest.raises(InputsChangedError, match="has 3 partitions, and ran with 2"):
+        inspect_app(joining_app(3).plan(), log, 0, lambda _: None)
+    log.close()
+
+
+# --- timers, from the folder
+
+
+class House:
+    """A service with a state folder, on a log on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        app = tr.App("waiting", partitions=1)
+        steps = app.topic("steps", Step, key="key", event_time="at")
+
+        @app.actor
+        class Waiter(tr.Actor):
+            seen: tr.MapState[int, int] = tr.field(ttl="1d")
+
+            @tr.process(steps)
+            def step(self, event: Step, ctx: tr.Context[str]) -> None:
+                self.seen[event.at] = 1
+                ctx.set_timer(event.at + 5_000, f"one:{event.at}")
+                ctx.set_timer(event.at + 9_000, "moved")
+                ctx.set_processing_timer(ctx.now + 500)
+
+            @tr.on_timer("one")
+            def one(self, ctx: tr.Context[str]) -> None: ...
+
+            @tr.on_timer("moved")
+            def moved(self, ctx: tr.Context[str]) -> None: ...
+
+            @tr.on_processing_timer
+            def later(self, ctx: tr.Context[str]) -> None: ...
+
+        self.folder = folder
+        self.plan = app.plan()
+        self.log = EmbeddedLog(folder / "log")
+        prepare_log(self.log, self.plan, create_declared=True)
+        self.worker = self.started()
+
+    def started(self, state: str = "state") -> Worker:
+        identity = StateIdentity("waiting", 0)
+        worker = Worker(
+            self.plan,
+            self.log,
+            [0],
+            lambda number: RocksStore(self.folder / state / "waiting" / str(number), identity),
+            settings=WorkerSettings(partition=PartitionSettings(commit_interval_ms=0)),
+            clock=lambda: 10_000_000,
+        )
+        worker.start()
+        return worker
+
+    def take(self, *times: int) -> None:
+        for at in times:
+            event = msgspec.json.encode(Step("a", at))
+            self.log.append("steps", b"a", event, at)
+        while self.worker.turn():
+            pass
+
+    def task(self, state: str = "state") -> TaskReport:
+        return inspect_app(self.plan, self.log, 0, lambda _: None, self.folder / state).tasks[0]
+
+
+@pytest.fixture
+def house(tmp_path: Path):
+    found = House(tmp_path)
+    yield found
+    found.worker.leave()
+    found.log.close()
+
+
+def test_pending_timers_are_counted_while_the_service_has_its_state_open(house: House) -> None:
+    house.take(1_000, 2_000, 3_000)
+    (waiter,) = house.task().operators
+    assert waiter.timers == Timers(4, 6_000)
+    assert waiter.processing_timers == Timers(1, 10_000_500)
+    house.take(8_000)
+    (waiter,) = house.task().operators
+    assert waiter.timers == Timers(3, 8_000)
+    assert (house.task().state_bytes or 0) > 1_000
+    house.worker.leave()
+    assert house.task().operators == (waiter,)
+    house.worker = house.started()
+    assert house.task().operators == (waiter,)
+
+
+def test_no_more_than_so_many_timers_are_counted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.take(*range(1_000, 1_010))
+    monkeypatch.setattr(inspection, "MOST_TIMERS", 21)  # of which ten are entries that expire
+    assert house.task().operators[0].timers == Timers(11, 6_000)
+    monkeypatch.setattr(inspection, "MOST_TIMERS", 10)
+    assert house.task().operators[0].timers == Timers(10, 6_000, more=True)
+
+
+def test_without_a_folder_timers_are_not_known(house: House) -> None:
+    house.take(1_000)
+    task = house.task("nowhere")
+    assert (task.state_bytes, task.state_problem) == (None, None)
+    assert task.operators[0].timers is None
+    assert task.operators[0].watermark_ms == 999
+
+
+def test_a_folder_that_is_not_where_the_log_is_says_nothing_and_is_told(house: House, tmp_path: Path) -> None:
+    house.take(1_000)
+    house.worker.leave()
+    house.worker = house.started("other")
+    house.take(2_000)
+    house.take(3_000)
+    task = house.task()
+    assert task.operators[0].timers is None
+    assert task.state_problem is not None
+    assert "commits behind the log" in task.state_problem
+    assert house.task("other").state_problem is None
+    foreign = House(tmp_path / "foreign")
+    foreign.take(1_000)
+    problem = inspect_app(house.plan, house.log, 0, lambda _: None, tmp_path / "foreign" / "state").tasks[0]
+    assert problem.state_problem == "it is of another history than the log's"
+    foreign.worker.leave()
+    foreign.log.close()
+    (tmp_path / "broken" / "waiting" / "0").mkdir(parents=True)
+    assert "it cannot be read" in (house.task("broken").state_problem or "")

@@ -1,0 +1,451 @@
+"""A replay makes the same state and outputs again; what differs is found and named; what is left out changes nothing."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core import rows
+from tailrace.core.engine.describe_rows import picture
+from tailrace.core.engine.replay import Limits
+from tailrace.core.errors import (
+    EnvironmentMismatchError,
+    InputsChangedError,
+    OffsetGoneError,
+    ReplayDivergedError,
+    UnknownTopicError,
+)
+from tailrace.core.records import InputRecord, Output
+from tailrace.history.app_topics import prepare_topics
+from tailrace.history.comparing.replayed_state import LiveState
+from tailrace.history.named_keys import named_keys
+from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, replay
+from tailrace.runtime.partition import Partition
+from tailrace.state import MemoryStore
+from tailrace.state.store_cut import decode_store_cut
+from tailrace.testing import COMMIT, CRASH, Clock, Harness, MemoryLog, Watermark
+from tests.testing import everything
+from tests.testing.everything import NAMES, WHATS, Do
+
+SHOPS = "abd"
+"""Of both partitions."""
+
+
+class Sale(msgspec.Struct, frozen=True):
+    shop: str
+    at: int
+    cents: int
+
+
+class Total(msgspec.Struct, frozen=True):
+    shop: str
+    cents: int
+
+
+def shops(
+    *, fee: int = 0, twice: str = "", fails: str = "", version: str = "1", partitions: int = 2
+) -> tr.App:
+    """Counts sales. The arguments are what may be wrong with the code of a replay."""
+    app = tr.App("shops", partitions=partitions, version=version)
+    sold_at = app.topic("sales", Sale, key="shop", event_time="at", out_of_order=10)
+    totals = app.topic("totals", Total, key="shop")
+
+    @app.actor
+    class Shop(tr.Actor):
+        cents: int = 0
+        sales: int = 0
+        by_cents: tr.MapState[int, int]
+
+        @tr.process(sold_at)
+        def sold(self, event: Sale, ctx: tr.Context[str]) -> None:
+            if event.shop == fails:
+                raise ValueError("not this one")
+            self.sales += 1
+            self.cents += event.cents + (fee if event.shop == "b" else 0)
+            self.by_cents[event.cents] = self.by_cents.get(event.cents, 0) + 1
+            for _ in range(1 + (event.shop == twice)):
+                ctx.emit(totals, Total(event.shop, self.cents))
+            ctx.set_timer(event.at + 5, "closing")
+
+        @tr.on_timer("closing")
+        def closed(self, ctx: tr.Context[str]) -> None:
+            self.sales = 0
+
+    return app
+
+
+def lived(app: tr.App, *, commits: int = 5, **options: Any) -> Harness:
+    """A service that has sold for a while."""
+    h = Harness(app, **options)
+    for number in range(commits):
+        h.send(
+            app.plan().topics["sales"],
+            *(Sale(shop, 50 * number + 10 * at, 100 + at) for at, shop in enumerate(SHOPS * 2)),
+        )
+        h.advance_clock_by(1_000)
+    return h
+
+
+def compared(h: Harness, app: tr.App | None = None, **options: Any) -> ReplayReport:
+    """Replay what a harness did, perhaps with other code, and compare."""
+    plan = h.plan if app is None else app.plan()
+    return replay(
+        plan, h.log, ReplayOptions(compare=True, **options), live=lambda number: [of_service(h, number)]
+    )
+
+
+def of_service(h: Harness, number: int) -> LiveState:
+    store = h._service.stores[number]
+    cut = None if store.cut is None else decode_store_cut(store.cut).core
+    return LiveState("the store", store, cut, indexed=True)
+
+
+def told(report: ReplayReport) -> list[str]:
+    return [str(one) for one in report.differences.shown]
+
+
+class TestComparing:
+    def test_a_replay_of_the_same_code_differs_in_nothing(self) -> None:
+        with lived(shops()) as h:
+            report = compared(h)
+        assert told(report) == []
+        assert (report.records, report.outputs, report.partitions) == (30, 30, 2)
+        assert report.rows > 6
+        assert report.timers > 0
+        assert report.compared == ["the store", "the changelog", "outputs"]
+
+    def test_state_that_was_tampered_with_is_found_and_named_field_by_field(self) -> None:
+        with lived(shops()) as h:
+            (number,) = named_keys(h.plan, ("b",)).partitions
+            store = h._service.stores[number]
+            row = rows.actor_prefix("Shop") + rows.escaped(b"b")
+            value = store.get(row)
+            assert value is not None
+            assert store.cut is not None
+            fields = msgspec.msgpack.decode(value[1:])
+            fields["cents"] += 1
+            store.write({row: value[:1] + msgspec.msgpack.encode(fields)}, store.cut)
+            report = compared(h)
+        (one,) = report.differences.shown
+        assert (one.kind, one.actor, one.key, one.source) == ("state", "Shop", "'b'", "the store")
+        (change,) = one.changes
+        assert (change.label, int(change.was) - int(change.is_)) == ("cents", 1)
+
+    def test_an_entry_that_was_removed_and_a_key_that_was_added_are_found_and_named(self) -> None:
+        with lived(shops(partitions=1)) as h:
+            (store,) = h._service.stores
+            assert store.cut is not None
+            prefix = rows.actor_prefix("Shop")
+            entry = next(
+                row
+                for row, _ in store.scan(prefix, rows.prefix_end(prefix))
+                if rows.read_state_row(row).rest[:1] == b"m"
+            )
+            alike = store.get(prefix + rows.escaped(b"a"))
+            store.write({entry: None, prefix + rows.escaped(b"z"): alike}, store.cut)
+            report = compared(h)
+        first, second = report.differences.shown
+        assert first.changes == (("by_cents[100]", "nothing", "5"),)
+        assert (second.key, second.detail) == ("'z'", "the replay has no such instance")
+
+    def test_other_code_is_found_and_named_in_state_and_outputs(self) -> None:
+        with lived(shops()) as h:
+            report = compared(h, shops(fee=7))
+        kinds = {(one.kind, one.key) for one in report.differences.shown}
+        assert kinds == {("state", "'b'"), ("output", "'b'")}
+        output = next(one for one in report.differences.shown if one.kind == "output")
+        assert output.changes == (("cents", "101", "108"),)  # of the first sale in which they differ
+
+    def test_an_output_too_many_is_found_and_named_without_blaming_the_others(self) -> None:
+        with lived(shops()) as h:
+            report = compared(h, shops(twice="b"))
+        commit, output = (report.differences.shown[0], report.differences.shown[-1])
+        assert commit.kind == "commit"
+        assert "outputs: " in commit.where
+        assert (output.kind, output.key) == ("output", "'b'")
+        assert {one.key for one in report.differences.shown if one.kind == "output"} == {"'b'"}
+        assert not [one for one in report.differences.shown if one.kind == "state"]
+
+    def test_a_handler_that_fails_now_is_named_and_the_other_partitions_are_replayed(self) -> None:
+        with lived(shops()) as h:
+            report = compared(h, shops(fails="b"))
+        assert report.differences.shown[0].kind == "handler"
+        assert "not this one" in told(report)[0]
+        assert report.partitions == 2
+
+    def test_without_comparing_the_first_difference_is_an_error(self) -> None:
+        with lived(shops()) as h, pytest.raises(ReplayDivergedError, match=r"commit \d .*outputs: "):
+            replay(shops(twice="b").plan(), h.log)
+
+    def test_an_output_that_is_in_the_log_twice_is_found(self) -> None:
+        with lived(shops()) as h:
+            again = h.log.read("totals", 0)[0]
+            writer = h.log.writer("stranger")
+            writer.append([tr_output("totals", again)], 0)
+            writer.commit()
+            report = compared(h)
+        assert [one.kind for one in report.differences.shown] == ["output"]
+        assert "is in the log twice" in told(report)[0]
+
+    def test_outputs_that_retention_has_deleted_are_no_difference(self) -> None:
+        with lived(shops()) as h:
+            h.log.delete_before("totals", 0, 2)
+            report = compared(h)
+        assert told(report) == []
+        assert report.notes == ["2 outputs were not compared: the log has deleted them"]
+
+    def test_the_version_of_the_code_that_ran_is_told(self) -> None:
+        with lived(shops()) as h:
+            report = compared(h, shops(version="2"))
+        assert told(report) == []
+        assert "version '1'" in report.notes[0]
+
+
+def tr_output(topic: str, record: InputRecord) -> Any:
+    return Output(topic, record.key, record.value, record.timestamp_ms, record.headers)
+
+
+class Recorder:
+    """Writes down what it is shown."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, str]] = []
+        self.changes: list[tuple[dict[str, str], dict[str, str]]] = []
+        self.before: dict[str, str] = {}
+        self.passed: list[str] = []
+        self.gone = 0
+
+    def begins(self, call):
+        self.before = {} if call.actor is None else picture(call.actor, call.rows())
+
+    def call(self, call, handler, *arguments):
+        handler(*arguments)
+
+    def returned(self, call, outputs):
+        self.calls.append((call.moment.key, call.handler))
+        if call.actor is not None:
+            self.changes.append((self.before, picture(call.actor, call.rows())))
+
+    def passed_over(self, moment, why):
+        self.passed.append(why)
+
+    def expired(self, moment, actor, what):
+        self.gone += 1
+
+
+def random_service(seed: int) -> Harness:
+    """Everything that can happen, at random."""
+    random = Random(seed)
+    h = Harness(everything.app, partitions=2, commit_every=random.choice((1, 7, 50)), now_ms=1_000)
+    at_ms, now_ms = 0, 1_000
+    topics = (everything.main, everything.side, everything.slow, everything.strict)
+    for _ in range(60):
+        at_ms += random.randrange(8)
+        do = Do(
+            random.choice("abcdef"), at_ms - random.randrange(25), random.choice(WHATS), random.randrange(40)
+        )
+        h.send(random.choice(topics), msgspec.structs.replace(do, name=random.choice(NAMES)))
+        if random.random() < 0.15:
+            now_ms += random.randrange(60)
+            h.run([random.choice((COMMIT, CRASH, Clock(now_ms), Watermark(at_ms)))])
+    return h
+
+
+class TestSomeKeys:
+    def test_the_state_of_some_keys_is_what_it_is_among_all(self, seeds: range) -> None:
+        for seed in seeds[:: max(1, len(seeds) // 10)]:
+            with random_service(seed) as h:
+                keys = Random(seed).sample("abcdef", 2)
+                recorder = Recorder()
+                report = compared(h, keys=keys, observer=recorder)
+                assert told(report) == [], seed
+                assert {key for key, _ in recorder.calls} <= {*keys, *(f"{key}+" for key in "abcdef")} & {
+                    *keys
+                }
+
+    def test_watching_changes_nothing(self, seeds: range) -> None:
+        for seed in seeds[:: max(1, len(seeds) // 10)]:
+            with random_service(seed) as h:
+                recorder = Recorder()
+                report = compared(h, observer=recorder)
+                assert told(report) == [], seed
+                assert recorder.calls
+
+    def test_what_is_shown_of_a_key_leads_from_nothing_to_its_state(self) -> None:
+        with lived(shops(partitions=1)) as h:
+            recorder = Recorder()
+            compared(h, keys=["b"], observer=recorder)
+            store = h._service.stores[0]
+            prefix = rows.actor_prefix("Shop") + rows.escaped(b"b")
+            found = {row[len(prefix) :]: value for row, value in store.scan(prefix, rows.prefix_end(prefix))}
+        assert recorder.changes[0][0] == {}
+        for (_, after), (before, _) in zip(recorder.changes, recorder.changes[1:], strict=False):
+            assert {**before} == {**after}
+        assert recorder.changes[-1][1] == picture(h.plan.actors[0], found)
+        assert recorder.calls[0] == ("b", "Shop.sold")
+        assert ("b", "Shop.closed") in recorder.calls
+
+    def test_failures_of_the_first_run_are_told_and_not_repeated(self) -> None:
+        with Harness(everything.app, partitions=1) as h:
+            h.send(everything.main, Do("a", 1, "fail"), Do("b", 2, "fail"), Do("a", 3, "timer", 5, "bad"))
+            h.end_of_input()
+            recorder = Recorder()
+            assert told(compared(h, keys=["a"], observer=recorder)) == []
+        assert [why.partition(":")[0] for why in recorder.passed] == ["it failed, as it did then"] * 2
+        assert "a bad timer" in recorder.passed[1]
+
+    def test_the_end_of_input_comes_as_late_as_it_did_with_all_keys(self) -> None:
+        with lived(shops()) as h:
+            h.end_of_input()
+            assert told(compared(h, keys=["a"])) == []
+
+    @pytest.mark.parametrize(
+        ("kind", "text", "key"),
+        [(str, "17", "17"), (int, "17", 17), (tuple[str, int], '["a", 3]', ("a", 3)), (bytes, "x", b"x")],
+    )
+    def test_keys_are_named_as_people_write_them(self, kind: Any, text: str, key: Any) -> None:
+        app = tr.App("named", partitions=3)
+        topic = app.topic("things", Sale, key=lambda event: key, key_type=kind)
+
+        @app.actor
+        class Thing(tr.Actor):
+            @tr.process(topic)
+            def came(self, event: Sale, ctx: tr.Context[Any]) -> None: ...
+
+        found = named_keys(app.plan(), (text,))
+        assert found.keys == {key}
+        assert len(found.partitions) == 1
+
+    def test_what_is_no_key_is_refused(self) -> None:
+        app = tr.App("named", partitions=3)
+        topic = app.topic("things", Sale, key="cents")
+
+        @app.actor
+        class Thing(tr.Actor):
+            @tr.process(topic)
+            def came(self, event: Sale, ctx: tr.Context[int]) -> None: ...
+
+        with pytest.raises(ValueError, match="'12345678x' is no key of the app 'named'"):
+            named_keys(app.plan(), ("12345678x",))
+
+
+class TestLimits:
+    def replayed(self, h: Harness, limits: Limits) -> dict[bytes, bytes]:
+        store = MemoryStore()
+        replay(h.plan, h.log, ReplayOptions(limits=limits), open_store=lambda _: store)
+        return dict(store.scan(rows.STATE, rows.prefix_end(rows.STATE)))
+
+    @pytest.mark.parametrize("stop", range(0, 31, 5))
+    def test_up_to_an_offset_the_state_is_that_of_the_records_before_it(self, stop: int) -> None:
+        app = shops(partitions=1)
+        with lived(app) as h, Harness(app) as less:
+            records = h.log.read("sales")
+            for record in records[:stop]:
+                less.send_raw(app.plan().topics["sales"], record.value, record.key)
+            found = self.replayed(h, Limits({"sales": {0: stop}}))
+            assert {
+                row: msgspec.msgpack.decode(value[1:]) for row, value in found.items() if self.is_value(row)
+            } == {
+                row: msgspec.msgpack.decode(value[1:])
+                for row, value in less._service.stores[0].scan(rows.STATE, rows.prefix_end(rows.STATE))
+                if self.is_value(row)
+            }
+
+    def is_value(self, row: bytes) -> bool:
+        return not rows.read_state_row(row).rest
+
+    @pytest.mark.parametrize("until_ms", [0, 20, 99, 150, 10_000])
+    def test_up_to_a_watermark_it_stops_with_the_step_that_reaches_it(self, until_ms: int) -> None:
+        with lived(shops(partitions=1)) as h:
+            store = MemoryStore()
+            report = replay(
+                h.plan, h.log, ReplayOptions(limits=Limits(watermark_ms=until_ms)), open_store=lambda _: store
+            )
+            sales = [msgspec.json.decode(one.value or b"", type=Sale).at for one in h.log.read("sales")]
+        expected = next((n for n, at in enumerate(sales, 1) if at - 11 >= until_ms), len(sales))
+        assert report.records == expected
+
+    def test_up_to_a_clock_reading_nothing_later_happens(self) -> None:
+        with lived(shops(partitions=1)) as h:
+            report = replay(h.plan, h.log, ReplayOptions(limits=Limits(clock_ms=2_500)))
+        assert report.records == 18  # sent at 0, 1,000 and 2,000 ms
+
+    def test_what_was_emitted_up_to_the_limit_is_compared(self) -> None:
+        with lived(shops(partitions=1)) as h:
+            assert told(compared(h, limits=Limits({"sales": {0: 9}}))) == []
+            report = compared(h, shops(partitions=1, fee=1), limits=Limits({"sales": {0: 9}}))
+        assert [(one.kind, one.key) for one in report.differences.shown] == [("output", "'b'")]
+        assert "state is not compared" in report.notes[0]
+
+
+class TestTheLog:
+    def test_the_store_of_a_whole_replay_is_one_to_go_on_with(self) -> None:
+        with lived(shops()) as h:
+            stores = {number: MemoryStore() for number in range(2)}
+            replay(h.plan, h.log, open_store=stores.__getitem__)
+            for number, store in stores.items():
+                assert store.cut is not None
+                cut = decode_store_cut(store.cut)
+                live = decode_store_cut(h._service.stores[number].cut or b"")
+                assert (cut.changelog_position, cut.core) == (live.changelog_position, live.core)
+
+    def test_the_store_of_a_part_is_none_to_go_on_with(self) -> None:
+        with lived(shops(partitions=1)) as h:
+            store = MemoryStore()
+            replay(h.plan, h.log, ReplayOptions(keys=["a"]), open_store=lambda _: store)
+        assert store.cut is not None
+        assert decode_store_cut(store.cut).changelog_position == -1
+
+    def test_a_compacted_changelog_is_compared_all_the_same(self) -> None:
+        with lived(shops()) as h:
+            h.log.compact(h.plan.changelog_topic)
+            assert told(compared(h)) == []
+
+    def test_inputs_need_not_begin_at_their_beginning(self) -> None:
+        plan, log = shops(partitions=1).plan(), MemoryLog()
+        prepare_topics(log, plan, create_declared=True)
+        for at in range(4):
+            log.append("sales", b"a", msgspec.json.encode(Sale("a", at, 1)), 0)
+        log.delete_before("sales", 0, 2)
+        partition = Partition(plan, 0, log, MemoryStore(), lambda: 0, lineage=b"x")
+        partition.restore()
+        partition.poll()
+        partition.revoke()
+        report = replay(plan, log, ReplayOptions(compare=True))
+        assert (report.records, told(report)) == (2, [])
+
+    def test_an_app_that_never_ran_is_told(self) -> None:
+        with pytest.raises(UnknownTopicError, match="'shops' has never run on it"):
+            replay(shops().plan(), MemoryLog())
+
+    def test_another_number_of_partitions_is_refused(self) -> None:
+        with lived(shops()) as h, pytest.raises(InputsChangedError, match="has 3 partitions, and ran with 2"):
+            replay(shops(partitions=3).plan(), h.log)
+
+    def test_an_app_that_never_committed_has_nothing_to_replay(self) -> None:
+        with Harness(shops()) as h:
+            report = replay(h.plan, h.log, ReplayOptions(compare=True))
+        assert (report.commits, told(report)) == (0, [])
+
+    def test_a_tape_without_its_beginning_cannot_be_replayed(self) -> None:
+        with lived(shops(partitions=1)) as h:
+            h.log.delete_before(h.plan.tape_topic, 0, 2)
+            with pytest.raises(ReplayDivergedError, match="A part of the tape is missing"):
+                replay(h.plan, h.log)
+
+    def test_inputs_that_retention_has_deleted_are_told(self) -> None:
+        with lived(shops(partitions=1)) as h:
+            h.log.delete_before("sales", 0, 2)
+            with pytest.raises(OffsetGoneError):
+                replay(h.plan, h.log)
+
+    def test_another_environment_is_refused_unless_any_will_do(self, monkeypatch) -> None:
+        with lived(shops()) as h:
+            monkeypatch.setattr("msgspec.__version__", "0.0.1")
+            with pytest.raises(EnvironmentMismatchError):
+                compared(h)
+            assert told(compared(h, any_environment=True)) == []

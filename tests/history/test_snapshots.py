@@ -1,0 +1,437 @@
+"""Snapshots of a service at work, and services started from them: in place, beside, instead."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.replay import Replay
+from tailrace.core.engine.task import Task
+from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError, SnapshotUnavailableError
+from tailrace.history.app_history import AppHistory
+from tailrace.history.comparing.replayed_state import LiveState
+from tailrace.history.named_keys import named_keys
+from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, replay
+from tailrace.history.snapshots.start_from_snapshot import start_from
+from tailrace.history.snapshots.taking import take_snapshot
+from tailrace.log import TopicPartition
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.service import prepare_log
+from tailrace.state import MemoryStore
+from tailrace.state.snapshots import Manifest
+from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
+from tests.runtime.served import make_app
+from tests.runtime.state_world import KEYS, ROUNDS, World, edited, of_snapshot
+from tests.runtime.tallies import ticks
+
+
+@pytest.fixture
+def world(tmp_path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.log.close()
+
+
+# --- taking one
+
+
+def test_it_holds_the_rows_and_the_cut_of_every_task(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    made = world.take()
+    assert any(world.rows())
+    assert of_snapshot(world) == world.rows()
+    for number, task in enumerate(made.tasks):
+        assert tape.decode_cut(task.cut) == world.cut(number)
+        data = world.state("tally", number).cut
+        assert data is not None
+        assert task.changelog_position == decode_store_cut(data).changelog_position
+        assert task.schema == world.state("tally", number).get(rows.SCHEMA_ROW)
+    assert world.snapshots().open().verify() == []
+
+
+def test_one_taken_while_the_service_runs_is_the_state_at_one_commit_of_each_task(world) -> None:
+    """Each task's rows are those of a replay up to its cut; no task has read what its sender had not committed."""
+    enough = threading.Event()
+
+    def live() -> None:
+        for number in itertools.count():
+            world.log.append_all(ticks(KEYS, 5, 5 * number))
+            world.run()
+            if enough.is_set():
+                return
+
+    thread = threading.Thread(target=live)
+    other = EmbeddedLog(world.folder / "log", create=False)
+    taken: dict[int | None, Manifest] = {}
+    thread.start()
+    try:
+        while len(taken) < 4 and thread.is_alive():
+            try:
+                made = take_snapshot(world.plan, other, world.snapshots())
+            except SnapshotMismatchError:
+                continue  # nothing is committed yet
+            taken[made.position] = made
+    finally:
+        enough.set()
+        thread.join()
+        other.close()
+    assert len(taken) == 4
+    history = AppHistory(world.plan, world.log)
+    for made in taken.values():
+        found = world.snapshots().open(made.id)
+        for task in made.tasks:
+            if not task.cut:
+                continue
+            cut = tape.decode_cut(task.cut)
+            assert dict(found.rows(task.partition)) == replayed(world.plan, history, task.partition, cut)
+            for name, position in cut.positions.items():
+                assert position <= made.ends[name][task.partition]
+            inbox = made.ends["tally.inbox"][task.partition] - cut.positions["tally.inbox"]
+            assert len(list(found.messages(task.partition))) == inbox
+
+
+def replayed(plan: Plan, history: AppHistory, number: int, cut: tape.Cut) -> dict[bytes, bytes]:
+    store = MemoryStore()
+    task = Task(plan, number, store, lineage=cut.lineage, replaying=True)
+    replay = Replay(task, history.source(number), any_environment=True)
+    for record in history.tapes(number, cut.tape):
+        replay.take(record)
+        task.discard_outputs()
+        batch = task.commit_batch()
+        store.write(batch.rows | batch.index_rows, batch.cut)
+        task.committed()
+    return dict(store.scan(rows.STATE, rows.prefix_end(rows.STATE)))
+
+
+def test_an_incremental_one_holds_what_has_changed_and_reads_like_a_full_one(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    first = world.take()
+    world.log.append_all(ticks(3, ROUNDS, ROUNDS))
+    world.run(to_the_end=True)  # the timers' rows go
+    second = world.take(incremental=True)
+    assert (second.kind, second.parent) == ("incremental", first.id)
+    assert of_snapshot(world) == world.rows() != of_snapshot(world, first.id)
+    third = world.take(incremental=True)  # nothing has changed
+    assert third.parent == second.id
+    assert not any(task.files for task in third.tasks)
+    assert of_snapshot(world) == world.rows()
+    assert [task.cut for task in third.tasks] == [task.cut for task in second.tasks]
+
+
+def test_without_a_fitting_parent_it_is_a_full_one(world) -> None:
+    world.log.append_all(ticks(KEYS, 1))
+    world.run()
+    assert world.take(incremental=True).kind == "full"
+    assert world.take(incremental=True, deletions_kept_ms=-1_000_000).kind == "full"  # the parent is too old
+    world.plan = world.app.renamed("other").plan()
+    world.run(world.plan)
+    assert world.take(world.plan, incremental=True).kind == "full"
+
+
+def test_of_an_app_that_never_committed_there_is_none(world) -> None:
+    with pytest.raises(SnapshotMismatchError, match="never committed"):
+        world.take()
+
+
+def test_a_place_that_cannot_be_written(world, tmp_path) -> None:
+    world.log.append_all(ticks(KEYS, 1))
+    world.run()
+    (tmp_path / "snapshots").write_text("a file")
+    with pytest.raises(SnapshotUnavailableError):
+        world.take()
+
+
+# --- starting from one
+
+
+def test_in_place_an_empty_state_is_filled_and_the_changelog_does_the_rest(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    world.take()
+    world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS))
+    world.run()
+    expected, cuts = world.rows(), [world.cut(number) for number in range(4)]
+    world.stores.clear()
+    before = world.log.ends(["tally.tape"])
+    world.run(start=world.start())
+    assert world.rows() == expected
+    assert [world.cut(number) for number in range(4)] == cuts
+    assert world.log.ends(["tally.tape"]).offsets == before.offsets  # nothing was committed for it
+
+
+def test_who_has_a_state_keeps_it(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    world.take()
+    world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS))
+    world.run()
+    expected = world.rows()
+    world.run(start=world.start())
+    assert world.rows() == expected
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+def test_beside_it_under_another_name_it_comes_to_the_same_state(world, under_way) -> None:
+    """With the timers that were pending, and with the messages that were under way."""
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    if under_way:
+        world.log.append_all(ticks(KEYS, 1, ROUNDS))
+        world.run(numbers=range(1))  # what it sends to the others stays in their inboxes
+    made = world.take()
+    waiting = sum(len(list(world.snapshots().open().messages(number))) for number in range(4))
+    assert (waiting > 0) is under_way
+    other = world.app.renamed("other").plan()
+    world.run(other, start=world.start())
+    world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS + 1))
+    world.run(to_the_end=True)
+    world.run(other, to_the_end=True)
+    assert world.rows("other") == world.rows()
+    for number in range(4):
+        mine, its = world.cut(number, "other"), world.cut(number)
+        assert mine.base == made.id
+        assert mine.lineage == its.lineage
+        assert mine.watermark == its.watermark
+        assert mine.positions["ticks"] == its.positions["ticks"]
+        assert mine.totals == its.totals
+
+
+def test_it_begins_so_once_and_goes_on_from_its_own_state_after_that(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    world.take()
+    other = world.app.renamed("other").plan()
+    world.run(other, start=world.start())
+    world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS))
+    world.run(other, start=world.start())
+    expected = world.rows("other")
+    world.run()
+    assert expected == world.rows()
+    world.take()  # there is a newer one by now
+    world.stores.clear()
+    world.run(other, start=world.start())
+    assert world.rows("other") == expected
+
+
+def test_a_crash_while_it_is_seeded_leaves_nothing_and_the_next_start_does_it(world, monkeypatch) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    world.take()
+    other = world.app.renamed("other").plan()
+    prepare_log(world.log, other, create_declared=True)
+
+    class Killed(BaseException):
+        pass
+
+    crashes(monkeypatch, world, Killed)
+    before = world.log.ends(["other.changelog", "other.tape", "other.inbox"]).offsets
+    with pytest.raises(Killed):
+        world.run(other, start=world.start())
+    monkeypatch.undo()
+    assert world.log.ends(["other.changelog", "other.tape", "other.inbox"]).offsets == before
+    world.run(other, start=world.start())
+    assert world.rows("other") == world.rows()
+
+
+def crashes(monkeypatch: pytest.MonkeyPatch, world: World, killed: type[BaseException]) -> None:
+    writer = world.log.writer
+
+    def dying(transactional_id: str) -> Any:
+        made = writer(transactional_id)
+
+        def commit(*_: Any) -> Any:
+            raise killed
+
+        monkeypatch.setattr(made, "commit", commit)
+        return made
+
+    monkeypatch.setattr(world.log, "writer", dying)
+
+
+def test_a_state_that_was_half_filled_is_emptied_first(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    world.take()
+    expected = world.rows()
+    world.stores.clear()
+    world.state("tally", 0).write({b"sCounter\0gone\0\0": b"stale", b"i stale": b""}, b"")
+    stuck = world.state("tally", 0)
+    stuck.write({}, StoreCut(FORMAT, -1, 0, None).encode())
+    world.run(start=world.start())
+    assert world.rows() == expected
+    assert stuck.get(b"i stale") is None
+
+
+# --- instead of the state there is
+
+
+def without_auditors(row: bytes, value: bytes) -> bytes | None:
+    return None if row.startswith(b"sAuditor\0") else value
+
+
+def test_an_edited_one_replaces_the_state_where_it_is_told_to_and_stands_at_the_same_place(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    world.take()
+    made = edited(world, without_auditors)
+    with pytest.raises(SnapshotMismatchError, match="history of its own"):
+        world.run(start=world.start())
+    world.run(start=world.start(replace=True))
+    assert world.rows() == of_snapshot(world, made.id)
+    assert not any(row.startswith(b"sAuditor\0") for found in world.rows() for row in found)
+    outputs = world.cut(0).totals.outputs
+    world.stores.clear()
+    world.run()  # from the log alone
+    assert world.rows() == of_snapshot(world, made.id)
+    assert world.cut(0).totals.outputs == outputs
+    world.log.append_all(ticks(KEYS, 1, ROUNDS))
+    world.run(start=world.start(replace=True))  # the same order again
+    audited = [row for found in world.rows() for row in found if row.startswith(b"sAuditor\0")]
+    assert audited
+    assert world.cut(0).base == made.id
+
+
+def test_one_that_stands_elsewhere_replaces_nothing(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    world.take()
+    edited(world, without_auditors)
+    world.log.append_all(ticks(KEYS, 1, ROUNDS))
+    world.run()
+    expected = world.rows()
+    with pytest.raises(SnapshotMismatchError, match=r"does not stand where the app .* ticks: 72 and 84"):
+        world.run(start=world.start(replace=True))
+    world.run()
+    assert world.rows() == expected
+
+
+# --- what does not fit
+
+
+def test_another_number_of_partitions(world) -> None:
+    world.log.append_all(ticks(KEYS, 1))
+    world.run()
+    world.take()
+    other = make_app(partitions=2).renamed("other").plan()
+    with pytest.raises(SnapshotMismatchError, match="give the app partitions=4"):
+        start_from(other, 0, world.log, MemoryStore(), world.start(), 1)
+
+
+def test_another_log(world, tmp_path) -> None:
+    world.log.append_all(ticks(KEYS, 1))
+    world.run()
+    world.take()
+    log = EmbeddedLog(tmp_path / "another")
+    prepare_log(log, world.plan, create_declared=True)
+    with pytest.raises(SnapshotMismatchError, match="belongs to another log"):
+        start_from(world.plan, 0, log, MemoryStore(), world.start(), 1)
+    log.close()
+
+
+def test_a_log_that_has_lost_what_comes_next(world) -> None:
+    world.log.append_all(ticks(KEYS, 1))
+    world.run()
+    world.take()
+    world.log.append_all(ticks(KEYS, 1, 1))
+    ends = world.log.ends(["ticks"]).offsets["ticks"]
+    for number, end in enumerate(ends):
+        world.log.delete_before("ticks", number, end)
+    other = world.app.renamed("other").plan()
+    prepare_log(world.log, other, create_declared=True)
+    with pytest.raises(OffsetGoneError, match="retention has deleted"):
+        start_from(other, 0, world.log, MemoryStore(), world.start(), 1)
+    assert world.log.committed_offsets("other", [TopicPartition("ticks", 0)]) == {}
+
+
+# --- replayed, rebuilt, compared: from the base on
+
+
+def compared(world: World, plan: Plan) -> ReplayReport:
+    def live(number: int) -> list[LiveState]:
+        store = world.state(plan.app, number)
+        data = store.cut
+        assert data is not None
+        return [LiveState("the store", store, decode_store_cut(data).core, indexed=True)]
+
+    return replay(plan, world.log, ReplayOptions(compare=True, any_environment=True), live=live)
+
+
+def test_a_replay_of_what_was_started_from_a_snapshot_begins_with_it_and_is_equal(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    world.log.append_all(ticks(KEYS, 1, ROUNDS))
+    world.run(numbers=range(1))
+    made = world.take()
+    other = world.app.renamed("other").plan()
+    world.run(other, start=world.start())
+    world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS + 1))
+    world.run(other, to_the_end=True)
+    found = compared(world, other)
+    assert [str(one) for one in found.differences.shown] == []
+    assert any(made.id in note for note in found.notes)
+    assert found.rows == sum(map(len, world.rows("other")))
+    assert found.records > 0
+    assert {"the store", "the changelog", "outputs"} <= set(found.compared)
+
+
+def test_some_keys_of_what_was_started_from_a_snapshot(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    world.take()
+    other = world.app.renamed("other").plan()
+    world.run(other, start=world.start())
+    world.log.append_all(ticks(KEYS, 2, ROUNDS))
+    world.run(other, to_the_end=True)
+    chosen = named_keys(other, ("k3", "k7"))
+    options = ReplayOptions(
+        partitions=sorted(chosen.partitions), keys=chosen.keys, compare=True, any_environment=True
+    )
+    found = replay(other, world.log, options)
+    assert found.differences.count == 0
+    assert found.rows >= 2
+
+
+def test_a_replay_of_a_state_that_was_replaced(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    world.take()
+    edited(world, without_auditors)
+    world.run(start=world.start(replace=True))
+    world.log.append_all(ticks(KEYS, 2, ROUNDS))
+    world.run(to_the_end=True)
+    found = compared(world, world.plan)
+    assert [str(one) for one in found.differences.shown] == []
+
+
+def test_a_snapshot_of_it_is_equal_to_its_rebuild(world) -> None:
+    """And one taken of what was started from another is a whole one, of no need of the other."""
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    world.take()
+    other = world.app.renamed("other").plan()
+    world.run(other, start=world.start())
+    made = world.take(other)
+    assert of_snapshot(world, app="other") == world.rows("other")
+    assert all(tape.decode_cut(task.cut).base for task in made.tasks)
+
+
+def test_without_its_base_nothing_can_be_replayed_and_it_is_said_why(world) -> None:
+    world.log.append_all(ticks(KEYS, ROUNDS))
+    world.run()
+    made = world.take()
+    other = world.app.renamed("other").plan()
+    world.run(other, start=world.start())
+    world.snapshots().delete(made.id)
+    with pytest.raises(
+        SnapshotMismatchError, match=f"begins with the snapshot {made.id}, which cannot be used"
+    ):
+        replay(other, world.log, ReplayOptions(any_environment=True))

@@ -1,0 +1,262 @@
+"""A state is exchanged only for one of the same moment: no bill twice and none lost, by whatever kind of timer it is made.
+
+The oracle is arithmetic: a customer is billed once for each day that has passed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tailrace.core import rows
+from tailrace.core.engine import tape
+from tailrace.core.errors import SnapshotMismatchError
+from tailrace.history.comparing.cut_differences import apart, is_on_tape, tape_record
+from tailrace.history.comparing.states import Side, compare_states
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.rebuilding.job import Request
+from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
+from tailrace.state import MemoryStore
+from tailrace.state.snapshots import Manifest, write_task
+from tests.runtime.billing import APPS, DAY, PARTITIONS, START, Billing, by_clock, by_event
+
+
+@pytest.fixture(params=[by_event, by_clock], ids=lambda app: app.name)
+def billing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Billing]:
+    made = Billing(tmp_path, request.param)
+    made.join()
+    yield made
+    made.log.close()
+
+
+def taken(billing: Billing) -> Manifest:
+    return take_snapshot(billing.plan, billing.log, billing.snapshots())
+
+
+def edited(billing: Billing) -> Manifest:
+    """A snapshot of now that says that it is not a part of the history, as one that was edited."""
+    snapshots = billing.snapshots()
+    found = snapshots.open(taken(billing).id)
+    draft = snapshots.begin()
+    tasks = [
+        msgspec.structs.replace(
+            one,
+            files=write_task(
+                draft.folder_uri, one.partition, "a", found.rows(one.partition), messages=iter(())
+            ),
+        )
+        for one in found.manifest.tasks
+    ]
+    return snapshots.publish(
+        msgspec.structs.replace(
+            found.manifest,
+            id=draft.id,
+            created_ms=draft.created_ms,
+            source="edited",
+            tasks=tuple(tasks),
+            checksum="",
+        )
+    )
+
+
+def canonical(billing: Billing) -> str:
+    asked = Request(
+        app=APPS[billing.app.name],
+        log=str(billing.folder / "log"),
+        to=str(billing.folder / "snapshots"),
+        order="canonical",
+    )
+    return rebuild(asked, LocalEngine(1)).snapshot
+
+
+def refused(billing: Billing, which: str, *said: str) -> None:
+    """The snapshot is not taken up, and nothing has changed."""
+    before = billing.log.ends(billing.log.topics()).offsets
+    with pytest.raises(SnapshotMismatchError) as caught:
+        billing.run(billing.start(which))
+    for one in said:
+        assert one in str(caught.value)
+    assert billing.log.ends(billing.log.topics()).offsets == before
+
+
+def test_a_state_whose_timers_have_fired_since_is_not_replaced(billing: Billing) -> None:
+    made = edited(billing)
+    positions = [billing.cut(number).positions for number in range(PARTITIONS)]
+    billing.passes(3)
+    assert [billing.cut(number).positions for number in range(PARTITIONS)] == positions
+    assert billing.billed() == billing.owed()
+    refused(billing, made.id, "does not stand where the app", "timers fired: 0 and ")
+    billing.passes(2)
+    assert billing.billed() == billing.owed()
+
+
+def test_a_state_of_the_same_moment_is_replaced_and_each_bill_comes_once(billing: Billing) -> None:
+    made = edited(billing)
+    billing.run(billing.start(made.id))
+    assert billing.cut(0).base == made.id
+    billing.passes(3)
+    again = edited(billing)
+    billing.run(billing.start(again.id))
+    assert billing.cut(0).base == again.id
+    billing.passes(2)
+    assert billing.billed() == billing.owed()
+
+
+def test_what_was_replaced_is_not_replaced_by_what_stood_there_before_it_went_on(billing: Billing) -> None:
+    """Two tapes: the commits of one say nothing of the other."""
+    first, second = edited(billing), edited(billing)
+    billing.run(billing.start(first.id))
+    billing.passes(3)
+    refused(billing, second.id, "timers fired: 0 and ")
+    assert billing.billed() == billing.owed()
+
+
+def test_a_commit_alone_is_told_too(billing: Billing) -> None:
+    made = edited(billing)
+    cut = billing.cut(0)
+    found = apart(cut, msgspec.structs.replace(cut, tape=cut.tape + 2))
+    assert [str(one) for one in found] == [f"commits: {cut.tape:,} and {cut.tape + 2:,}"]
+    assert apart(cut, msgspec.structs.replace(cut, lineage=b"another")) != []
+    assert apart(cut, None) != []
+    assert apart(None, None) == apart(cut, cut) == []
+    assert made.id
+
+
+def test_canonical_order_replaces_a_state_only_where_no_timer_would_fire_twice(billing: Billing) -> None:
+    """It has its own clock: the time that has passed since the last record, no record tells."""
+    billing.passes(3)
+    assert billing.billed() == billing.owed()
+    made = canonical(billing)
+    refused(billing, made, "would fire a second time", "Subscriber 'who-", "timer 'day' at ")
+    billing.passes(1)
+    assert billing.billed() == billing.owed()
+
+
+def test_canonical_order_replaces_a_state_that_it_agrees_with(billing: Billing) -> None:
+    made = canonical(billing)
+    billing.run(billing.start(made))
+    assert billing.cut(0).base == made
+    billing.passes(3)
+    assert billing.billed() == billing.owed()
+
+
+def test_canonical_order_does_not_take_a_timer_away_that_the_app_has_still_to_fire(tmp_path: Path) -> None:
+    """The records are stamped later than the app's clock: what it has not billed yet is fired in the rebuild."""
+    billing = Billing(tmp_path, by_clock)
+    billing.join()
+    ahead = billing.clock_ms
+    billing.clock_ms = START + 2 * DAY + 1
+    billing.say("beats", START + 101 * DAY)
+    billing.clock_ms = ahead
+    billing.run()
+    made = canonical(billing)
+    refused(billing, made, "would never fire", "Subscriber 'who-", "timer 'day' at ")
+    billing.passes(4)
+    assert billing.billed() == billing.owed()
+    billing.log.close()
+
+
+def test_a_comparison_says_that_the_sides_are_of_different_moments(billing: Billing) -> None:
+    def now() -> Side:
+        cuts = [tape.encode(billing.cut(number)) for number in range(PARTITIONS)]
+        kept = [dict(store.rows()) for store in billing.stores]
+        return Side(
+            "it",
+            lambda number: iter(sorted(kept[number].items())),
+            cuts.__getitem__,
+            lambda number: kept[number].get(rows.SCHEMA_ROW),
+        )
+
+    before = now()
+    assert compare_states(billing.plan, before, now()).cuts == []
+    billing.passes(3)
+    notes = compare_states(billing.plan, before, now()).cuts
+    assert len(notes) == PARTITIONS
+    assert all("timers fired: 0 and " in one for one in notes)
+
+
+# --- a log that has lost its end, and gone on otherwise
+
+
+@pytest.fixture
+def forked(billing: Billing) -> Callable[[], None]:
+    """Keeps the log as it is; called, it brings that back, and lets another day pass there than what came before."""
+    billing.log.close()
+    shutil.copytree(billing.folder / "log", billing.folder / "backup")
+    billing.reopen()
+
+    def restore() -> None:
+        billing.log.close()
+        shutil.rmtree(billing.folder / "log")
+        shutil.copytree(billing.folder / "backup", billing.folder / "log")
+        billing.reopen()
+        kept, billing.stores = billing.stores, [MemoryStore() for _ in range(PARTITIONS)]
+        billing.now, billing.clock_ms = 0.0, START
+        billing.say("beats", START + 100 * DAY)
+        billing.run()
+        billing.say("beats", START + 100 * DAY)
+        billing.run()
+        billing.stores = kept
+
+    return restore
+
+
+def test_a_store_that_another_end_of_the_log_has_filled_is_restored_from_this_one(
+    billing: Billing, forked: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has billed what no commit of this log has: taken up, these bills would never come."""
+    billing.passes(3)
+    forked()
+    billing.passes(5)
+    assert billing.billed() == billing.owed()
+    assert "after a commit that this log does not have" in caplog.text
+
+
+def test_a_snapshot_of_an_end_that_was_lost_is_no_part_of_the_history(
+    billing: Billing, forked: Callable[[], None]
+) -> None:
+    billing.passes(3)
+    made = taken(billing)
+    forked()
+    billing.stores = [MemoryStore() for _ in range(PARTITIONS)]
+    with pytest.raises(SnapshotMismatchError, match="history of its own"):
+        billing.run(replace(billing.start(made.id), replace=False))
+    assert (
+        take_snapshot(billing.plan, billing.log, billing.snapshots(), TakingOptions(incremental=True)).parent
+        is None
+    )
+    with pytest.raises(SnapshotMismatchError, match="than this log has under that number"):
+        rebuild(
+            Request(
+                app=APPS[billing.app.name],
+                log=str(billing.folder / "log"),
+                to=str(billing.folder / "snapshots"),
+                base=str(billing.folder / "snapshots"),
+                base_id=made.id,
+            ),
+            LocalEngine(1),
+        )
+    billing.passes(5)
+    assert billing.billed() == billing.owed()
+
+
+def test_a_record_of_the_tape_is_found_by_its_number(billing: Billing) -> None:
+    billing.passes(3)
+    for number in range(PARTITIONS):
+        cut = billing.cut(number)
+        found = [tape_record(billing.plan, billing.log, number, at) for at in range(cut.tape)]
+        assert [one.number if one else None for one in found] == [*range(cut.tape)]
+        assert tape_record(billing.plan, billing.log, number, cut.tape) is None
+        assert is_on_tape(billing.plan, billing.log, number, cut)
+        assert (
+            is_on_tape(billing.plan, billing.log, number, msgspec.structs.replace(cut, tape=cut.tape + 1))
+            is False
+        )
+        billing.log.delete_before(f"{billing.app.name}.tape", number, 1)
+        assert is_on_tape(billing.plan, billing.log, number, msgspec.structs.replace(cut, tape=1)) is None

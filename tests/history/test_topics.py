@@ -1,0 +1,44 @@
+"""An app's own topics are created as they must be; the ones it declares must be there and fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.core.errors import TopicMismatchError, UnknownTopicError
+from tailrace.history.app_topics import internal_topics, prepare_topics
+from tailrace.log import TopicSettings
+from tailrace.testing.memory_log import MemoryLog
+from tests.runtime.world import counting_app
+
+PLAN = counting_app().plan()
+
+
+def test_the_changelog_is_compacted_and_all_own_topics_have_a_partition_per_task() -> None:
+    own = internal_topics(PLAN)
+    assert {name for name, settings in own.items() if settings.compacted} == {"shop.changelog"}
+    assert {settings.partitions for settings in own.values()} == {1}
+    assert all(settings.retention_ms is None for settings in own.values())
+
+
+def test_declared_topics_are_created_only_when_told() -> None:
+    log = MemoryLog()
+    with pytest.raises(UnknownTopicError, match="returns"):
+        prepare_topics(log, PLAN)
+    prepare_topics(log, PLAN, create_declared=True)
+    prepare_topics(log, PLAN)
+    assert set(log.topics()) >= {
+        "sales",
+        "returns",
+        "said",
+        "shop.changelog",
+        "shop.tape",
+        "shop.dead-letters",
+    }
+
+
+def test_an_input_with_another_number_of_partitions_is_refused_and_an_output_is_not() -> None:
+    log = MemoryLog()
+    log.create_topic("said", TopicSettings(7))
+    log.create_topic("sales", TopicSettings(2))
+    with pytest.raises(TopicMismatchError, match="sales"):
+        prepare_topics(log, PLAN, create_declared=True)
