@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks import cases, flights, logs
 from benchmarks.cases import Case
-from benchmarks.served import growth, latency, memory, recovery, replaying, throughput
+from benchmarks.served import growth, latency, memory, recovery, replaying, splitting, throughput
 from benchmarks.spark import rebuilds, starts
 
 CASES: dict[str, Case] = {
@@ -28,6 +28,7 @@ CASES: dict[str, Case] = {
     "latency": latency.latency,
     "replay": replaying.replaying,
     "flights": flights.flights,
+    "split": splitting.splitting,
     "growth-served": growth.growth_served,
     "burst": memory.burst,
 }

@@ -20,10 +20,13 @@ from benchmarks.measure import Row, Scale, seconds
 from services.flights import aircraft, airport
 from services.flights.history import facts
 from services.flights.load import load
+from tailrace.core.engine.settings import TaskSettings
 from tailrace.history.replay.replaying import ReplayOptions, replay
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.processes.environment import timezones_version
 from tailrace.runtime.progress import last_phase
-from tailrace.runtime.worker import Worker
+from tailrace.runtime.slices import PartitionSettings
+from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import RocksStore, StateIdentity, StateMemory
 
 FIRST = date(2013, 1, 1)
@@ -52,8 +55,8 @@ def _once(loaded: Path, work: Path) -> Iterator[tuple[str, float]]:
     shutil.copytree(loaded, work / "log")
     with closing(EmbeddedLog(work / "log")) as log:
         for name, app in APPS.items():
-            worker = _worker(app, log, work / name)
-            live_s = seconds(partial(_live, worker))
+            worker = worker_of(app, log, work / name)
+            live_s = seconds(partial(run_to_end, worker))
             records = worker.status().records
             yield f"flights, {name}, live", live_s / records * 1e6
             replay_s = seconds(partial(replay, app.plan(), log, ReplayOptions(compare=False)))
@@ -61,17 +64,20 @@ def _once(loaded: Path, work: Path) -> Iterator[tuple[str, float]]:
     shutil.rmtree(work)
 
 
-def _worker(app: tr.App, log: EmbeddedLog, folder: Path) -> Worker:
+def worker_of(app: tr.App, log: EmbeddedLog, folder: Path) -> Worker:
+    """A bounded worker over all partitions, its state in a folder that does not exist yet."""
     plan, memory = app.plan(), StateMemory()
     folder.mkdir()
 
     def state(number: int) -> RocksStore:
         return RocksStore(folder / str(number), StateIdentity(plan.app, number), memory)
 
-    return Worker(plan, log, range(plan.partitions), state, bounded=True)
+    settings = WorkerSettings(partition=PartitionSettings(task=TaskSettings(timezones=timezones_version())))
+    return Worker(plan, log, range(plan.partitions), state, bounded=True, settings=settings)
 
 
-def _live(worker: Worker) -> None:
+def run_to_end(worker: Worker) -> None:
+    """Run a bounded worker to the last timer."""
     worker.start()
     while worker.turn() or not worker.quiet or worker.phase < last_phase(worker.plan):
         if worker.quiet:

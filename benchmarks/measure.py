@@ -45,6 +45,7 @@ class Scale(msgspec.Struct, frozen=True):
     """By all engines, on one core and on two; else only where there is a target."""
     snapshot_events: int = 5_000_000
     flight_days: int = 60
+    split_events: int = 500_000
     pause_s: float = 5.0
 
     @property
@@ -74,6 +75,7 @@ QUICK = Scale(
     rebuilt_by_all=False,
     snapshot_events=4_000,
     flight_days=2,
+    split_events=2_000,
     pause_s=0.3,
 )
 

@@ -119,9 +119,7 @@ class _RenamedType(click.ParamType):
 @click.option(
     "--split",
     type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Number of tasks that share the keys of each partition.",
+    help="Number of shards that share the keys of each partition (default: chosen by the rebuild).",
 )
 @until_offset_option
 @until_option
@@ -211,7 +209,7 @@ class _Asked:
     engine: str
     master: str | None
     workers: int | None
-    split: int
+    split: int | None
     offsets: tuple[EndOffset, ...]
     until_ms: int | None
     clock_ms: int | None

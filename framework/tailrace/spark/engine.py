@@ -45,6 +45,11 @@ class SparkEngine:
         self.spark = spark
         self.hash_seed = hash_seed
 
+    @property
+    def workers(self) -> int:
+        """The cores that the session's default parallelism counts."""
+        return self.spark.sparkContext.defaultParallelism
+
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """See ``history.rebuilding.engines.Engine.run``.
 

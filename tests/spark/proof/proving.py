@@ -171,7 +171,7 @@ class Case:
                 assert_same(truth, whole, what)
             truth = truth or whole
             assert files(asked, self.plan, one.snapshot) == written, f"{what}: the files differ"
-            if asked.split > 1:
+            if (asked.split or 1) > 1:
                 unsplit = sum("was not split" in note for note in one.notes)
                 self.counts["tasks split"] += self.plan.partitions - unsplit
                 self.counts["tasks that cannot be split"] += unsplit
@@ -189,6 +189,7 @@ class Looking:
     """An engine beside which somebody looks at all snapshots that there are, whenever a unit has ended."""
 
     name = "looking"
+    workers = 1
 
     def __init__(self, engine: Engine, asked: Sequence[Request]) -> None:
         self._engine = engine

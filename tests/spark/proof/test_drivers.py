@@ -31,6 +31,7 @@ class Interrupted:
     """All units are done, and then the driver is told to stop."""
 
     name = "interrupted"
+    workers = 1
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -25,14 +25,15 @@ from tailrace.history.rebuilding.code_digest import CodeDigest, changed, code_of
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
 from tailrace.history.rebuilding.job import Job, Request, Unit, UnitKind, UnitResult
 from tailrace.history.rebuilding.output_files import PARQUET, outputs_folder
-from tailrace.history.rebuilding.output_watermarks import TOPIC, marks_wanted
+from tailrace.history.rebuilding.output_watermarks import TOPIC
 from tailrace.history.rebuilding.own_sends import first_difference
-from tailrace.history.rebuilding.past import opened_past
+from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.publishing import check_topics, publish_outputs
 from tailrace.history.rebuilding.report import RebuildReport, report_of
 from tailrace.history.rebuilding.settled_letters import letters_before
 from tailrace.history.rebuilding.targets import Settled, settle
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
+from tailrace.history.splitting.choice import choose_for, whole_because
 from tailrace.history.splitting.split_units import UNSPLIT
 from tailrace.processes.app_loading import plan_reading
 from tailrace.processes.environment import environment
@@ -152,49 +153,59 @@ class _Rebuild:
                 _check_under_way(opened, plan, settled)
             check_topics(request, past)
             letters = letters_before(request, past, settled)
-        draft = Snapshots(request.to, plan.app).begin()
-        return Job(
-            id=self._id,
-            code=self._code.digest,
-            parts=self._code.parts,
-            request=request,
-            app=plan.app,
-            version=plan.version,
-            partitions=plan.partitions,
-            work=str(self._work.path / draft.id),
-            snapshot=draft.id,
-            folder=draft.folder_uri,
-            created_ms=draft.created_ms,
-            order=settled.order,
-            together=settled.together,
-            finish=settled.finish,
-            lenient=request.lenient
-            or request.on_error != "stop"
-            or request.go_on_after_deleted
-            or request.retry_failed,
-            targets=settled.targets,
-            base=base,
-            ends=settled.ends,
-            position=settled.position,
-            notes=notes + settled.notes,
-            letters=letters,
-        )
+            draft = Snapshots(request.to, plan.app).begin()
+            job = Job(
+                id=self._id,
+                code=self._code.digest,
+                parts=self._code.parts,
+                request=request,
+                app=plan.app,
+                version=plan.version,
+                partitions=plan.partitions,
+                work=str(self._work.path / draft.id),
+                snapshot=draft.id,
+                folder=draft.folder_uri,
+                created_ms=draft.created_ms,
+                order=settled.order,
+                together=settled.together,
+                finish=settled.finish,
+                lenient=request.lenient
+                or request.on_error != "stop"
+                or request.go_on_after_deleted
+                or request.retry_failed,
+                targets=settled.targets,
+                base=base,
+                ends=settled.ends,
+                position=settled.position,
+                notes=notes + settled.notes,
+                letters=letters,
+            )
+            return self._split(job, past)
+
+    def _split(self, job: Job, past: HistorySource) -> Job:
+        asked, whole = job.request.split, whole_because(job)
+        if asked is not None:
+            refused = (f"it was not split: {whole}",) if whole and asked > 1 else ()
+            return msgspec.structs.replace(job, split=1 if whole else asked, notes=job.notes + refused)
+        if whole or job.order == "canonical":
+            return job
+        choice = choose_for(job.request, past, job.targets, self._engine.workers)
+        if choice is None:
+            return job
+        return msgspec.structs.replace(job, split=choice.shards, notes=(*job.notes, choice.why))
 
     # --- the units
 
     def _results(self, job: Job, report: RebuildReport) -> list[UnitResult]:
         """The last result of each partition."""
-        request = job.request
         in_one: UnitKind = "task" if job.order == "tape" else "canonical"
         if job.together:
-            if request.split > 1:
-                report.note("it was not split: all partitions are taken as one")
             (all_of_them,) = self._units(job, in_one, report, [(0, 0)])
             return [all_of_them, *all_of_them.others]
-        if request.split == 1 or not self._may_be_split(job, report):
+        if job.split == 1:
             return self._units(job, in_one, report)
         self._units(job, "first", report)
-        shards = [(number, shard) for number in range(job.partitions) for shard in range(request.split)]
+        shards = [(number, shard) for number in range(job.partitions) for shard in range(job.split)]
         self._units(job, "shard", report, shards)
         merged = self._units(job, "merge", report)
         whole = [one.partition for one in merged if UNSPLIT in one.made]
@@ -203,27 +214,6 @@ class _Rebuild:
         for one in self._units(job, in_one, report, [(number, 0) for number in whole]) if whole else ():
             merged[one.partition] = one
         return merged
-
-    def _may_be_split(self, job: Job, report: RebuildReport) -> bool:
-        """Where it is known at once that it cannot, it is said."""
-        request = job.request
-        if marks_wanted(job) and job.order == "canonical":
-            report.note("it was not split: without a tape, outputs that go to topics are made in one piece")
-            return False
-        if job.finish:
-            report.note("it was not split: the end of input goes through a partition in one piece")
-            return False
-        for wanted, what in (
-            (request.keys, "of some keys"),
-            (request.on_error != "stop", "that may write dead letters"),
-            (request.go_on_after_deleted, "that goes on without what is deleted"),
-            (request.lenient, "that is held against another"),
-            (request.retry_failed and job.order == "tape", "that runs again what had failed"),
-        ):
-            if wanted:
-                report.note(f"it was not split: a rebuild {what} is done in one piece for each partition")
-                return False
-        return True
 
     def _units(
         self,
@@ -359,7 +349,7 @@ def _check(request: Request) -> None:
             "the tape is of the inputs that the app declares",
             hint="Inputs of other names go in canonical order: leave --order out.",
         )
-    if request.split < 1:
+    if request.split is not None and request.split < 1:
         raise UsageError(f"a partition cannot be split into {request.split} shards", hint="Give 1 or more.")
 
 

@@ -29,10 +29,15 @@ class Engine(Protocol):
         """For the report."""
         ...
 
+    @property
+    def workers(self) -> int:
+        """How many units run at once."""
+        ...
+
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """Run each of the units with ``run_unit``, in any order and at once; give their results as they come.
 
-        ``tell`` is to be called now and then meanwhile, from the thread that iterates. Whoever stops iterating wants
+        ``on_progress`` is to be called now and then meanwhile, from the thread that iterates. Whoever stops iterating wants
         no more of it.
 
         Raises:
@@ -52,6 +57,11 @@ class LocalEngine:
     def __init__(self, processes: int | None = None, hash_seed: int | None = None) -> None:
         self.processes = len(os.sched_getaffinity(0)) if processes is None else processes
         self.hash_seed = hash_seed
+
+    @property
+    def workers(self) -> int:
+        """See ``Engine.workers``."""
+        return self.processes
 
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """See ``Engine.run``."""

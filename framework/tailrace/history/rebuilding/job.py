@@ -72,8 +72,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     any_environment: bool = False
     go_on_after_deleted: bool = False
     order: Order = "auto"
-    split: int = 1
-    """Shards that each partition's keys are dealt to; 1 replays a partition as it ran."""
+    split: int | None = None
+    """Shards that each partition's keys are dealt to; 1 replays a partition as it ran. None: chosen, see ``splitting.choice``."""
     store: StoreKind = "rocks"
     work: str | None = None
     """The folder for what is under way; beside the snapshots if they are in a folder, and nothing is said."""
@@ -172,6 +172,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     order: Literal["tape", "canonical"]
     together: bool = False
     """In canonical order: all partitions run as one, and the app's own inputs are delivered; see ``core.engine.delivery``."""
+    split: int = 1
+    """Shards of each partition."""
     finish: bool = False
     """In canonical order: the end of history ends the inputs, as the service's last run did."""
     lenient: bool

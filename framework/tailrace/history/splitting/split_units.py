@@ -120,7 +120,7 @@ def _first(part: _Part) -> None:
     first = FirstPass(
         part.plan,
         part.number,
-        request.split,
+        part.job.split,
         _timed(part),
         cut,
         lineage=end.lineage,
@@ -174,7 +174,7 @@ def _first_untaped(part: _Part) -> None:
     task = KeySplitPlan(
         part.plan,
         number,
-        job.request.split,
+        job.split,
         cut,
         lineage=begun.lineage,
         positions=begun.positions,
@@ -196,7 +196,7 @@ class _Dealt:
     """The files of a first pass: one for each shard."""
 
     def __init__(self, part: _Part) -> None:
-        shards = range(part.job.request.split)
+        shards = range(part.job.split)
         self._files = [part.path("records", shard) for shard in shards]
         self._counts = [0 for _ in shards]
         self._open = ExitStack()
@@ -341,7 +341,7 @@ def run_merge(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
         if part.target is None and compares_sends(part.job, part.plan):
             Sends(part.plan).fill(part.result, part.job, past, part.number)
         return part.result
-    shards = [part.done("shard", shard) for shard in range(part.job.request.split)]
+    shards = [part.done("shard", shard) for shard in range(part.job.split)]
     unsplit = next((one.made[UNSPLIT] for one in shards if UNSPLIT in one.made), None)
     try:
         if unsplit is not None:

@@ -1,0 +1,129 @@
+"""Whether a rebuild splits its partitions by key, and into how many shards.
+
+Theory. In one piece, a partition is one unit, so the largest partition bounds the time of a rebuild however many workers
+there are. Split, a partition takes a first pass and a merge, each in one process, and shards that run side by side. With n
+records in the largest partition, N in all, W workers, and h seconds for an event with its handlers:
+
+    in one piece    h * max(n, N / W)
+    split           2f * max(n, N / W) + (h + f) * N / W + the start of three rounds of units
+
+``f`` is what an event costs in the first pass; the merge and the second decoding in a shard cost about as much. So a split never
+pays on one worker, nor where the partitions keep all workers busy, nor for handlers that do hardly anything: those cost
+no more than the first pass. ``h`` is measured: a sample of the largest partition is replayed, and nothing of it is kept.
+
+The choice changes no result: the bytes are the same (see ``core.engine.key_split``). It is settled with the job, so a rebuild that
+is resumed keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import process_time
+from typing import NamedTuple
+
+from tailrace.core.engine import tape
+from tailrace.core.engine.replay import Limits
+from tailrace.core.engine.settings import TaskSettings
+from tailrace.core.errors import TailraceError
+from tailrace.history.rebuilding.job import Job, Request, Target
+from tailrace.history.rebuilding.output_watermarks import marks_wanted
+from tailrace.history.rebuilding.past import HistorySource
+from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.processes.environment import timezones_version
+
+FIRST_PASS_S = 3.5e-6
+"""Per event, by ``make bench`` (case ``split``). What counts is how it compares with the handlers, which is measured."""
+ROUNDS_S = 3.0
+"""What three rounds of units take to start."""
+WORTH_IT = 0.7
+"""A split has to take less than this part of the time in one piece: the estimate is rough."""
+FEWEST = 100_000
+"""Records of the largest partition below which nothing is estimated."""
+SAMPLE = 10_000
+MOST_SHARDS = 32
+
+
+class Choice(NamedTuple):
+    """The number of shards of each partition, and the reason in words for the report."""
+
+    shards: int
+    why: str
+
+
+def choose(records: Sequence[int], workers: int, event_s: Callable[[int], float | None]) -> Choice | None:
+    """Choose for partitions with so many records each; None where no split is considered.
+
+    ``event_s`` measures the seconds that an event of a partition takes with its handlers; None if that cannot be measured.
+    """
+    largest = max(records, default=0)
+    busiest = max(largest, sum(records) / workers)
+    if workers == 1 or largest < FEWEST or busiest > largest:
+        return None
+    handled_s = event_s(records.index(largest))
+    if handled_s is None:
+        return None
+    whole_s = handled_s * busiest
+    split_s = 2 * FIRST_PASS_S * busiest + (handled_s + FIRST_PASS_S) * sum(records) / workers + ROUNDS_S
+    share = (
+        f"one partition has {largest:,} of {sum(records):,} records, an event takes {handled_s * 1e6:.0f} us"
+    )
+    if split_s >= WORTH_IT * whole_s:
+        return None
+    shards = min(workers, MOST_SHARDS)
+    return Choice(
+        shards,
+        f"each partition was split into {shards} shards: {share}, so {workers} workers need about {split_s:,.0f} s instead of "
+        f"{whole_s:,.0f} s",
+    )
+
+
+def choose_for(
+    request: Request, past: HistorySource, targets: Sequence[Target], workers: int
+) -> Choice | None:
+    """Choose for a rebuild along the tape; None for one that begins with a snapshot, whose state has to be loaded first.
+
+    If the sample fails, the choice is one shard: the rebuild itself reports the error where it matters.
+    """
+    cuts = [None if one.cut is None else tape.decode_cut(one.cut) for one in targets]
+    if request.base is not None or any(cut is not None and cut.base for cut in cuts):
+        return None
+    records = [0 if cut is None else cut.totals.records for cut in cuts]
+    try:
+        return choose(records, workers, lambda partition: _measured(request, past, partition))
+    except TailraceError as error:
+        return Choice(1, f"it was not split: a sample of its events could not be replayed: {error.what}")
+
+
+def _measured(request: Request, past: HistorySource, partition: int) -> float | None:
+    """Seconds of processor time per event; None where the sample holds none. Raises what ``replay`` raises."""
+    stops = {one.name: {partition: SAMPLE} for one in past.plan.inputs}
+    options = ReplayOptions(
+        partitions=[partition],
+        limits=Limits(stops),
+        any_environment=request.any_environment,
+        settings=TaskSettings(timezones=timezones_version()),
+    )
+    begun_s = process_time()
+    replayed = replay(past.plan, past.log, options).records
+    return (process_time() - begun_s) / replayed if replayed else None
+
+
+def whole_because(job: Job) -> str:
+    """Why the partitions of a job cannot be split, in words for the report; empty if they can."""
+    request = job.request
+    if job.together:
+        return "all partitions are taken as one"
+    if marks_wanted(job) and job.order == "canonical":
+        return "without a tape, outputs that go to topics are made in one piece"
+    if job.finish:
+        return "the end of input goes through a partition in one piece"
+    for wanted, what in (
+        (request.keys, "of some keys"),
+        (request.on_error != "stop", "that may write dead letters"),
+        (request.go_on_after_deleted, "that goes on without what is deleted"),
+        (request.lenient, "that is held against another"),
+        (request.retry_failed and job.order == "tape", "that runs again what had failed"),
+    ):
+        if wanted:
+            return f"a rebuild {what} is done in one piece for each partition"
+    return ""
