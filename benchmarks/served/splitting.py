@@ -22,7 +22,8 @@ from benchmarks.served.apps import HOT
 from benchmarks.served.house import House, endless
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import Engine, LocalEngine, OnProgress
-from tailrace.history.rebuilding.job import Request, Unit, UnitKind, UnitResult
+from tailrace.history.rebuilding.job import Unit, UnitKind, UnitResult
+from tailrace.history.rebuilding.request import Destination, Execution, Request, Source
 from tailrace.history.rebuilding.units import run_unit
 
 SHARDS = 8
@@ -84,7 +85,16 @@ def _made(folder: Path, app: str, engine: Engine, split: int) -> float:
     """The seconds of one rebuild by the wall."""
     to = folder / "rebuilt"
     begun_s = perf_counter()
-    report = rebuild(Request(app=app, log=str(folder / "log"), to=str(to), order="tape", split=split), engine)
+    report = rebuild(
+        Request(
+            app=app,
+            source=Source(log=str(folder / "log")),
+            to=Destination(uri=str(to)),
+            order="tape",
+            execution=Execution(split=split),
+        ),
+        engine,
+    )
     took_s = perf_counter() - begun_s
     assert not any("not split" in note for note in report.notes), report.notes
     shutil.rmtree(to)

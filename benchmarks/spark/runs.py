@@ -24,8 +24,8 @@ from benchmarks.served.service import ROOT, BenchmarkError
 from benchmarks.spark.processes import environment, session_processor_s
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
-from tailrace.history.rebuilding.job import Request
 from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.request import Destination, Execution, Request, Source
 
 EngineName: TypeAlias = Literal["spark", "local"]
 
@@ -89,7 +89,13 @@ def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 def _made(order: Order, engine: Engine, split: int) -> Run:
     to = Path(order.work) / "snapshots"
-    request = Request(app=order.app, log=order.log, to=str(to), order="tape", split=split)
+    request = Request(
+        app=order.app,
+        source=Source(log=order.log),
+        to=Destination(uri=str(to)),
+        order="tape",
+        execution=Execution(split=split),
+    )
     before_s, start = session_processor_s(), perf_counter()
     report = rebuild(request, engine, restart=True)
     spent = Run(split, perf_counter() - start, session_processor_s() - before_s, report)

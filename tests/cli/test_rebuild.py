@@ -176,7 +176,11 @@ def test_what_is_left_out_is_said_to_be_counted(tally: Path, tmp_path: Path) -> 
         (["--until", "soon"], 2, "'soon' is no instant"),
         (["--key", "k1", "--outputs", "csv"], 1, "outputs cannot go to 'csv'"),
         (["--outputs", "parquet:"], 2, "--outputs: it names no place"),
-        (["--outputs", "topic:"], 2, "a suffix is what tells the new topics from the service's: topic:-new"),
+        (
+            ["--outputs", "topic:"],
+            2,
+            "the new topics need a suffix that tells them from the service's, such as topic:-new",
+        ),
         (["--to", ""], 2, "--to: it names no place"),
         (["--master", "local[2]"], 2, "--master goes with --engine spark"),
         (["--from-snapshot", "nowhere"], 1, "there is no snapshot yet"),

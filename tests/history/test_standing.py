@@ -20,7 +20,7 @@ from tailrace.history.comparing.cut_differences import apart, is_on_tape, tape_r
 from tailrace.history.comparing.states import Side, compare_states
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
-from tailrace.history.rebuilding.job import Request
+from tailrace.history.rebuilding.request import Destination, Request, Source
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Manifest, write_task
@@ -68,8 +68,8 @@ def edited(billing: Billing) -> Manifest:
 def canonical(billing: Billing) -> str:
     asked = Request(
         app=APPS[billing.app.name],
-        log=str(billing.folder / "log"),
-        to=str(billing.folder / "snapshots"),
+        source=Source(log=str(billing.folder / "log")),
+        to=Destination(uri=str(billing.folder / "snapshots")),
         order="canonical",
     )
     return rebuild(asked, LocalEngine(1)).snapshot
@@ -235,10 +235,10 @@ def test_a_snapshot_of_an_end_that_was_lost_is_no_part_of_the_history(
         rebuild(
             Request(
                 app=APPS[billing.app.name],
-                log=str(billing.folder / "log"),
-                to=str(billing.folder / "snapshots"),
-                base=str(billing.folder / "snapshots"),
-                base_id=made.id,
+                source=Source(
+                    log=str(billing.folder / "log"), base=str(billing.folder / "snapshots"), base_id=made.id
+                ),
+                to=Destination(uri=str(billing.folder / "snapshots")),
             ),
             LocalEngine(1),
         )

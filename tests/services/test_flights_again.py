@@ -14,13 +14,13 @@ from services.flights.history import facts
 from services.flights.load import load
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
-from tailrace.history.rebuilding.job import Request
 from tailrace.history.topic_scan import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.service import ServiceOptions, serve
 from tailrace.state.snapshots import Snapshots
 from tests.cli.commands import done, run
 from tests.history.rebuilding.lived import published
+from tests.history.rebuilding.lived import request as asked
 
 AIRCRAFT, AIRPORT = "services.flights.aircraft:app", "services.flights.airport:app"
 WRITTEN = {
@@ -50,9 +50,9 @@ def lived(tmp_path_factory):
 
 def again(folder, app, to, **options):
     """Rebuild, and open the snapshot."""
-    request = Request(app=app, log=str(folder / "log"), to=str(folder / to), **options)
+    request = asked(folder, app, uri=str(folder / to), **options)
     report = rebuild(request, LocalEngine(1))
-    return report, Snapshots(request.to, report.app).open(report.snapshot)
+    return report, Snapshots(request.to.uri, report.app).open(report.snapshot)
 
 
 def records(folder, topic):

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -24,7 +23,7 @@ from pyspark.sql import SparkSession
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.spark.engine import SparkEngine
 from tailrace.spark.session import end, session
-from tests.history.rebuilding.lived import request
+from tests.history.rebuilding.lived import changed, request
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 SPECULATION = {
@@ -85,7 +84,7 @@ def cluster(folder: Path, **config: str) -> Generator[SparkSession]:
 
 
 def main(folder: Path, name: str) -> None:
-    asked = msgspec.structs.replace(request(folder, "tests.spark.doomed:app"), name=name)
+    asked = changed(request(folder, "tests.spark.doomed:app"), name=name)
     with cluster(folder / "cluster") as spark:
         report = rebuild(asked, SparkEngine(spark))
     sys.stdout.write(f"{DONE}: {report.snapshot}\n")

@@ -20,7 +20,7 @@ from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.processes.app_loading import find_app
 from tailrace.spark.engine import SparkEngine
 from tailrace.state.snapshots import Snapshots
-from tests.history.rebuilding.lived import TaskState, append, live, live_on, rebuilt, request
+from tests.history.rebuilding.lived import TaskState, append, changed, live, live_on, rebuilt, request
 from tests.spark import doomed
 from tests.spark.cluster import DONE
 from tests.spark.travel import output
@@ -63,7 +63,7 @@ class World:
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
     def rebuild(self, engine: Engine, name: str) -> RebuildReport:
-        return rebuild(msgspec.structs.replace(request(self.folder, APP), name=name), engine)
+        return rebuild(changed(request(self.folder, APP), name=name), engine)
 
     def snapshot(self, name: str) -> list[TaskState]:
         return rebuilt(Snapshots(str(self.folder / "snapshots"), "doomed").open(name))
@@ -83,7 +83,7 @@ def harmless(world) -> Iterator[None]:
 
 def test_a_rebuild_by_spark_is_the_live_state_byte_for_byte(spark, world):
     told: list[str] = []
-    asked = msgspec.structs.replace(request(world.folder, APP), name="plain")
+    asked = changed(request(world.folder, APP), name="plain")
     report = rebuild(asked, SparkEngine(spark), on_progress=lambda stage, _: told.append(stage))
     assert world.snapshot("plain") == world.live
     assert sum(len(one.rows) for one in world.live) > KEYS * ROUNDS

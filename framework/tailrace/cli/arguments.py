@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -66,6 +67,24 @@ any_environment_option = click.option(
     is_flag=True,
     help="Replay also under another Python, msgspec or time zone data than the first run had.",
 )
+
+
+def packed(into: str, make: Callable[..., object], *options: Callable[[Any], Any]) -> Callable[[FC], FC]:
+    """Several options as one argument of a command, ``into``: what ``make`` returns for the values of the options."""
+    known = click.Command(None)
+    for option in options:
+        option(known)
+    names = [str(one.name) for one in known.params]
+
+    def decorate(command: Any) -> Any:
+        @functools.wraps(command)
+        def called(**given: Any) -> Any:
+            own = {name: given.pop(name) for name in names}
+            return command(**{into: make(**own)}, **given)
+
+        return functools.reduce(lambda some, option: option(some), reversed(options), called)
+
+    return decorate
 
 
 def workers_option(default: int | None, help: str) -> Callable[[FC], FC]:

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from tailrace.cli.arguments import TopicPosition, TopicPositionType
+from tailrace.cli.arguments import TopicPosition, TopicPositionType, packed
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.replay import Limits
 from tailrace.core.suggestions import did_you_mean
 
 
@@ -73,20 +75,41 @@ until_offset_option = click.option(
     multiple=True,
     help="Stop an input before this offset, in one partition or in all; may be repeated.",
 )
-until_option = click.option(
+_until_option = click.option(
     "--until",
     "until_ms",
     type=TimeType(),
     metavar="TIME",
     help="Stop a task as soon as its watermark reaches this event time.",
 )
-until_clock_option = click.option(
+_until_clock_option = click.option(
     "--until-clock",
     "clock_ms",
     type=TimeType(),
     metavar="TIME",
     help="Stop a task before the service's clock passed this time.",
 )
+
+
+class GivenLimits(NamedTuple):
+    """The limits as the command line gives them, before the app is known."""
+
+    offsets: tuple[EndOffset, ...]
+    until_ms: int | None
+    clock_ms: int | None
+
+    def of(self, plan: Plan) -> Limits:
+        """The limits of an app.
+
+        Raises:
+            click.BadParameter: An offset is of a topic or partition that the app does not read.
+        """
+        inputs = [one.name for one in plan.inputs]
+        ends = end_offsets(plan.app, inputs, self.offsets, lambda _: plan.partitions)
+        return Limits(ends, self.until_ms, self.clock_ms)
+
+
+limit_options = packed("limits", GivenLimits, until_offset_option, _until_option, _until_clock_option)
 
 
 def end_offsets(

@@ -21,20 +21,13 @@ from tailrace.cli.arguments import (
     workers_option,
 )
 from tailrace.cli.commands import Command
-from tailrace.cli.limits import (
-    EndOffset,
-    end_offsets,
-    until_clock_option,
-    until_offset_option,
-    until_option,
-)
+from tailrace.cli.limits import GivenLimits, limit_options
 from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.settings import is_typed
 from tailrace.cli.showing import printable
 from tailrace.cli.tracing import DebuggerLeft, OutputFailed, Tracer
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import OffsetGoneError
 from tailrace.core.suggestions import did_you_mean
@@ -66,9 +59,7 @@ DIFFERENT = 1
 @click.option("--trace", "traced", multiple=True, metavar="KEY", help="Show what happens to this key.")
 @click.option("--break", "broken", multiple=True, metavar="KEY", help="Debug the handlers of this key.")
 @click.option("--actor", metavar="NAME", help="Trace or debug the handlers of this actor only.")
-@until_offset_option
-@until_option
-@until_clock_option
+@limit_options
 @partitions_option
 @any_environment_option
 @workers_option(1, "Processes that share the partitions.")
@@ -84,9 +75,7 @@ def replay(
     traced: tuple[str, ...],
     broken: tuple[str, ...],
     actor: str | None,
-    offsets: tuple[EndOffset, ...],
-    until_ms: int | None,
-    clock_ms: int | None,
+    limits: GivenLimits,
     partitions: tuple[int, ...],
     any_environment: bool,
     workers: int,
@@ -99,7 +88,7 @@ def replay(
     """
     plan = find_app(app).plan()
     _check(plan, actor, partitions, tracing=bool(traced or broken))
-    ends = end_offsets(plan.app, [one.name for one in plan.inputs], offsets, lambda _: plan.partitions)
+    until = limits.of(plan)
     if workers > 1 and (traced or broken):
         if is_typed("workers"):
             raise click.UsageError("--trace and --break are for one process: leave --workers out.")
@@ -118,7 +107,7 @@ def replay(
     options = ReplayOptions(
         partitions=numbers,
         keys=chosen.keys or None,
-        limits=Limits(ends, until_ms, clock_ms),
+        limits=until,
         compare=compare,
         any_environment=any_environment,
         observer=tracer,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
@@ -12,8 +14,8 @@ from tailrace.core.records import InputRecord, Output
 from tailrace.history.app_history import AppHistory
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
-from tailrace.history.rebuilding.job import Request
 from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.request import Destination, Request, Source
 from tailrace.history.topic_scan import scan
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
@@ -65,7 +67,17 @@ def rebuilt(snapshot: Snapshot) -> list[TaskState]:
 
 
 def request(folder: Path, app: str = TALLY, **options: Any) -> Request:
-    return Request(app=app, log=str(folder / "log"), to=str(folder / "snapshots"), **options)
+    source, to = Source(log=str(folder / "log")), Destination(uri=str(folder / "snapshots"))
+    return changed(Request(app=app, source=source, to=to), **options)
+
+
+def changed(asked: Request, **options: Any) -> Request:
+    """A request with other options, by the names of their fields, whichever group they are in."""
+    for name in ("source", "to", "failures", "execution"):
+        group = getattr(asked, name)
+        own = {field: options.pop(field) for field in group.__struct_fields__ if field in options}
+        asked = replace(asked, **{name: replace(group, **own)})
+    return replace(asked, **options)
 
 
 def done(
@@ -78,7 +90,7 @@ def done(
 
 
 def opened(asked: Request, report: RebuildReport) -> Snapshot:
-    return Snapshots(asked.to, find_app(asked.app).name).open(report.snapshot)
+    return Snapshots(asked.to.uri, find_app(asked.app).name).open(report.snapshot)
 
 
 def serve_tallies(folder: Path, keys: int = 20, rounds: int = 3, *, first_round: int = 0) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import UsageError
 from tailrace.core.records import Output
 from tailrace.history.rebuilding.chained import rebuild_chain
@@ -72,7 +73,8 @@ def test_records_that_no_app_of_the_chain_has_written_are_not_left_out_in_silenc
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [({"keys": ("a",)}, "rebuilt whole"), ({"until_ms": 5}, "rebuilt whole")]
+    ("options", "said"),
+    [({"keys": ("a",)}, "rebuilt whole"), ({"until": Limits(watermark_ms=5)}, "rebuilt whole")],
 )
 def test_a_part_of_a_chain_is_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
     lived.append(tmp_path, payments.outputs(EVENTS), {"paid": 2})

@@ -92,7 +92,7 @@ PROJECT = {
         from tailrace.processes.app_loading import find_app
         from tailrace.history.rebuilding.driver import rebuild
         from tailrace.history.rebuilding.engines import LocalEngine
-        from tailrace.history.rebuilding.job import Request
+        from tailrace.history.rebuilding.request import Destination, Execution, Request, Source
         from tailrace.runtime.service import ServiceOptions, serve
         from tailrace.state.snapshots.arrow import parquet
 
@@ -125,7 +125,12 @@ PROJECT = {
 
 
         def again(engine, split):
-            asked = Request(app="till.app:app", log="log", to="made", split=split, outputs="parquet:outputs")
+            asked = Request(
+                app="till.app:app",
+                source=Source(log="log"),
+                to=Destination(uri="made", outputs="parquet:outputs"),
+                execution=Execution(split=split),
+            )
             report = rebuild(asked, engine)
             totals = {}
             for place in sorted((Path("outputs") / "till" / report.snapshot).glob("*.parquet")):

@@ -33,7 +33,7 @@ from tailrace.state.snapshots import Snapshots
 from tailrace.state.snapshots.arrow import parquet
 from tailrace.state.store_cut import decode_store_cut
 from tests.history.rebuilding import lived
-from tests.history.rebuilding.lived import TALLY, live, rebuilt, request
+from tests.history.rebuilding.lived import TALLY, changed, live, rebuilt, request
 from tests.runtime.processes import Running, wait_until
 
 KEYS, ROUNDS = 200, 30
@@ -91,7 +91,7 @@ def killed(folder: Path, to: Path, share: float, *arguments: str) -> int:
 
 
 def again(folder: Path, to: Path, **options: Any) -> RebuildReport:
-    asked = msgspec.structs.replace(request(folder, **options), to=str(to))
+    asked = changed(request(folder, **options), uri=str(to))
     return rebuild(asked, LocalEngine(1))
 
 
@@ -112,7 +112,7 @@ def test_a_rebuild_that_was_killed_goes_on_where_it_was(tally: Path, tmp_path: P
 @pytest.mark.parametrize("split", [1, 2])
 def test_what_was_swept_away_meanwhile_is_made_once_more(tally: Path, tmp_path: Path, split: int) -> None:
     """Nobody went on for days, and the service's snapshots are beside it."""
-    asked = msgspec.structs.replace(request(tally, split=split), to=str(tmp_path))
+    asked = changed(request(tally, split=split), uri=str(tmp_path))
     with pytest.raises(InterruptedError):
         rebuild(asked, Interrupted())
     assert Snapshots(str(tmp_path), "tally").sweep(older_than_s=-60) != []
@@ -147,7 +147,7 @@ def test_in_shards_only_those_that_were_at_work_are_done_again(tally: Path, tmp_
 
 
 def test_an_attempt_that_finds_its_folder_held_takes_one_of_its_own(tally: Path, tmp_path: Path) -> None:
-    asked = msgspec.structs.replace(request(tally), to=str(tmp_path))
+    asked = changed(request(tally), uri=str(tmp_path))
     plan = find_app(TALLY).plan()
 
     class Holding(LocalEngine):
@@ -164,7 +164,7 @@ def test_a_process_left_over_from_an_earlier_job_adds_nothing_to_the_next(
     tally: Path, tmp_path: Path
 ) -> None:
     """A cluster may still run a unit of a job that was given up: it may have other code."""
-    asked = msgspec.structs.replace(request(tally), to=str(tmp_path))
+    asked = changed(request(tally), uri=str(tmp_path))
     left: list[Unit] = []
 
     class Given(LocalEngine):
@@ -250,7 +250,7 @@ def is_worker(pid: int) -> bool:
 
 
 def test_two_drivers_of_the_same_rebuild_do_not_meet(tally: Path, tmp_path: Path) -> None:
-    asked = msgspec.structs.replace(request(tally), to=str(tmp_path), work=str(tmp_path / "work"))
+    asked = changed(request(tally), uri=str(tmp_path), work=str(tmp_path / "work"))
     name, _ = identity(asked, find_app(TALLY).plan())
     other = WorkFolder(tmp_path / "work" / "tally" / name)
     with other.held(), pytest.raises(StateInUseError, match="under way in another process"):
@@ -298,7 +298,7 @@ def test_two_rebuilds_at_once_that_are_asked_for_otherwise_publish_each_a_whole(
     own = shutil.copytree(tally, tmp_path / "own")
     to = tmp_path / "to"
     where = f"parquet:{tmp_path}/outputs" if outputs == "parquet" else outputs
-    one, other = (msgspec.structs.replace(request(own, split=n, outputs=where), to=str(to)) for n in (1, 2))
+    one, other = (changed(request(own, split=n, outputs=where), uri=str(to)) for n in (1, 2))
     done: list[RebuildReport] = []
     engine = During(lambda: done.append(rebuild(other, LocalEngine(1))))
     if outputs == "topic:-new":
@@ -331,7 +331,7 @@ def test_two_rebuilds_at_once_that_are_asked_for_otherwise_publish_each_a_whole(
 
 def test_while_one_rebuild_writes_a_topic_another_does_not(tally: Path, tmp_path: Path) -> None:
     own = shutil.copytree(tally, tmp_path / "own")
-    asked = msgspec.structs.replace(request(own, outputs="topic:-new"), to=str(tmp_path / "to"))
+    asked = changed(request(own, outputs="topic:-new"), uri=str(tmp_path / "to"))
     held = TaskOwnership(own / "log", "rebuild-tally-new", [0])
     try:
         with pytest.raises(

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tailrace.core.engine.replay import Limits
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine, OnProgress
 from tailrace.history.rebuilding.job import Job, Unit, UnitResult
@@ -48,16 +49,16 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, what: type, name: str) -> None:
 
 
 def test_killed_when_the_snapshot_is_published_it_has_nothing_left_to_do(tally: Path, monkeypatch) -> None:
-    asked = request(tally, until_ms=30)
+    asked = request(tally, until=Limits(watermark_ms=30))
     killed_at(monkeypatch, WorkFolder, "clear")
     with pytest.raises(Killed):
         rebuild(asked, Backwards(1))
     monkeypatch.undo()
-    (made,) = Snapshots(asked.to, "tally").list()
+    (made,) = Snapshots(asked.to.uri, "tally").list()
     assert len([note for note in made.notes if "ends within commit" in note]) > 1
     report = rebuild(asked, LocalEngine(1))
     assert (report.snapshot, report.taken) == (made.id, 0)
-    assert Snapshots(asked.to, "tally").list() == [made]
+    assert Snapshots(asked.to.uri, "tally").list() == [made]
     assert not jobs(tally)
 
 
@@ -67,12 +68,12 @@ def test_what_is_published_stays_where_the_rebuild_is_begun_anew(tally: Path, mo
     with pytest.raises(Killed):
         rebuild(asked, LocalEngine(1))
     monkeypatch.undo()
-    (made,) = Snapshots(asked.to, "tally").list()
+    (made,) = Snapshots(asked.to.uri, "tally").list()
     (place,) = jobs(tally)
     job = msgspec.msgpack.decode(place.read_bytes(), type=Job)
     place.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(job, code="of yesterday")))
     report = rebuild(asked, LocalEngine(1))
-    assert [one.id for one in Snapshots(asked.to, "tally").list()] == [made.id, report.snapshot]
+    assert [one.id for one in Snapshots(asked.to.uri, "tally").list()] == [made.id, report.snapshot]
 
 
 def test_what_is_left_of_a_folder_that_was_being_removed_is_of_no_use(tally: Path, monkeypatch) -> None:
@@ -86,5 +87,5 @@ def test_what_is_left_of_a_folder_that_was_being_removed_is_of_no_use(tally: Pat
     lived.serve_tallies(tally, first_round=3)
     report = rebuild(asked, LocalEngine(1))
     assert not report.resumed
-    snapshot = Snapshots(asked.to, "tally").open(report.snapshot)
+    snapshot = Snapshots(asked.to.uri, "tally").open(report.snapshot)
     assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())

@@ -9,6 +9,7 @@ import pytest
 import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.engine.describe_rows import picture
+from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.history.rebuilding.chained import links_of
 from tailrace.processes.app_loading import find_app
@@ -63,6 +64,6 @@ def test_from_a_limit_canonical_order_does_not_go_on_without_what_was_under_way(
     live_on(tmp_path, "tests.history.rebuilding.payments:app")
     app = "tests.history.rebuilding.payments:app"
     middle = payments.payments(150)[75].at
-    _, base = done(tmp_path, app, order=order, until_ms=middle)
+    _, base = done(tmp_path, app, order=order, until=Limits(watermark_ms=middle))
     with pytest.raises(SnapshotMismatchError, match="under way to itself"):
         done(tmp_path, app, order="canonical", base=str(tmp_path / "snapshots"), base_id=base.manifest.id)

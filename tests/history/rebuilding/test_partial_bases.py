@@ -9,7 +9,7 @@ import pytest
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
-from tailrace.history.rebuilding.job import Request
+from tailrace.history.rebuilding.request import Request
 from tailrace.state.snapshots import Snapshots
 from tests.history.rebuilding import lived, shops
 from tests.history.rebuilding.lived import done, rebuilt, request

@@ -10,6 +10,7 @@ import pytest
 
 from tailrace.core import rows
 from tailrace.core.engine import tape
+from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import (
     BadRecordError,
     EnvironmentMismatchError,
@@ -79,7 +80,7 @@ def test_from_a_snapshot_on_it_comes_to_the_same(own: Path) -> None:
 @pytest.mark.parametrize("split", [1, 3])
 def test_up_to_an_offset_it_holds_what_came_before(sold: Path, split: int) -> None:
     until = {"sales": {0: 60, 1: 70}}
-    report, snapshot = done(sold, SHOPS, until_offsets=until, split=split)
+    report, snapshot = done(sold, SHOPS, until=Limits(until), split=split)
     cuts = [tape.decode_cut(one.cut) for one in snapshot.manifest.tasks]
     assert [cut.positions["sales"] for cut in cuts] == [60, 70]
     assert report.events == 130
@@ -88,7 +89,7 @@ def test_up_to_an_offset_it_holds_what_came_before(sold: Path, split: int) -> No
 
 
 def test_up_to_a_time_no_record_of_a_later_watermark_is_in_it(sold: Path) -> None:
-    _, snapshot = done(sold, SHOPS, until_ms=2_000)
+    _, snapshot = done(sold, SHOPS, until=Limits(watermark_ms=2_000))
     marks = [tape.decode_cut(one.cut).watermark for one in snapshot.manifest.tasks]
     assert all(2_000 <= mark < 2_300 for mark in marks)
 
@@ -134,12 +135,12 @@ def test_messages_under_way_are_in_it_as_in_a_snapshot_of_the_service(tmp_path: 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"until_offsets": {"sale": {0: 1}}}, "does not read 'sale'"),
-        ({"until_offsets": {"sales": {2: 1}}}, "has no partition 2"),
-        ({"until_offsets": {"sales": {0: 10_000}}}, "offset 10000 of 'sales' partition 0 is outside the log"),
-        ({"until_ms": 1}, "the time 1 ms is outside the log: its first record"),
-        ({"until_ms": 10**12}, "is outside the log: the highest watermark"),
-        ({"until_clock_ms": 10**15}, "is outside the log: the highest clock"),
+        ({"until": Limits({"sale": {0: 1}})}, "does not read 'sale'"),
+        ({"until": Limits({"sales": {2: 1}})}, "has no partition 2"),
+        ({"until": Limits({"sales": {0: 10_000}})}, "offset 10000 of 'sales' partition 0 is outside the log"),
+        ({"until": Limits(watermark_ms=1)}, "the time 1 ms is outside the log: its first record"),
+        ({"until": Limits(watermark_ms=10**12)}, "is outside the log: the highest watermark"),
+        ({"until": Limits(clock_ms=10**15)}, "is outside the log: the highest clock"),
         ({"outputs": "csv:x"}, "outputs cannot go to 'csv:x'"),
         ({"split": 0}, "cannot be split into 0"),
     ],
@@ -162,7 +163,7 @@ def test_a_snapshot_of_another_history_is_no_base(sold: Path, tmp_path: Path) ->
 
 
 def test_a_snapshot_that_stands_within_a_commit_is_no_base(sold: Path) -> None:
-    _, within = done(sold, SHOPS, until_offsets={"sales": {0: 60}})
+    _, within = done(sold, SHOPS, until=Limits({"sales": {0: 60}}))
     asked = str(sold / "snapshots")
     refused(sold, SnapshotMismatchError, "stands within commit", base=asked, base_id=within.manifest.id)
 
@@ -177,7 +178,7 @@ def test_deleted_history_is_named_and_gone_without_where_that_is_wanted(own: Pat
     log.delete_before("sales", 0, 40)
     log.close()
     refused(own, OffsetGoneError, r"the log has deleted offsets 0 to 39.*topic 'sales', partition 0")
-    report, snapshot = done(own, SHOPS, go_on_after_deleted=True)
+    report, snapshot = done(own, SHOPS, after_deleted=True)
     assert report.notes == [
         "offsets 0 to 39 of sales partition 0 are deleted, and left out",
         "events, timers and outputs are counted as the service's tape has them, what is left out included",

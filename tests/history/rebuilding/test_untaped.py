@@ -11,6 +11,7 @@ import pytest
 import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.engine import tape
+from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import InputsChangedError, SnapshotMismatchError, UnknownTopicError, UsageError
 from tailrace.core.records import Output
 from tailrace.history.rebuilding.canonical_unit import lineage_of
@@ -85,7 +86,7 @@ def test_it_can_go_on_from_a_snapshot_and_end_at_an_offset(tmp_path: Path) -> No
     lived.append(tmp_path, shops.sales(200), {"sales": 2})
     _, whole = done(tmp_path, SHOPS)
     until = {"sales": {0: 50, 1: 50}}
-    _, base = done(tmp_path, SHOPS, until_offsets=until)
+    _, base = done(tmp_path, SHOPS, until=Limits(until))
     cuts = [tape.decode_cut(one.cut) for one in base.manifest.tasks]
     assert [cut.positions["sales"] for cut in cuts] == [50, 50]
     asked = str(tmp_path / "snapshots")
@@ -107,7 +108,7 @@ def test_inputs_that_are_not_there_or_of_another_number_are_told(tmp_path: Path)
 def test_a_limit_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     lived.append(tmp_path, ticks(20, 1), {"ticks": 4})
     with pytest.raises(UsageError, match="all partitions have to run as one"):
-        rebuild(request(tmp_path, until_ms=10), LocalEngine(1))
+        rebuild(request(tmp_path, until=Limits(watermark_ms=10)), LocalEngine(1))
 
 
 def test_messages_that_a_snapshot_stands_for_are_not_left_out(tmp_path: Path) -> None:

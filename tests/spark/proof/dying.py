@@ -17,7 +17,7 @@ import msgspec
 
 from tailrace.history.rebuilding import driver, output_files, publishing, work_folder
 from tailrace.history.rebuilding.engines import LocalEngine
-from tailrace.history.rebuilding.job import Request
+from tailrace.history.rebuilding.request import Request
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import arrow, catalogue, manifest, places
 

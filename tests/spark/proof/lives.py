@@ -14,9 +14,9 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.app_history import AppHistory
-from tailrace.history.rebuilding.job import Request
 from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.publishing import MANIFEST, OutputsManifest
+from tailrace.history.rebuilding.request import Request
 from tailrace.history.topic_scan import scan
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
@@ -176,9 +176,9 @@ def lived(folder: Path, plan: Plan) -> Whole:
 
 def made(asked: Request, plan: Plan, id: str) -> Whole:
     """What a rebuild has come to."""
-    snapshot = Snapshots(asked.to, plan.app).open(id)
+    snapshot = Snapshots(asked.to.uri, plan.app).open(id)
     assert snapshot.verify() == []
-    folder = Place.at(asked.outputs.removeprefix(PARQUET)) / plan.app / id
+    folder = Place.at(asked.to.outputs.removeprefix(PARQUET)) / plan.app / id
     named = msgspec.json.decode((folder / MANIFEST).read(), type=OutputsManifest)
     assert {one.name for one in folder.entries()} == {MANIFEST, *(file.name for file in named.files)}
     outputs: list[list[Output]] = [[] for _ in range(plan.partitions)]
@@ -196,7 +196,7 @@ def made(asked: Request, plan: Plan, id: str) -> Whole:
 
 def files(asked: Request, plan: Plan, id: str) -> list[list[tuple[str, int, str]]]:
     """The files of a snapshot, by task: table, rows, checksum."""
-    manifest = Snapshots(asked.to, plan.app).open(id).manifest
+    manifest = Snapshots(asked.to.uri, plan.app).open(id).manifest
     return [[(one.table, one.rows, one.sha256) for one in task.files] for task in manifest.tasks]
 
 

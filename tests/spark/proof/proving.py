@@ -20,10 +20,11 @@ from tailrace.core.engine import tape
 from tailrace.core.errors import TailraceError
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import Engine, LocalEngine, OnProgress
-from tailrace.history.rebuilding.job import Request, Unit, UnitResult, Variant
+from tailrace.history.rebuilding.job import Unit, UnitResult
 from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.publishing import MANIFEST
 from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.request import Destination, Execution, Request, Source, Variant
 from tailrace.spark.engine import SparkEngine
 from tailrace.state.snapshots import Snapshots
 from tests.proof.seeds import told
@@ -99,13 +100,14 @@ class Case:
             )
         return Request(
             app=app_of(self.seed, doomed=doomed),
-            log=str(self.folder / log / "log"),
-            to=str(to),
-            outputs=f"parquet:{to / 'outputs'}",
+            source=Source(log=str(self.folder / log / "log")),
+            to=Destination(uri=str(to), outputs=f"parquet:{to / 'outputs'}"),
             order="tape" if order == "tape" else "canonical",
-            split=split,
-            store="rocks" if doomed or random.random() < 0.15 else "memory",
-            variant=variant,
+            execution=Execution(
+                split=split,
+                store="rocks" if doomed or random.random() < 0.15 else "memory",
+                variant=variant,
+            ),
         )
 
     def along_the_tape(self, where: str) -> list[Request]:
@@ -133,7 +135,9 @@ class Case:
                 self._same([*local, *abroad], self.truth)
             else:
                 for one in local:
-                    self._same([one, *(other for other in abroad if other[0].log == one[0].log)], None)
+                    self._same(
+                        [one, *(other for other in abroad if other[0].source.log == one[0].source.log)], None
+                    )
 
     def _right(self, whole: Whole, what: str, *, ended: bool = True) -> None:
         """Its results are those of the oracle, if it has one; without an end, those that a watermark has passed."""
@@ -162,16 +166,16 @@ class Case:
         for asked, one in done:
             if isinstance(one, TailraceError):
                 raise one
-            what = f"{Path(asked.to).name}"
+            what = f"{Path(asked.to.uri).name}"
             self.trace.append(f"{what}: {'; '.join(one.notes)}")
             whole = made(asked, self.plan, one.snapshot)
-            lived = not asked.log and all(one.cut is not None for one in self.truth.states)
+            lived = not asked.source.log and all(one.cut is not None for one in self.truth.states)
             self._right(whole, what, ended=asked.order == "tape" or lived)
             if truth is not None:
                 assert_same(truth, whole, what)
             truth = truth or whole
             assert files(asked, self.plan, one.snapshot) == written, f"{what}: the files differ"
-            if (asked.split or 1) > 1:
+            if (asked.execution.split or 1) > 1:
                 unsplit = sum("was not split" in note for note in one.notes)
                 self.counts["tasks split"] += self.plan.partitions - unsplit
                 self.counts["tasks that cannot be split"] += unsplit
@@ -194,7 +198,7 @@ class Looking:
     def __init__(self, engine: Engine, asked: Sequence[Request]) -> None:
         self._engine = engine
         self._places = [
-            (Snapshots(one.to, "proof"), Path(one.outputs.removeprefix(PARQUET))) for one in asked
+            (Snapshots(one.to.uri, "proof"), Path(one.to.outputs.removeprefix(PARQUET))) for one in asked
         ]
 
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:

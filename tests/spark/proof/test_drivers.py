@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import Engine, LocalEngine, OnProgress
-from tailrace.history.rebuilding.job import Request, Unit, UnitResult
+from tailrace.history.rebuilding.job import Unit, UnitResult
+from tailrace.history.rebuilding.request import Request
 from tailrace.spark.engine import SparkEngine
 from tailrace.state.snapshots import Snapshots
 from tests.runtime.processes import ROOT
@@ -68,7 +69,7 @@ def test_a_driver_that_dies_at_any_point_has_published_nothing_or_all(
     case = Case(next(seed for seed in count() if variant_of_seed(seed).partitions == 2), tmp_path)
     case.live()
     asked = case.asked("spark")
-    to, kept = Path(asked.to), tmp_path / "kept"
+    to, kept = Path(asked.to.uri), tmp_path / "kept"
     with pytest.raises(InterruptedError):
         rebuild(asked, Interrupted(SparkEngine(spark)))
     shutil.copytree(to, kept)
@@ -84,7 +85,7 @@ def test_a_driver_that_dies_at_any_point_has_published_nothing_or_all(
             outcomes.append(bool(seen))
             report = rebuild(asked, looking)
             # One that dies when it has published may have forgotten that it did, and does it all once more.
-            assert len(Snapshots(asked.to, case.plan.app).list()) in (1, 1 + seen)
+            assert len(Snapshots(asked.to.uri, case.plan.app).list()) in (1, 1 + seen)
             assert_same(case.truth, made(asked, case.plan, report.snapshot), f"killed at line {point}")
     assert outcomes == sorted(outcomes), "published once and for all"
     assert {*outcomes} == {False, True}

@@ -95,7 +95,7 @@ class _Run:
         self._stores = [self._store(number, closing) for number in self._numbers]
         self._tasks = [self._task(at, number) for at, number in enumerate(self._numbers)]
         self._frames: list[OutputFrames] = []
-        if self._job.request.outputs != "none":
+        if self._job.request.to.outputs != "none":
             for number in self._numbers:
                 one = OutputFrames(folder / f"outputs-{number}")
                 closing.callback(one.close)
@@ -104,7 +104,7 @@ class _Run:
 
     def _store(self, number: int, closing: ExitStack) -> RowStore:
         self._folder.mkdir(parents=True, exist_ok=True)
-        if self._job.request.store == "memory":
+        if self._job.request.execution.store == "memory":
             return MemoryStore()
         store = RocksStore(self._folder / str(number), StateIdentity(self._plan.app, number), self._memory)
         closing.callback(store.close)
@@ -117,24 +117,24 @@ class _Run:
             load(begun.origin, number, self._stores[at])
         keys = named_keys(plan, request.keys).keys if request.keys else None
         watch = None
-        if keys is not None or request.on_error != "stop":
-            watch = RebuildWatch(None, keys, request.on_error, self._failed)
+        if keys is not None or request.failures.on_error != "stop":
+            watch = RebuildWatch(None, keys, request.failures.on_error, self._failed)
         if job.letters:
             self._retrying[at].begin_with(begun.origin, number)
             watch = RetryWatch(
                 None,
                 keys,
-                request.on_error,
+                request.failures.on_error,
                 self._failed,
                 self._retrying[at],
                 as_declared=watch is None,
                 own=self._own_letters if self._together else None,
             )
         settings = TaskSettings(
-            cache_bytes=request.variant.cache_bytes,
-            timers_in_memory=request.variant.timers_in_memory,
+            cache_bytes=request.execution.variant.cache_bytes,
+            timers_in_memory=request.execution.variant.timers_in_memory,
             timezones=timezones_version(),
-            reload=request.variant.reload,
+            reload=request.execution.variant.reload,
         )
         return Task(
             plan,
@@ -255,9 +255,9 @@ def begun_task(job: Job, past: HistorySource, number: int) -> Begun:
     """Where the task of a partition begins; deleted records are stepped over, where that was not refused."""
     request, target = job.request, job.targets[number].cut
     origin = None
-    if job.base is not None and request.base is not None:
-        cut = Snapshots(request.base, job.app).open(job.base).manifest.task(number).cut
-        origin = TaskOrigin(request.base, job.app, job.base, cut) if cut else None
+    if job.base is not None and request.source.base is not None:
+        cut = Snapshots(request.source.base, job.app).open(job.base).manifest.task(number).cut
+        origin = TaskOrigin(request.source.base, job.app, job.base, cut) if cut else None
     lineage = tape.decode_cut(target).lineage if target is not None else lineage_of(job.app, number)
     known = [one.name for one in past.plan.inputs if one.name in job.ends]
     return Begun(origin, lineage, {name: past.log.start_offset(name, number) for name in known})
@@ -294,8 +294,8 @@ def _own_source(
     failed = {topic for letters in job.letters for topic, _, _ in letters.contents}
     internal = {name for name, one in inputs.items() if is_own(name, plan.app) or one.is_inbox} - failed
     kept: dict[str, int] = {}
-    if job.base is not None and job.request.base is not None:
-        ends = Snapshots(job.request.base, job.app).open(job.base).manifest.ends
+    if job.base is not None and job.request.source.base is not None:
+        ends = Snapshots(job.request.source.base, job.app).open(job.base).manifest.ends
         kept = {name: of[number] for name, of in ends.items() if name in inputs}
 
     def known(name: str, start: int, stop: int) -> Sequence[InputRecord]:

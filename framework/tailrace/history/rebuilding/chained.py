@@ -19,9 +19,10 @@ from tailrace.core.errors import UsageError
 from tailrace.history.app_history import origin_of
 from tailrace.history.beginnings import renamed
 from tailrace.history.dead_letters.letters import dead_letters, topic_of
-from tailrace.history.rebuilding.job import Job, Request, UnitResult
+from tailrace.history.rebuilding.job import Job, UnitResult
 from tailrace.history.rebuilding.output_watermarks import TOPIC
 from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.request import Request
 from tailrace.history.topic_scan import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log
@@ -40,14 +41,14 @@ def rebuild_chain(
     plans = [find_app(one).plan() for one in apps]
     links = links_of(plans)
     _check(request, plans, links)
-    suffix = request.outputs.removeprefix(TOPIC)
+    suffix = request.to.outputs.removeprefix(TOPIC)
     return [
         run(
             replace(
                 request,
                 app=app,
-                read={name: f"{name}{suffix}" for name in read},
-                as_declared=bool(read),
+                source=replace(request.source, read={name: f"{name}{suffix}" for name in read}),
+                to=replace(request.to, as_declared=bool(read)),
                 order=request.order if not read else "auto",
             )
         )
@@ -83,17 +84,23 @@ def links_of(plans: Sequence[Plan]) -> list[list[str]]:
 
 
 def _check(request: Request, plans: Sequence[Plan], links: Sequence[Sequence[str]]) -> None:
-    if not request.outputs.startswith(TOPIC):
+    if not request.to.outputs.startswith(TOPIC):
         raise UsageError(
             "the apps of a chain hand their outputs on in topics of their own",
             hint="Name a suffix for them: --outputs topic:-new.",
         )
-    if request.read or request.base is not None or request.limited or request.keys or request.archive:
+    if (
+        request.source.read
+        or request.source.base is not None
+        or request.limited
+        or request.keys
+        or request.source.archive
+    ):
         raise UsageError(
             "a chain is rebuilt whole, from its beginning and from the log",
             hint="Leave out --read, --from-snapshot, --archive, --key and limits.",
         )
-    with closing(EmbeddedLog(Path(request.log), create=False)) as log:
+    with closing(EmbeddedLog(Path(request.source.log), create=False)) as log:
         known = log.topics()
         for at, read in enumerate(links):
             apps = [one.app.encode() for one in plans[:at]]
@@ -121,7 +128,7 @@ def as_declared(job: Job, results: Sequence[UnitResult], log: Log, report: Rebui
     more, unless something failed in this rebuild. Which letter that would be cannot be told.
     """
     handled: dict[int, dict[str, list[int]]] = {}
-    topics = job.request.read
+    topics = job.request.source.read
     for letter in dead_letters(log, job.app) if topic_of(job.app) in log.topics() else ():
         number, offset = letter.origin_partition, letter.origin_offset
         if letter.topic not in topics or letter.topic not in job.ends or number is None or offset is None:
@@ -140,9 +147,11 @@ def as_declared(job: Job, results: Sequence[UnitResult], log: Log, report: Rebui
 def _standing(job: Job, result: UnitResult, handled: dict[str, list[int]]) -> UnitResult:
     if not result.cut:
         return result
-    names = {other: name for name, other in job.request.read.items()}
+    names = {other: name for name, other in job.request.source.read.items()}
     cut = renamed(tape.decode_cut(result.cut), lambda name: names.get(name, name))
-    cut.positions |= {name: job.ends[name][result.partition] for name in job.request.read if name in job.ends}
+    cut.positions |= {
+        name: job.ends[name][result.partition] for name in job.request.source.read if name in job.ends
+    }
     # What was handled of the topics that were read has other offsets than in the declared ones.
     settled = {name: offsets for name, offsets in result.handled.items() if name not in names}
     return replace(result, cut=tape.encode(cut), handled=settled | handled)

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
+from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import ReplayDivergedError, UsageError
@@ -27,11 +28,12 @@ from tailrace.history.comparing.states import (
 )
 from tailrace.history.rebuilding.driver import OnProgress, rebuild, settled_job
 from tailrace.history.rebuilding.engines import Engine
-from tailrace.history.rebuilding.job import Request, Unit, Variant
+from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.output_watermarks import TOPIC
 from tailrace.history.rebuilding.publishing import MANIFEST, OutputsManifest
 from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.request import Request, Variant
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.processes.app_loading import plan_reading
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
@@ -102,12 +104,12 @@ def rebuild_twice(
     The first run's snapshot is published as ever, unless it differs from the service. Raises what ``rebuild`` raises but
     for ReplayDivergedError; UsageError where outputs are to go to topics.
     """
-    if request.outputs.startswith(TOPIC):
+    if request.to.outputs.startswith(TOPIC):
         raise UsageError(
             "outputs that are made twice are compared, and not written to topics",
             hint="Rebuild without --twice once the code is known to be deterministic.",
         )
-    plan = plan_reading(request.app, request.read)
+    plan = plan_reading(request.app, request.source.read)
     aside = _aside(request, plan)
     try:
         return _twice(request, engine_of, on_progress, plan, aside)
@@ -118,9 +120,9 @@ def rebuild_twice(
 def _aside(request: Request, plan: Plan) -> Path:
     """A folder for what is only compared."""
     own = f"_twice-{uuid4().hex[:8]}"
-    if request.work is not None:
-        return Path(request.work).absolute() / own
-    place = Place.at(request.to)
+    if request.execution.work is not None:
+        return Path(request.execution.work).absolute() / own
+    place = Place.at(request.to.uri)
     return (Path(place.path) if place.is_local else Path("data/rebuild").absolute()) / plan.app / own
 
 
@@ -132,31 +134,33 @@ def _twice(
     aside: Path,
 ) -> TwiceReport:
     found = TwiceReport(report=None)
-    to = request.outputs if request.outputs.startswith(PARQUET) else f"{PARQUET}{aside / 'outputs-0'}"
-    first = msgspec.structs.replace(request, outputs=to)
+    to = request.to.outputs if request.to.outputs.startswith(PARQUET) else f"{PARQUET}{aside / 'outputs-0'}"
+    first = replace(request, to=replace(request.to, outputs=to))
     try:
         found.report = rebuild(first, engine_of(SEEDS[0]), on_progress=on_progress)
     except ReplayDivergedError as error:
         found.stopped = str(error)
-        first = msgspec.structs.replace(first, to=str(aside / "0"), work=str(aside / "work"), lenient=True)
+        first = replace(
+            first,
+            to=replace(first.to, uri=str(aside / "0")),
+            failures=replace(first.failures, lenient=True),
+            execution=replace(first.execution, work=str(aside / "work")),
+        )
         found.report = rebuild(first, engine_of(SEEDS[0]), on_progress=on_progress)
-    one = Snapshots(first.to, plan.app).open(found.report.snapshot)
-    second = msgspec.structs.replace(
+    one = Snapshots(first.to.uri, plan.app).open(found.report.snapshot)
+    second = replace(
         request,
-        to=str(aside / "1"),
-        work=str(aside / "work"),
-        outputs=f"{PARQUET}{aside / 'outputs-1'}",
-        name=None,
-        lenient=True,
-        variant=ANOTHER,
-        until_cuts=() if request.limited else tuple(task.cut for task in one.manifest.tasks),
+        to=replace(request.to, uri=str(aside / "1"), outputs=f"{PARQUET}{aside / 'outputs-1'}", name=None),
+        failures=replace(request.failures, lenient=True),
+        execution=replace(request.execution, work=str(aside / "work"), variant=ANOTHER),
+        cuts=() if request.limited else tuple(task.cut for task in one.manifest.tasks),
     )
     again = rebuild(second, engine_of(SEEDS[1]), on_progress=on_progress)
-    other = Snapshots(second.to, plan.app).open(again.snapshot)
+    other = Snapshots(second.to.uri, plan.app).open(again.snapshot)
     compared = compare_states(plan, _side(one, NAMES[0]), _side(other, NAMES[1]))
     found.keys, found.shown = compared.count, compared.shown
     sides = [
-        _files(asked.outputs.removeprefix(PARQUET), plan.app, each.manifest)
+        _files(asked.to.outputs.removeprefix(PARQUET), plan.app, each.manifest)
         for asked, each in ((first, one), (second, other))
     ]
     found.outputs = list(_compare_outputs(plan, sides[0], sides[1]))
@@ -227,7 +231,7 @@ def _explain(found: TwiceReport, request: Request, engine_of: Callable[[int], En
         wanted.setdefault(output.partition, []).append(output.key)
     tracks: list[dict[KeyOfActor, list[Step]]] = []
     for seed, variant in zip(SEEDS, (Variant(), ANOTHER), strict=True):
-        job = settled_job(msgspec.structs.replace(request, variant=variant))
+        job = settled_job(replace(request, execution=replace(request.execution, variant=variant)))
         units = [
             Unit(job=job, kind="trace", partition=number, keys=tuple(keys)) for number, keys in wanted.items()
         ]
@@ -243,13 +247,8 @@ def _explain(found: TwiceReport, request: Request, engine_of: Callable[[int], En
                 )
             tracks.append(dict(made))
             work.clear()
-    found.shown = [
-        msgspec.structs.replace(each, since=_where(tracks, (each.actor, each.key_bytes)))
-        for each in found.shown
-    ]
-    found.outputs = [
-        msgspec.structs.replace(each, since=_of_output(tracks, each.key)) for each in found.outputs
-    ]
+    found.shown = [replace(each, since=_where(tracks, (each.actor, each.key_bytes))) for each in found.shown]
+    found.outputs = [replace(each, since=_of_output(tracks, each.key)) for each in found.outputs]
 
 
 def _where(tracks: Sequence[dict[KeyOfActor, list[Step]]], place: KeyOfActor) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.delivery import own_inputs
@@ -23,13 +24,14 @@ from tailrace.history.named_keys import named_keys
 from tailrace.history.rebuilding.chained import as_declared
 from tailrace.history.rebuilding.code_digest import CodeDigest, changed, code_of
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
-from tailrace.history.rebuilding.job import Job, Request, Unit, UnitKind, UnitResult
+from tailrace.history.rebuilding.job import Job, Unit, UnitKind, UnitResult
 from tailrace.history.rebuilding.output_files import PARQUET, outputs_folder
 from tailrace.history.rebuilding.output_watermarks import TOPIC
 from tailrace.history.rebuilding.own_sends import first_difference
 from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.publishing import check_topics, publish_outputs
 from tailrace.history.rebuilding.report import RebuildReport, report_of
+from tailrace.history.rebuilding.request import Request
 from tailrace.history.rebuilding.settled_letters import letters_before
 from tailrace.history.rebuilding.targets import Settled, settle
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
@@ -71,7 +73,7 @@ def rebuild(
 
 class _Rebuild:
     def __init__(self, request: Request, engine: Engine, on_progress: OnProgress | None) -> None:
-        self._plan = plan_reading(request.app, request.read)
+        self._plan = plan_reading(request.app, request.source.read)
         self._request = _absolute(request)
         self._engine = engine
         self._tell = on_progress
@@ -124,7 +126,7 @@ class _Rebuild:
                 f"{difference} is not what is recorded, and along the tape the recorded messages and own topics are read",
                 hint="Rebuild with --order canonical, where they come from this code.",
             )
-        self._request = msgspec.structs.replace(self._request, order="canonical")
+        self._request = replace(self._request, order="canonical")
         note = f"{difference} is not what is recorded: in canonical order, where it comes from this code"
         return self._begin(taped, note)
 
@@ -132,7 +134,7 @@ class _Rebuild:
         """Settle the job. ``other`` was begun by other code, or is not to be gone on with: nothing of it is of use."""
         if other is not None and not (Place.at(other.folder) / MANIFEST).exists():
             Place.at(other.folder).remove_folder()
-            if other.request.outputs != "none":
+            if other.request.to.outputs != "none":
                 Place.at(outputs_folder(other)).remove_folder()
         self._work.empty()  # without a job, too, there may be what is left of one that was being removed
         job = self._settled(*notes)
@@ -142,8 +144,8 @@ class _Rebuild:
     def _settled(self, *notes: str) -> Job:
         request, plan = self._request, self._plan
         base, opened = None, None
-        if request.base is not None:
-            opened = Snapshots(request.base, plan.app).open(request.base_id)
+        if request.source.base is not None:
+            opened = Snapshots(request.source.base, plan.app).open(request.source.base_id)
             _check_whole(opened, request)
             base = opened.manifest.id
             _check_retried(opened, request)
@@ -153,7 +155,7 @@ class _Rebuild:
                 _check_under_way(opened, plan, settled)
             check_topics(request, past)
             letters = letters_before(request, past, settled)
-            draft = Snapshots(request.to, plan.app).begin()
+            draft = Snapshots(request.to.uri, plan.app).begin()
             job = Job(
                 id=self._id,
                 code=self._code.digest,
@@ -169,10 +171,10 @@ class _Rebuild:
                 order=settled.order,
                 together=settled.together,
                 finish=settled.finish,
-                lenient=request.lenient
-                or request.on_error != "stop"
-                or request.go_on_after_deleted
-                or request.retry_failed,
+                lenient=request.failures.lenient
+                or request.failures.on_error != "stop"
+                or request.source.after_deleted
+                or request.failures.retry_failed,
                 targets=settled.targets,
                 base=base,
                 ends=settled.ends,
@@ -183,7 +185,7 @@ class _Rebuild:
             return self._split(job, past)
 
     def _split(self, job: Job, past: HistorySource) -> Job:
-        asked, whole = job.request.split, whole_because(job)
+        asked, whole = job.request.execution.split, whole_because(job)
         if asked is not None:
             refused = (f"it was not split: {whole}",) if whole and asked > 1 else ()
             return msgspec.structs.replace(job, split=1 if whole else asked, notes=job.notes + refused)
@@ -267,7 +269,7 @@ class _Rebuild:
         for result in results:
             report.add(result)
         report.note_retries()
-        if request.retry_failed and not report.retried:
+        if request.failures.retry_failed and not report.retried:
             report.note("nothing that had failed when it ran first was run again")
         whole = not (request.limited or request.keys)
         if request.keys:
@@ -280,7 +282,7 @@ class _Rebuild:
         if request.limited and self._plan.inbox_topic is not None:
             report.note("messages that were under way where it stops are not in it")
         publish_outputs(job, self._plan, results)
-        if request.as_declared:
+        if request.to.as_declared:
             with opened_past(request, self._plan, taped=False) as past:
                 results = as_declared(job, results, past.log, report)
         manifest = Manifest(
@@ -289,7 +291,7 @@ class _Rebuild:
             version=job.version,
             partitions=job.partitions,
             created_ms=job.created_ms,
-            name=request.name,
+            name=request.to.name,
             source=job.order,
             environment=environment(),
             position=job.position if whole else None,
@@ -298,7 +300,7 @@ class _Rebuild:
             tasks=tuple(map(_entry, results)),
             notes=tuple(report.notes),
         )
-        Snapshots(request.to, job.app).publish(manifest)
+        Snapshots(request.to.uri, job.app).publish(manifest)
         report.uri = Place.at(job.folder).shown
 
 
@@ -340,17 +342,18 @@ def _encoded(codec: KeyCodec, key: Any) -> bytes | None:
 
 
 def _check(request: Request) -> None:
-    if request.outputs != "none" and not request.outputs.startswith((PARQUET, TOPIC)):
+    if request.to.outputs != "none" and not request.to.outputs.startswith((PARQUET, TOPIC)):
         raise UsageError(
-            f"outputs cannot go to {request.outputs!r}", hint=f"Say none, {PARQUET}URI or {TOPIC}SUFFIX."
+            f"outputs cannot go to {request.to.outputs!r}", hint=f"Say none, {PARQUET}URI or {TOPIC}SUFFIX."
         )
-    if request.read and request.order == "tape":
+    if request.source.read and request.order == "tape":
         raise UsageError(
             "the tape is of the inputs that the app declares",
             hint="Inputs of other names go in canonical order: leave --order out.",
         )
-    if request.split is not None and request.split < 1:
-        raise UsageError(f"a partition cannot be split into {request.split} shards", hint="Give 1 or more.")
+    split = request.execution.split
+    if split is not None and split < 1:
+        raise UsageError(f"a partition cannot be split into {split} shards", hint="Give 1 or more.")
 
 
 def _check_whole(base: Snapshot, request: Request) -> None:
@@ -380,7 +383,7 @@ def _delivered_ends(job: Job, plan: Plan) -> dict[str, list[int]]:
 def _check_retried(base: Snapshot, request: Request) -> None:
     if (
         request.order != "canonical"
-        and not request.retry_failed
+        and not request.failures.retry_failed
         and any(map(handled_in, base.manifest.tasks))
     ):
         raise SnapshotMismatchError(
@@ -391,13 +394,17 @@ def _check_retried(base: Snapshot, request: Request) -> None:
 
 def _absolute(request: Request) -> Request:
     """Paths as every process understands them, wherever it was started."""
-    return msgspec.structs.replace(
+    source, work = request.source, request.execution.work
+    return replace(
         request,
-        log=str(Path(request.log).absolute()),
-        to=Place.at(request.to).uri,
-        archive=None if request.archive is None else Place.at(request.archive).uri,
-        base=None if request.base is None else Place.at(request.base).uri,
-        work=None if request.work is None else str(Path(request.work).absolute()),
+        source=replace(
+            source,
+            log=str(Path(source.log).absolute()),
+            archive=None if source.archive is None else Place.at(source.archive).uri,
+            base=None if source.base is None else Place.at(source.base).uri,
+        ),
+        to=replace(request.to, uri=Place.at(request.to.uri).uri),
+        execution=replace(request.execution, work=None if work is None else str(Path(work).absolute())),
     )
 
 
@@ -407,9 +414,9 @@ def work_folder(request: Request, plan: Plan, id: str) -> Path:
     Raises:
         UsageError: The snapshots go to an object store, and no folder was named.
     """
-    if request.work is not None:
-        return Path(request.work) / plan.app / id
-    place = Place.at(request.to)
+    if request.execution.work is not None:
+        return Path(request.execution.work) / plan.app / id
+    place = Place.at(request.to.uri)
     if not place.is_local:
         raise UsageError(
             f"a rebuild into {place.shown} needs a folder for what is under way",

@@ -1,10 +1,10 @@
-"""What a rebuild is told, what it settles before it begins, and the units of work it is cut into.
+"""What a rebuild settles before it begins, and the units of work it is cut into.
 
 Theory. A unit is a value: any process that can read the log and reach the work folder can run it, at any time, more than
 once, at the same time as another. What makes that safe:
 
-    request    what was asked for. With the app's version, code and environment it gives the rebuild its *id*: asked
-               again, an interrupted rebuild goes on
+    request    what was asked for, see ``request``. With the app's name it gives the rebuild its *id*: the same request
+               resumes an interrupted rebuild, unless the code or its environment has changed since
     job        what the first driver settled, once: where each task ends, the snapshot's folder. Kept in the work folder,
                so that who goes on ends where the first would have ended, however far the log has come since
     unit       one part: a kind, a partition, a shard. It reads the log and the results of earlier units
@@ -21,86 +21,12 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from tailrace.core import errors
-from tailrace.core.declare.plan import OnError
 from tailrace.core.engine import tape
-from tailrace.core.engine.replay import Limit, Limits
 from tailrace.core.errors import TailraceError
+from tailrace.history.rebuilding.request import Request
 from tailrace.state.snapshots import FileInfo
 
-Order: TypeAlias = Literal["auto", "tape", "canonical"]
-StoreKind: TypeAlias = Literal["rocks", "memory"]
 UnitKind: TypeAlias = Literal["task", "first", "shard", "merge", "canonical", "trace"]
-
-
-class Variant(msgspec.Struct, frozen=True):
-    """How tasks go about their work. None of it may change a result: a second run with another finds where it does."""
-
-    name: str = "usual"
-    cache_bytes: int = 128 << 20
-    timers_in_memory: int = 200_000
-    reload: bool = False
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be rebuilt, from what, how far, and where to."""
-
-    app: str
-    """``package.module:app``."""
-    read: dict[str, str] = {}
-    """Inputs that are read under another name: the declared one, and that of the topic."""
-    as_declared: bool = False
-    """Let the snapshot stand at the ends of the declared topics, and not of those in ``read``: see ``chained``."""
-    log: str
-    """Folder of the log."""
-    to: str
-    """Where the snapshot goes: a path or a URI."""
-    archive: str | None = None
-    base: str | None = None
-    """Snapshots of this app are at this URI; the rebuild goes on from ``base_id``."""
-    base_id: str = "latest"
-    until_offsets: dict[str, dict[int, int]] = {}
-    """By input and partition: the first record that is not taken."""
-    until_ms: int | None = None
-    """Stop as soon as a task's watermark reaches this event time."""
-    until_clock_ms: int | None = None
-    """Stop before the service's clock went past this."""
-    keys: tuple[str, ...] = ()
-    """Only these, as a person writes them; all if there are none."""
-    outputs: str = "none"
-    """``none``, ``parquet:URI``, or ``topic:SUFFIX``."""
-    on_error: OnError = "stop"
-    any_environment: bool = False
-    go_on_after_deleted: bool = False
-    order: Order = "auto"
-    split: int | None = None
-    """Shards that each partition's keys are dealt to; 1 replays a partition as it ran. None: chosen, see ``splitting.choice``."""
-    store: StoreKind = "rocks"
-    work: str | None = None
-    """The folder for what is under way; beside the snapshots if they are in a folder, and nothing is said."""
-    name: str | None = None
-    """The savepoint's name."""
-    variant: Variant = Variant()
-    lenient: bool = False
-    """Go on where it differs from the service."""
-    retry_failed: bool = False
-    """What had failed when it ran first is run in its place; see ``retrying``."""
-    until_cuts: tuple[bytes, ...] = ()
-    """Along the tape: where each task ends, if not at its last commit."""
-
-    @property
-    def limited(self) -> bool:
-        """Whether it may stop before the last commit."""
-        return self._limits.any
-
-    def limit(self, partition: int) -> Limit | None:
-        """Where the task of a partition stops."""
-        if not self.limited:
-            return None
-        return self._limits.of(partition)
-
-    @property
-    def _limits(self) -> Limits:
-        return Limits(self.until_offsets, self.until_ms, self.until_clock_ms)
 
 
 class Target(msgspec.Struct, frozen=True):

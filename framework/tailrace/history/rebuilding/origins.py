@@ -45,8 +45,8 @@ def origin_of_task(job: Job, past: HistorySource, number: int) -> TaskOrigin | N
     request = job.request
     if job.base is None:
         return seeded
-    assert request.base is not None
-    entry = Snapshots(request.base, job.app).open(job.base).manifest.task(number)
+    assert request.source.base is not None
+    entry = Snapshots(request.source.base, job.app).open(job.base).manifest.task(number)
     if not entry.cut:
         return seeded
     cut, end = tape.decode_cut(entry.cut), tape.decode_cut(target)
@@ -58,7 +58,7 @@ def origin_of_task(job: Job, past: HistorySource, number: int) -> TaskOrigin | N
             hint="Take one that was made of this log, or rebuild from the beginning.",
         )
     _check_commit(past, number, cut, job.base)
-    return TaskOrigin(request.base, job.app, job.base, entry.cut)
+    return TaskOrigin(request.source.base, job.app, job.base, entry.cut)
 
 
 def _check_commit(past: HistorySource, number: int, cut: Cut, snapshot: str) -> None:

@@ -111,7 +111,7 @@ PARQUET = "parquet:"
 
 def outputs_folder(job: Job) -> str:
     """Where the Parquet files of outputs go: into the place asked for, or, on their way to topics, the work folder."""
-    asked = job.request.outputs
+    asked = job.request.to.outputs
     if not asked.startswith(PARQUET):
         return str(Path(job.work) / "outputs")
     return (Place.at(asked.removeprefix(PARQUET)) / job.app / job.snapshot).uri

@@ -52,7 +52,7 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
 def marks_wanted(job: Job) -> bool:
     """Whether outputs go where watermarks can be published."""
-    return job.request.outputs.startswith(TOPIC)
+    return job.request.to.outputs.startswith(TOPIC)
 
 
 def mark_of(task: Task, record: tape.TapeRecord | None = None, rows: int = 0) -> Mark:

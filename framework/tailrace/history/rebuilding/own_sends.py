@@ -74,7 +74,7 @@ class Sends:
 def compares_sends(job: Job, plan: Plan) -> bool:
     """Whether what the app sends to itself can and has to be compared: not where only a part of history is run."""
     request = job.request
-    partial = request.limited or bool(request.keys) or request.go_on_after_deleted or bool(request.until_cuts)
+    partial = request.limited or bool(request.keys) or request.source.after_deleted or bool(request.cuts)
     return job.order == "tape" and not partial and bool(own_inputs(plan))
 
 

@@ -12,7 +12,7 @@ from tailrace.core.engine.replay import Source
 from tailrace.core.engine.tape import TapeRecord
 from tailrace.core.records import InputRecord
 from tailrace.history.app_history import AppHistory, Committed
-from tailrace.history.rebuilding.job import Request
+from tailrace.history.rebuilding.request import Request
 from tailrace.log.archive import Archive, ArchivedLog
 from tailrace.log.archive.reading import JoinedLog
 from tailrace.log.embedded import EmbeddedLog
@@ -89,13 +89,13 @@ def opened_past(request: Request, plan: Plan, *, taped: bool) -> Generator[Histo
         UnknownTopicError: The app has never run on it.
         InputsChangedError: It ran with another number of partitions.
     """
-    path = Path(request.log)
+    path = Path(request.source.log)
     log: JoinedLog | None = None
-    if request.archive is None or path.is_dir():
+    if request.source.archive is None or path.is_dir():
         log = EmbeddedLog(path, create=False)
     try:
-        if request.archive is not None:
-            log = ArchivedLog(Archive(Place.at(request.archive)), log)
+        if request.source.archive is not None:
+            log = ArchivedLog(Archive(Place.at(request.source.archive)), log)
         assert log is not None
         yield LogHistorySource(plan, log, taped=taped)
     finally:

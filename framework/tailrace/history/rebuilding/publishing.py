@@ -26,10 +26,11 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.publications import published_by
 from tailrace.core.errors import StateInUseError, TaskOwnedError, TopicMismatchError
 from tailrace.core.records import CHANNEL, Output
-from tailrace.history.rebuilding.job import Job, OutputFile, Request, UnitResult
+from tailrace.history.rebuilding.job import Job, OutputFile, UnitResult
 from tailrace.history.rebuilding.output_files import PARQUET, outputs_folder
 from tailrace.history.rebuilding.output_watermarks import TOPIC, decode_marks, marks_wanted, turns
 from tailrace.history.rebuilding.past import HistorySource
+from tailrace.history.rebuilding.request import Request
 from tailrace.history.retirement import REBUILD, finished_notes
 from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.embedded import EmbeddedLog
@@ -63,14 +64,14 @@ def check_topics(request: Request, past: HistorySource) -> None:
     Raises:
         TopicMismatchError: One of them does.
     """
-    if request.outputs.startswith(TOPIC):
+    if request.to.outputs.startswith(TOPIC):
         _check_empty(request, past.plan, past.log)
 
 
 def _check_empty(request: Request, plan: Plan, log: Log) -> None:
     known = log.topics()
-    for name in (f"{one}{request.outputs.removeprefix(TOPIC)}" for one in topics_of(plan)):
-        if name in request.read.values():
+    for name in (f"{one}{request.to.outputs.removeprefix(TOPIC)}" for one in topics_of(plan)):
+        if name in request.source.read.values():
             continue
         if name in known and any(log.end_offset(name, number) for number in range(known[name].partitions)):
             raise TopicMismatchError(
@@ -82,7 +83,7 @@ def _check_empty(request: Request, plan: Plan, log: Log) -> None:
 
 def publish_outputs(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
     """Make the outputs visible, where they were asked for."""
-    if job.request.outputs.startswith(PARQUET):
+    if job.request.to.outputs.startswith(PARQUET):
         _publish_files(job, tuple(one for result in results for one in result.outputs))
     elif marks_wanted(job):
         _append(job, plan, results)
@@ -102,9 +103,9 @@ def _publish_files(job: Job, files: tuple[OutputFile, ...]) -> None:
 
 
 def _append(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
-    suffix = job.request.outputs.removeprefix(TOPIC)
+    suffix = job.request.to.outputs.removeprefix(TOPIC)
     with ExitStack() as closing:
-        log = EmbeddedLog(Path(job.request.log), create=False)
+        log = EmbeddedLog(Path(job.request.source.log), create=False)
         closing.callback(log.close)
         closing.callback(_only_writer(job, plan).release)
         known = log.topics()
@@ -128,13 +129,15 @@ def _append(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
 
 def _only_writer(job: Job, plan: Plan) -> TaskOwnership:
     """Two rebuilds of an app, asked for in other words, have other work folders: into one topic only one of them may write."""
-    suffix = job.request.outputs.removeprefix(TOPIC)
+    suffix = job.request.to.outputs.removeprefix(TOPIC)
     try:
-        return TaskOwnership(Path(job.request.log), f"{REBUILD}{plan.app}{suffix}", [0], from_stopped=False)
+        return TaskOwnership(
+            Path(job.request.source.log), f"{REBUILD}{plan.app}{suffix}", [0], from_stopped=False
+        )
     except TaskOwnedError as error:
         raise StateInUseError(
             f"another rebuild of the app {plan.app!r} is writing to the topics with the suffix {suffix!r}",
-            path=job.request.log,
+            path=job.request.source.log,
             hint="Choose another suffix.",
         ) from error
 
@@ -146,7 +149,7 @@ class _Task:
         self, job: Job, plan: Plan, log: EmbeddedLog, number: int, result: UnitResult | None
     ) -> None:
         self.partition = number
-        self._plan, self._suffix = plan, job.request.outputs.removeprefix(TOPIC)
+        self._plan, self._suffix = plan, job.request.to.outputs.removeprefix(TOPIC)
         self._wanted = frozenset(topics_of(plan))
         self._group = f"{REBUILD}{job.snapshot}"
         self._place = TopicPartition(plan.tape_topic, number)

@@ -10,9 +10,10 @@ from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.redriven import redriven_ids, redriven_of
 from tailrace.core.records import Headers
 from tailrace.history.dead_letters.letters import dead_letters, notes, topic_of
-from tailrace.history.rebuilding.job import Letters, Request
+from tailrace.history.rebuilding.job import Letters
 from tailrace.history.rebuilding.own_letters import content_of
 from tailrace.history.rebuilding.past import HistorySource
+from tailrace.history.rebuilding.request import Request
 from tailrace.history.rebuilding.targets import Settled
 from tailrace.history.topic_scan import scan
 from tailrace.log.interface import Log
@@ -29,7 +30,7 @@ def letters_before(request: Request, past: HistorySource, settled: Settled) -> t
     """
     plan, log = past.plan, past.log
     untaped = settled.order == "canonical"
-    if not (untaped or request.retry_failed) or plan.dead_letters_topic not in log.topics():
+    if not (untaped or request.failures.retry_failed) or plan.dead_letters_topic not in log.topics():
         return ()
     found = _Found(plan)
     inputs, own = {one.name for one in plan.inputs}, own_inputs(plan)
@@ -48,7 +49,7 @@ def letters_before(request: Request, past: HistorySource, settled: Settled) -> t
             content = content_of(letter.topic, letter.record)
             found.contents[number].append((letter.topic, letter.origin_offset, content))
         if letter.topic is None:
-            if untaped and not request.read:
+            if untaped and not request.source.read:
                 found.timers[number].append((letter.actor or "", letter.key or "", letter.timer or ""))
         elif letter.topic not in inputs or letter.origin_offset is None:
             continue
@@ -111,7 +112,7 @@ def _end(request: Request, settled: Settled, name: str, number: int) -> int:
     else:
         cut = settled.targets[number].cut if number < len(settled.targets) else None
         end = 0 if cut is None else tape.decode_cut(cut).positions.get(name, 0)
-    return min(end, request.until_offsets.get(name, {}).get(number, end))
+    return min(end, request.until.offsets.get(name, {}).get(number, end))
 
 
 def _unread(log: Log, app: str, name: str, number: int, end: int) -> set[str]:

@@ -81,7 +81,9 @@ class TaskRun:
         self._target = next(one for one in job.targets if one.partition == unit.partition)
         self._own: Path | None = None
         self._failed = Failed()
-        self._retrying = Retrying(job.letters_of(unit.partition)) if job.request.retry_failed else None
+        self._retrying = (
+            Retrying(job.letters_of(unit.partition)) if job.request.failures.retry_failed else None
+        )
         self._lenient = job.lenient
         self._other_code = False
         self._sends = Sends(self._plan) if compares_sends(job, self._plan) else None
@@ -124,7 +126,7 @@ class TaskRun:
     def _open(self) -> tuple[Path, RowStore]:
         """The folder of the task and its store: what an earlier attempt has left, if it may be gone on with."""
         folder, request = self._work.tasks / str(self._number), self._job.request
-        if request.store == "memory":
+        if request.execution.store == "memory":
             folder = self._own = self._work.tasks / f"{self._number}-{self._result.attempt}"
             folder.mkdir(parents=True)
             return folder, MemoryStore()
@@ -159,7 +161,7 @@ class TaskRun:
         if target.cut is None:
             return
         stands = self._begin(store)
-        if job.request.outputs != "none":
+        if job.request.to.outputs != "none":
             self._outputs = OutputFrames(folder / "outputs", stands.changelog_position)
         end = tape.decode_cut(target.cut)
         task = self._task(store, stands.core, end.lineage)
@@ -169,7 +171,7 @@ class TaskRun:
             limit=job.request.limit(self._number),
             some_keys=self._keys is not None,
             lenient=self._lenient,
-            any_environment=job.request.any_environment,
+            any_environment=job.request.failures.any_environment,
         )
         first, of = task.totals.records, end.totals.records
         begun_at = task.tape_number
@@ -206,21 +208,21 @@ class TaskRun:
     def _retries_alone(self, cut: bytes) -> bool:
         """Whether nothing but what was run again can make a difference to the service's rows."""
         request = self._job.request
-        lenient = request.lenient or request.go_on_after_deleted or self._other_code
+        lenient = request.failures.lenient or request.source.after_deleted or self._other_code
         return self._retrying is not None and not (lenient or self._failed.count) and self._result.cut == cut
 
     def _task(self, store: RowStore, cut: bytes | None, lineage: bytes) -> Task:
         request = self._job.request
-        variant = request.variant
+        variant = request.execution.variant
         settings = TaskSettings(
             cache_bytes=variant.cache_bytes,
             timers_in_memory=variant.timers_in_memory,
             timezones=timezones_version(),
             reload=variant.reload,
         )
-        watch = RebuildWatch(None, self._keys, request.on_error, self._failed)
+        watch = RebuildWatch(None, self._keys, request.failures.on_error, self._failed)
         if self._retrying is not None:
-            watch = RetryWatch(None, self._keys, request.on_error, self._failed, self._retrying)
+            watch = RetryWatch(None, self._keys, request.failures.on_error, self._failed, self._retrying)
         return Task(
             self._plan,
             self._number,
@@ -262,7 +264,7 @@ class TaskRun:
 
         def timed(name: str, start: int, stop: int) -> Sequence[InputRecord]:
             begun_s = time.perf_counter()
-            if self._job.request.go_on_after_deleted:
+            if self._job.request.source.after_deleted:
                 if name not in starts:
                     starts[name] = log.start_offset(name, number)
                 start = max(start, starts[name])
@@ -282,7 +284,7 @@ class TaskRun:
         except ReplayDivergedError as error:
             self._name_refused(refused, record, task, error)
             raise
-        if whole and self._job.request.on_error == "stop":
+        if whole and self._job.request.failures.on_error == "stop":
             self._name_refused(refused, record, task, None)
         new = task.totals.refused - max(refused, record.totals.refused) if whole else 0
         for one in self._failed.refused[:new] if new > 0 else ():

@@ -25,8 +25,9 @@ from tailrace.core.errors import (
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.app_topics import topics_of
 from tailrace.history.named_keys import named_keys
-from tailrace.history.rebuilding.job import Request, Target
+from tailrace.history.rebuilding.job import Target
 from tailrace.history.rebuilding.past import HistorySource
+from tailrace.history.rebuilding.request import Request
 from tailrace.state.snapshots import Snapshots
 
 
@@ -58,7 +59,7 @@ def settle(request: Request, past: HistorySource) -> Settled:
     order, why = _order(request, past)
     with past.uncleaned():
         known = past.log.topics()
-        declared = [name for name in request.read if name in known] if request.as_declared else []
+        declared = [name for name in request.source.read if name in known] if request.to.as_declared else []
         position, ends = past.ends([*topics_of(plan, past.log), *declared])
         targets: list[Target] = []
         for number in range(plan.partitions):
@@ -72,8 +73,8 @@ def settle(request: Request, past: HistorySource) -> Settled:
         if not together:
             _check_inbox(plan, targets)
         return _untaped(request, past, Settled(order, together, tuple(targets), ends, position, why))
-    if request.until_cuts:
-        targets = [Target(number, cut or None, None) for number, cut in enumerate(request.until_cuts)]
+    if request.cuts:
+        targets = [Target(number, cut or None, None) for number, cut in enumerate(request.cuts)]
     if all(one.cut is None for one in targets):
         raise SnapshotMismatchError(
             f"the app {plan.app!r} has never committed: there is no history to rebuild from",
@@ -93,7 +94,7 @@ def settle(request: Request, past: HistorySource) -> Settled:
 
 def _begun_with(request: Request, targets: list[Target]) -> Iterator[str]:
     """That the tape begins with a snapshot, and what that means for code that has changed since."""
-    if request.base is not None:
+    if request.source.base is not None:
         return
     bases = {one.partition: tape.decode_cut(one.cut).base for one in targets if one.cut is not None}
     for base in sorted({*bases.values()} - {""}):
@@ -120,14 +121,16 @@ def _check_inbox(plan: Plan, targets: list[Target]) -> None:
 def _order(request: Request, past: HistorySource) -> tuple[Literal["tape", "canonical"], tuple[str, ...]]:
     """The order that is taken, and what is to be said of it."""
     plan, log = past.plan, past.log
-    if request.read:
-        named = ", ".join(f"{name} is read as {other}" for name, other in sorted(request.read.items()))
+    if request.source.read:
+        named = ", ".join(f"{name} is read as {other}" for name, other in sorted(request.source.read.items()))
         return "canonical", (f"{named}: in canonical order, as there is no tape of that",)
     if request.order != "auto":
         return request.order, ()
     if plan.tape_topic not in log.topics():
         return "canonical", ("the app has never run on this log: in canonical order, as there is no tape",)
-    if request.base is None and any(log.start_offset(plan.tape_topic, n) for n in range(plan.partitions)):
+    if request.source.base is None and any(
+        log.start_offset(plan.tape_topic, n) for n in range(plan.partitions)
+    ):
         return "canonical", ("the beginning of the tape is deleted: in canonical order",)
     return "tape", ()
 
@@ -153,9 +156,11 @@ def _untaped(request: Request, past: HistorySource, settled: Settled) -> Settled
                 f"{one.name!r} has {found} partitions, the app {plan.app!r} has {plan.partitions}",
                 hint="Give the app the input's number.",
             )
-        for number in range(plan.partitions) if one.name in settled.ends and request.base is None else ():
+        for number in (
+            range(plan.partitions) if one.name in settled.ends and request.source.base is None else ()
+        ):
             start = log.start_offset(one.name, number)
-            if start and not request.go_on_after_deleted:
+            if start and not request.source.after_deleted:
                 raise _gone(one.name, number, 0, start)
             if start:
                 notes.append(
@@ -188,7 +193,7 @@ def _has_ended(settled: Settled) -> bool:
 
 def _of_a_part(request: Request) -> bool:
     """Whether only some keys are rebuilt, or up to a limit that each task reaches by itself."""
-    return request.until_ms is not None or request.until_clock_ms is not None or bool(request.keys)
+    return request.until.watermark_ms is not None or request.until.clock_ms is not None or bool(request.keys)
 
 
 def _check_keys(request: Request, plan: Plan) -> None:
@@ -201,7 +206,7 @@ def _check_keys(request: Request, plan: Plan) -> None:
 def _check_offsets(request: Request, past: HistorySource) -> None:
     plan, log = past.plan, past.log
     inputs = [one.name for one in plan.inputs]
-    for topic, offsets in request.until_offsets.items():
+    for topic, offsets in request.until.offsets.items():
         if topic not in inputs:
             raise UsageError(
                 f"the app {plan.app!r} does not read {topic!r}",
@@ -223,17 +228,17 @@ def _check_offsets(request: Request, past: HistorySource) -> None:
 def _check_times(request: Request, past: HistorySource, targets: list[Target]) -> None:
     cuts = [tape.decode_cut(one.cut) for one in targets if one.cut is not None]
     for said, reached, what in (
-        (request.until_ms, [_foremost(past.plan, one) for one in cuts], "watermark"),
-        (request.until_clock_ms, [one.now for one in cuts], "clock"),
+        (request.until.watermark_ms, [_foremost(past.plan, one) for one in cuts], "watermark"),
+        (request.until.clock_ms, [one.now for one in cuts], "clock"),
     ):
         if said is not None and said > max(reached):
             raise UsageError(
                 f"the time {said} ms is outside the log: the highest {what} of the app's tasks is {max(reached)} ms",
                 hint="Leave the limit out to rebuild up to the last commit.",
             )
-    if request.until_ms is not None and request.until_ms < (first := _first_ms(past)):
+    if request.until.watermark_ms is not None and request.until.watermark_ms < (first := _first_ms(past)):
         raise UsageError(
-            f"the time {request.until_ms} ms is outside the log: its first record is of {first} ms",
+            f"the time {request.until.watermark_ms} ms is outside the log: its first record is of {first} ms",
             hint="Name a time within the log.",
         )
 
@@ -280,7 +285,7 @@ def _deleted(request: Request, past: HistorySource, targets: list[Target]) -> It
             start = past.log.start_offset(name, number)
             if start <= began:
                 continue
-            if not request.go_on_after_deleted:
+            if not request.source.after_deleted:
                 raise _gone(name, number, began, start)
             yield f"offsets {began} to {start - 1} of {name} partition {number} are deleted, and left out"
 
@@ -288,8 +293,8 @@ def _deleted(request: Request, past: HistorySource, targets: list[Target]) -> It
 def _goes_on_at(request: Request, past: HistorySource, target: Target) -> dict[str, int] | None:
     """Where a task goes on in each input that starts from a snapshot, by that or by its tape; None: it does not."""
     assert target.cut is not None
-    if request.base is not None:
-        manifest = Snapshots(request.base, past.plan.app).open(request.base_id).manifest
+    if request.source.base is not None:
+        manifest = Snapshots(request.source.base, past.plan.app).open(request.source.base_id).manifest
         begun = manifest.task(target.partition).cut
         if begun:
             return tape.decode_cut(begun).positions

@@ -48,7 +48,7 @@ def run_trace(unit: Unit, past: HistorySource, _work: WorkFolder, attempt: str) 
     end, recorder, store = tape.decode_cut(target), _Hashing(plan), MemoryStore()
     origin = origin_of_task(job, past, number)
     cut = None if origin is None else load(origin, number, store).core
-    variant = job.request.variant
+    variant = job.request.execution.variant
     settings = TaskSettings(
         cache_bytes=variant.cache_bytes,
         timers_in_memory=variant.timers_in_memory,
@@ -57,7 +57,7 @@ def run_trace(unit: Unit, past: HistorySource, _work: WorkFolder, attempt: str) 
     )
     keys = frozenset(_meant(plan, unit.keys))
     watch = Watch(recorder, keys)
-    if job.request.retry_failed:
+    if job.request.failures.retry_failed:
         watch = RetryWatch(recorder, keys, "dead-letter", Failed(), Retrying(job.letters_of(number)))
     task = Task(plan, number, store, cut, lineage=end.lineage, settings=settings, replaying=True, watch=watch)
     replay = Replay(

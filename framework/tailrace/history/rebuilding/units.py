@@ -35,7 +35,7 @@ def run_unit(unit: Unit) -> UnitResult:
         return done
     attempt = uuid4().hex[:12]
     try:
-        plan = plan_reading(unit.job.request.app, unit.job.request.read)
+        plan = plan_reading(unit.job.request.app, unit.job.request.source.read)
         _check(plan, unit.job)
         with opened_past(unit.job.request, plan, taped=unit.job.order == "tape") as past, seldom_collected():
             result = _RUNS[unit.kind](unit, past, work, attempt)

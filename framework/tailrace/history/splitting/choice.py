@@ -25,9 +25,10 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.errors import TailraceError
-from tailrace.history.rebuilding.job import Job, Request, Target
+from tailrace.history.rebuilding.job import Job, Target
 from tailrace.history.rebuilding.output_watermarks import marks_wanted
 from tailrace.history.rebuilding.past import HistorySource
+from tailrace.history.rebuilding.request import Request
 from tailrace.history.replay.replaying import ReplayOptions, replay
 from tailrace.processes.environment import timezones_version
 
@@ -85,7 +86,7 @@ def choose_for(
     If the sample fails, the choice is one shard: the rebuild itself reports the error where it matters.
     """
     cuts = [None if one.cut is None else tape.decode_cut(one.cut) for one in targets]
-    if request.base is not None or any(cut is not None and cut.base for cut in cuts):
+    if request.source.base is not None or any(cut is not None and cut.base for cut in cuts):
         return None
     records = [0 if cut is None else cut.totals.records for cut in cuts]
     try:
@@ -100,7 +101,7 @@ def _measured(request: Request, past: HistorySource, partition: int) -> float | 
     options = ReplayOptions(
         partitions=[partition],
         limits=Limits(stops),
-        any_environment=request.any_environment,
+        any_environment=request.failures.any_environment,
         settings=TaskSettings(timezones=timezones_version()),
     )
     begun_s = process_time()
@@ -119,10 +120,10 @@ def whole_because(job: Job) -> str:
         return "the end of input goes through a partition in one piece"
     for wanted, what in (
         (request.keys, "of some keys"),
-        (request.on_error != "stop", "that may write dead letters"),
-        (request.go_on_after_deleted, "that goes on without what is deleted"),
-        (request.lenient, "that is held against another"),
-        (request.retry_failed and job.order == "tape", "that runs again what had failed"),
+        (request.failures.on_error != "stop", "that may write dead letters"),
+        (request.source.after_deleted, "that goes on without what is deleted"),
+        (request.failures.lenient, "that is held against another"),
+        (request.failures.retry_failed and job.order == "tape", "that runs again what had failed"),
     ):
         if wanted:
             return f"a rebuild {what} is done in one piece for each partition"

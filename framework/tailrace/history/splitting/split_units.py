@@ -65,7 +65,7 @@ class _Part:
         self.plan, self.number, self.attempt = past.plan, unit.partition, attempt
         self.target = unit.job.targets[unit.partition].cut
         self.result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
-        variant = self.job.request.variant
+        variant = self.job.request.execution.variant
         self.settings = TaskSettings(
             cache_bytes=variant.cache_bytes,
             timers_in_memory=variant.timers_in_memory,
@@ -126,7 +126,7 @@ def _first(part: _Part) -> None:
         lineage=end.lineage,
         settings=part.settings,
         limit=request.limit(part.number),
-        any_environment=request.any_environment,
+        any_environment=request.failures.any_environment,
     )
     more = True
     marks: list[Mark] = []
@@ -248,7 +248,7 @@ def run_shard(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
         return part.result
     folder = part.work.tasks / f"{part.number}-{unit.shard}-{attempt}"
     store: RocksStore | MemoryStore = MemoryStore()
-    if part.job.request.store == "rocks":
+    if part.job.request.execution.store == "rocks":
         store = RocksStore(folder, StateIdentity(part.plan.app, part.number))
     try:
         _shard(part, store, made)
@@ -275,7 +275,7 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
     task = ShardTask(
         part.plan, part.number, shard, course, store, settings=part.settings, replaying=replaying, watch=watch
     )
-    wanted = None if job.request.outputs != "none" else _compared(part)
+    wanted = None if job.request.to.outputs != "none" else _compared(part)
     phases, of = result.phases, made["records"][shard]
     files = (part.path("rows", shard), part.path("outputs", shard))
     with BlockWriter(files[0]) as kept, BlockWriter(files[1]) as outputs:
@@ -379,7 +379,7 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
     sends = Sends(part.plan) if _compared(part) else None
     emitted = in_order(_flat(part, one.made["files"][1], list[Ordered]) for one in shards)
     outputs = numbered(emitted, part.plan, number, course)
-    if job.request.outputs != "none":
+    if job.request.to.outputs != "none":
         first = 0 if course.base is None else tape.decode_cut(course.base).totals.outputs
         result.marks = part.done("first").marks
         frames = _framed(outputs if sends is None else sends.noted(outputs), first)

@@ -1,0 +1,179 @@
+"""The options of ``tailrace rebuild``, by the group of the request that they fill."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tailrace.cli.arguments import (
+    DEFAULT_SNAPSHOTS,
+    any_environment_option,
+    from_snapshot_option,
+    log_option,
+    name_option,
+    packed,
+    workers_option,
+)
+from tailrace.cli.misspelt import Choice
+from tailrace.cli.settings import Setting, is_typed
+from tailrace.core.declare.plan import ON_ERROR
+from tailrace.core.errors import MissingExtraError
+from tailrace.history.rebuilding.engines import Engine, LocalEngine
+from tailrace.history.rebuilding.request import Destination, Execution, Failures, Source
+from tailrace.state.snapshots import LATEST, which_where
+
+
+class _RenamedType(click.ParamType):
+    name = "topic=other-topic"
+    example = "movements=movements-again"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """The declared topic, and the one that is read."""
+        topic, _, other = str(value).partition("=")
+        if not topic or not other:
+            self.fail(f"{value!r} does not name two topics; write movements=movements-again.", param, ctx)
+        return topic, other
+
+
+def _source(
+    *,
+    folder: Path,
+    read: tuple[tuple[str, str], ...],
+    archive: str | None,
+    from_snapshot: str | None,
+    after_deleted: bool,
+) -> Source:
+    base, base_id = (None, LATEST) if from_snapshot is None else which_where(from_snapshot)
+    return Source(
+        log=str(folder),
+        read=dict(read),
+        archive=archive,
+        base=base,
+        base_id=base_id,
+        after_deleted=after_deleted,
+    )
+
+
+@contextmanager
+def _engines(
+    *, engine: str, master: str | None, workers: int | None
+) -> Generator[Callable[[int | None], Engine]]:
+    """What makes an engine of a hash seed, for the length of the command.
+
+    Raises:
+        click.UsageError: A cluster is named for an engine that has none.
+        MissingExtraError: Spark is not installed.
+    """
+    if engine == "local":
+        if master is not None and is_typed("master"):
+            raise click.UsageError("--master goes with --engine spark.")
+        yield lambda seed: LocalEngine(workers, seed)
+        return
+    try:
+        engines: Any = importlib.import_module("tailrace.spark.engine")
+        sessions: Any = importlib.import_module("tailrace.spark.session")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"the engine 'spark' needs {error.name}", hint="pip install 'tailrace[spark]'"
+        ) from error
+    with sessions.running(master or "local[*]", attempts=sessions.ATTEMPTS) as spark:
+        yield lambda seed: engines.SparkEngine(spark, seed)
+
+
+source_options = packed(
+    "source",
+    _source,
+    log_option,
+    click.option(
+        "--read",
+        type=_RenamedType(),
+        metavar="TOPIC=OTHER",
+        multiple=True,
+        help="Read an input from another topic; may be repeated.",
+    ),
+    click.option(
+        "--archive", cls=Setting, metavar="URI", help="Read what the log has deleted from this archive of it."
+    ),
+    from_snapshot_option,
+    click.option("--after-deleted", is_flag=True, help="Skip the records that the log has deleted."),
+)
+destination_options = packed(
+    "to",
+    Destination,
+    click.option(
+        "--to",
+        "uri",
+        cls=Setting,
+        setting="snapshots",
+        metavar="URI",
+        default=DEFAULT_SNAPSHOTS,
+        show_default=True,
+        help="Where the snapshot goes: a folder, or s3://bucket/prefix and the like.",
+    ),
+    name_option,
+    click.option(
+        "--outputs",
+        metavar="none|parquet:URI|topic:SUFFIX",
+        default="none",
+        show_default=True,
+        help="Where to write the handlers' outputs: nowhere, to Parquet files, or to topics whose names have this suffix.",
+    ),
+)
+failure_options = packed(
+    "failures",
+    Failures,
+    click.option(
+        "--on-error",
+        type=Choice(ON_ERROR),
+        default="stop",
+        show_default=True,
+        help="What to do with a failure that the service did not have: of a handler, or of decoding a record.",
+    ),
+    click.option(
+        "--retry-failed",
+        is_flag=True,
+        help="Retry records and timers that failed in the service, in their original place; their redriven copies are skipped.",
+    ),
+    any_environment_option,
+)
+execution_options = packed(
+    "execution",
+    Execution,
+    click.option(
+        "--split",
+        type=click.IntRange(1),
+        help="Number of shards that share the keys of each partition (default: chosen by the rebuild).",
+    ),
+    click.option(
+        "--work",
+        cls=Setting,
+        type=click.Path(file_okay=False),
+        help="Folder for intermediate files (default: beside the snapshots).",
+    ),
+)
+engine_options = packed(
+    "engines",
+    _engines,
+    click.option(
+        "--engine",
+        cls=Setting,
+        type=Choice(["local", "spark"]),
+        default="local",
+        show_default=True,
+        help="Where the work is done: in processes of this machine, or in Spark.",
+    ),
+    click.option(
+        "--master",
+        cls=Setting,
+        metavar="URL",
+        help="With --engine spark: the cluster (default: local[*]).",
+    ),
+    workers_option(None, "With --engine local: processes of this machine."),
+)

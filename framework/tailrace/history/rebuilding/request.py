@@ -1,0 +1,122 @@
+"""What a rebuild is asked for, in groups of options.
+
+The smallest request names an app, the log that it is rebuilt from, and a place for the snapshot::
+
+    Request(
+        app="services.flights:app",
+        source=Source(log="data/log"),
+        to=Destination(uri="data/snapshots"),
+    )
+
+=============================== =========================================================
+``app, keys, order, until``     what is rebuilt, in which order of its inputs, how far
+``source``                      where history is read
+``to``                          where the snapshot and the outputs go
+``failures``                    what stops the rebuild, and what it carries on after
+``execution``                   how the work is done; it must not affect the result
+=============================== =========================================================
+
+A request is a value: it is encoded into the job, and its encoding is part of the rebuild's id.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from tailrace.core.declare.plan import OnError
+from tailrace.core.engine.replay import Limit, Limits
+
+Order: TypeAlias = Literal["auto", "tape", "canonical"]
+StoreKind: TypeAlias = Literal["rocks", "memory"]
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a rebuild reads history."""
+
+    log: str
+    """Folder of the log."""
+    archive: str | None = None
+    """URI of the log's archive, for records that the log has deleted."""
+    read: dict[str, str] = {}
+    """Inputs that are read under another name: from the declared topic to the topic to read."""
+    base: str | None = None
+    """URI of the snapshots that hold the base; None: the rebuild starts with empty state."""
+    base_id: str = "latest"
+    """Id or name of the base."""
+    after_deleted: bool = False
+    """Skip the records that the log has deleted."""
+
+
+class Destination(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a rebuild writes its snapshot and its outputs."""
+
+    uri: str
+    """Where the snapshot goes: a path or a URI."""
+    name: str | None = None
+    """The name of the savepoint; None: the snapshot is not a savepoint."""
+    outputs: str = "none"
+    """``none``, ``parquet:URI``, or ``topic:SUFFIX``."""
+    as_declared: bool = False
+    """Place the snapshot at the ends of the declared topics, not of those in ``Source.read``: see ``chained``."""
+
+
+class Failures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rebuild does about failures, and about differences from the service."""
+
+    on_error: OnError = "stop"
+    """For a failure that the service did not have: of a handler, or of decoding a record."""
+    retry_failed: bool = False
+    """Run what failed in the service again, in its original place; see ``retrying``."""
+    any_environment: bool = False
+    """Accept another Python, msgspec or time zone data than the first run had."""
+    lenient: bool = False
+    """Continue where the result differs from the service."""
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """Settings of tasks that must not affect a result: a second run with other settings finds code where they do."""
+
+    name: str = "usual"
+    cache_bytes: int = 128 << 20
+    timers_in_memory: int = 200_000
+    reload: bool = False
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """How the work is done."""
+
+    split: int | None = None
+    """Number of shards that the keys of a partition are dealt to; 1 replays each partition as it ran. None: the rebuild
+    chooses, see ``splitting.choice``."""
+    store: StoreKind = "rocks"
+    work: str | None = None
+    """Folder for intermediate files; None: beside the snapshots, if those are in a folder."""
+    variant: Variant = Variant()
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be rebuilt, from what, how far, and where to."""
+
+    app: str
+    """``package.module:app``."""
+    source: Source
+    to: Destination
+    keys: tuple[str, ...] = ()
+    """Only these, as a person writes them; all if there are none."""
+    order: Order = "auto"
+    until: Limits = Limits()
+    cuts: tuple[bytes, ...] = ()
+    """Along the tape: where each task ends, if not at its last commit."""
+    failures: Failures = Failures()
+    execution: Execution = Execution()
+
+    @property
+    def limited(self) -> bool:
+        """Whether it may stop before the last commit."""
+        return self.until.any
+
+    def limit(self, partition: int) -> Limit | None:
+        """Where the task of a partition stops."""
+        return self.until.of(partition) if self.limited else None
