@@ -118,6 +118,20 @@ def test_what_still_fails_stops_the_rebuild_which_names_it_or_goes_to_the_dead_l
     assert any(line.startswith("failed again: ") and "14 brings" in line for line in report.lines())
 
 
+def test_the_traceback_of_what_fails_again_begins_with_the_handler(world: World, tmp_path: Path) -> None:
+    world.order(Order("a", 1_000, 13))
+    world.live(ALL | {"always"})
+    report, _ = world.rebuilt(
+        retry_failed=True, on_error="dead-letter", outputs=f"parquet:{tmp_path / 'out'}"
+    )
+    files = (tmp_path / "out" / "orders" / report.snapshot).glob("*.parquet")
+    rows = [row for file in files for row in parquet.read_table(file).to_pylist()]
+    (letter,) = [one for one in rows if one["topic"] == "orders.dead-letters"]
+    (traced,) = [one["value"] for one in letter["headers"] if one["key"] == "tailrace-traceback"]
+    assert b"brings bad luck" in traced
+    assert b"retrying.py" not in traced
+
+
 def test_the_redriven_record_of_what_fails_again_is_run_as_it_was(world: World) -> None:
     world.order(Order("a", 1_000, 14), Order("a", 1_010, 13))
     world.live(ALL | {"always"})

@@ -41,8 +41,8 @@ from tailrace.core.errors import (
 from tailrace.core.records import Headers
 
 _TAILRACE = __name__.partition(".")[0]
-_CALLERS = (__name__.rpartition(".")[0], f"{_TAILRACE}.runtime")
-"""By which a handler may be called: a rebuild that retries comes in between."""
+_CALLERS = (__name__.rpartition(".")[0], f"{_TAILRACE}.history")
+"""The packages that call handlers: a rebuild that retries comes between the engine and a handler."""
 
 _NOT_ITS_FAULT = (
     IncompatibleStateError,
