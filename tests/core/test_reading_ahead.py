@@ -10,7 +10,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.engine import actor_table, input_decoder
 from tailrace.core.engine.task import Task, TaskSettings
-from tailrace.history.replay import replaying
+from tailrace.history import driving
 from tailrace.state import MemoryStore
 from tests.history.test_replaying import compared, random_service, told
 
@@ -104,7 +104,7 @@ def test_reading_ahead_changes_nothing(seeds: range, monkeypatch: pytest.MonkeyP
     """Replays that commit at every tape record, with nothing cached and all read ahead, beside runs that do neither."""
     for seed in seeds[:: max(1, len(seeds) // 20)]:
         with random_service(seed) as h, monkeypatch.context() as patched:
-            patched.setattr(replaying, "_ENTRIES_AT_ONCE", 0)
+            patched.setattr(driving, "ENTRIES_AT_ONCE", 0)
             patched.setattr(actor_table, "_ONE_IN", 1_000_000)
             patched.setattr(input_decoder, "_RUN_WORTH_READING_AHEAD", 1)
             assert told(compared(h, settings=TaskSettings(cache_bytes=0))) == [], seed

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tailrace.core.records import InputRecord
+from tailrace.history import driving
 from tailrace.history.app_history import AppHistory
-from tailrace.history.replay import replaying
 from tailrace.history.replay.replaying import replay
 from tailrace.history.topic_scan import scan
 from tailrace.state import MemoryStore
@@ -35,7 +35,7 @@ def test_where_the_commits_of_a_replay_fall_changes_nothing(
         with random_service(seed) as h:
             one, few = stores_of(h)
             with monkeypatch.context() as patched:
-                patched.setattr(replaying, "_ENTRIES_AT_ONCE", 0)
+                patched.setattr(driving, "ENTRIES_AT_ONCE", 0)
                 each, many = stores_of(h)
         assert one == each, seed
         assert few < many, seed

@@ -10,15 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from tailrace.core.engine.replay import Replay
+from tailrace.core.engine.tape import TapeRecord
 from tailrace.core.errors import HandlerError, ReplayDivergedError
+from tailrace.history import driving
 from tailrace.history.comparing.states import KeyOfActor, Step
-from tailrace.history.rebuilding import tape_unit
 from tailrace.history.rebuilding.determinism import rebuild_twice
 from tailrace.history.rebuilding.driver import settled_job
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.rebuilding.tape_unit import TaskRun
 from tailrace.history.rebuilding.units import run_unit
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.state.snapshots.arrow import parquet
@@ -212,18 +213,18 @@ def interrupted_at_every_commit(
     world: World, monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> tuple[RebuildReport, dict[str, Account]]:
     """A rebuild that is interrupted before each commit of each task, and gone on with."""
-    monkeypatch.setattr(tape_unit, "_KEPT_EVERY_S", -1.0)
-    commit = TaskRun._commit
+    monkeypatch.setattr(driving, "COMMIT_EVERY_S", -1.0)
+    take = Replay.take
     seen: set[tuple[int, int]] = set()
 
-    def interrupted(self: TaskRun, replay: Any, store: Any, record: Any, *, last: bool) -> bool:
-        place = self._number, record.number
+    def interrupted(self: Replay, record: TapeRecord) -> bool:
+        place = self.task.partition, record.number
         if place not in seen:
             seen.add(place)
             raise InterruptedError
-        return commit(self, replay, store, record, last=last)
+        return take(self, record)
 
-    monkeypatch.setattr(TaskRun, "_commit", interrupted)
+    monkeypatch.setattr(Replay, "take", interrupted)
     while True:
         try:
             found = world.rebuilt(**options)

@@ -27,7 +27,8 @@ from tailrace.core.engine.key_split.first_pass import FirstPass
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.rebuilding import canonical_unit, output_files, tape_unit, units
+from tailrace.history import driving
+from tailrace.history.rebuilding import canonical_unit, output_files, request, units
 from tailrace.history.rebuilding.job import Unit
 from tailrace.history.splitting import split_units
 from tailrace.state import RocksStore
@@ -181,16 +182,14 @@ def in_its_own_way(unit: Unit) -> None:
     replay._WINDOW = random.choice((1, 2, 7, 10_000))
     defaults: Any = FirstPass.__init__.__kwdefaults__
     defaults["chunk_steps"] = random.choice((1, 5, 30, 20_000))
-    tape_unit._KEPT_EVERY_S = random.choice((0.0, 1e9))
-    tape_unit._KEPT_AT_MOST = random.choice((1, 10, 200_000))
-    split_units._KEPT_AT_MOST = random.choice((1, 10, 200_000))
+    driving.COMMIT_EVERY_S = random.choice((0.0, 1e9))
+    driving.ENTRIES_AT_ONCE = random.choice((1, 10, 200_000))
     split_units._AT_ONCE = random.choice((1, 3, 10_000))
     output_files._ROWS = random.choice((1, 5, 50_000))
     settings = partial(
         TaskSettings, firing_budget=random.choice((1, 2, 10_000)), checked=random.random() < 0.3
     )
-    for module in (tape_unit, split_units):
-        setattr(module, "TaskSettings", settings)  # noqa: B010 (it is a class, to the type checkers)
+    setattr(request, "TaskSettings", settings)  # noqa: B010 (it is a class, to the type checkers)
 
 
 def elsewhere(marks: Path) -> None:

@@ -247,6 +247,10 @@ class Canonical:
             if one.name in past.ends
         ]
 
+    def waiting(self, number: int = 0) -> int:
+        """How many outputs of a task wait to be taken."""
+        return self.tasks[number].waiting_outputs + len(self._outputs[number])
+
     def outputs(self, number: int = 0) -> list[Output]:
         """The outputs of a task since the last call. Call it before ``commit_batch``."""
         self._collect(self.tasks[number])

@@ -11,7 +11,7 @@ the two are not the same. Where no step is found, what the replays end with tell
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 from typing import Any, TypeAlias
@@ -25,18 +25,16 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.as_read import ReadAs, defaults_apart, read_the_same
 from tailrace.core.engine.describe_rows import Change, instant, told
 from tailrace.core.engine.observer import Call, Moment, Watch
-from tailrace.core.engine.replay import Replay
-from tailrace.core.engine.task import Task
 from tailrace.core.engine.units import TIMER
 from tailrace.core.engine.value_rows import KeyRows
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
-from tailrace.core.storage import Store
 from tailrace.history.app_history import AppHistory
 from tailrace.history.beginnings import beginning_of, load_beginning
 from tailrace.history.comparing import cut_differences
 from tailrace.history.comparing.differences import SHOWN
 from tailrace.history.comparing.replayed_state import shown_key
+from tailrace.history.driving import TapeSink, drive_along_tape, replay_of
 from tailrace.log.interface import Log
 from tailrace.state import MemoryStore
 
@@ -254,35 +252,19 @@ def _tracks(
     store = MemoryStore()
     begun = beginning_of(code.plan, number, history.tapes(number, cut.tape), cut)
     base = None if begun is None else load_beginning(code.plan, begun, store, keys)
-    task = Task(
+    replay = replay_of(
         code.plan,
         number,
         store,
         base,
+        history.source(number),
         lineage=cut.lineage,
-        replaying=True,
         watch=Watch(recorder, frozenset(keys)),
+        lenient=True,
+        any_environment=True,
     )
-    followed = Replay(task, history.source(number), some_keys=True, lenient=True, any_environment=True)
-    walk(followed, store, history.tapes(number, cut.tape))
+    drive_along_tape(replay, history.tapes(number, cut.tape), cut.tape, TapeSink(store))
     return recorder.tracks
-
-
-def walk(replay: Replay, store: Store, records: Iterable[tape.TapeRecord]) -> None:
-    """Take a task along a tape for what an observer sees of it, from where it stands; its outputs are dropped."""
-    task = replay.task
-    for record in records:
-        if record.number < task.tape_number:
-            if record.inputs is not None:
-                replay.follow_on(record)
-            continue
-        more = replay.take(record)
-        task.discard_outputs()
-        batch = task.commit_batch()
-        store.write(batch.rows | batch.index_rows, batch.cut)
-        task.committed()
-        if not more:
-            return
 
 
 class Recorder:

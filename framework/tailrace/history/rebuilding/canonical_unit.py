@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -26,36 +26,31 @@ from tailrace.core.engine.canonical import Whose, nobodys
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.redriven import redriven_ids
 from tailrace.core.engine.replay import Source
-from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import Task
 from tailrace.core.records import InputRecord
-from tailrace.core.storage import Store
 from tailrace.history.app_history import origin_of
 from tailrace.history.beginnings import is_own
+from tailrace.history.driving import CommitPolicy, Sink, drive
 from tailrace.history.named_keys import named_keys
 from tailrace.history.rebuilding.failures import Failed, RebuildWatch
 from tailrace.history.rebuilding.job import Job, Phases, Unit, UnitResult
 from tailrace.history.rebuilding.origins import TaskOrigin, load
-from tailrace.history.rebuilding.output_files import (
-    Marked,
-    OutputFrames,
-    frames,
-    outputs_folder,
-    write_outputs,
-)
-from tailrace.history.rebuilding.output_watermarks import Marking, encode_marks, mark_of, marks_wanted
+from tailrace.history.rebuilding.output_files import OutputFrames, frames
+from tailrace.history.rebuilding.output_watermarks import Marking, mark_of, marks_wanted
 from tailrace.history.rebuilding.own_letters import OwnLetters
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.retrying import Retrying, RetryWatch
-from tailrace.history.rebuilding.tape_unit import Counted, RowStore
+from tailrace.history.rebuilding.tape_unit import RowStore
+from tailrace.history.rebuilding.unit_files import write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.upstream_watermarks import Upstream
-from tailrace.processes.environment import timezones_version
 from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
-from tailrace.state.snapshots import Snapshots, write_task
+from tailrace.state.snapshots import Snapshots
 
 _COMMIT_EVERY = 100_000
-"""Records, firings and outputs."""
+"""Records and firings."""
+_OUTPUTS_AT_ONCE = 10_000
+"""Outputs held in memory."""
 _LOOK_EVERY = 100
 """Offsets between two looks for published watermarks."""
 
@@ -63,14 +58,15 @@ _LOOK_EVERY = 100
 def run_canonical(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> UnitResult:
     """Take one partition, or all of them together, through their past."""
     folder = work.tasks / f"canonical-{unit.partition}-{attempt}"
+    folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as closing:
         closing.callback(shutil.rmtree, folder, ignore_errors=True)
-        run = _Run(unit, past, work, attempt, folder, closing)
-        run.go()
-        return run.results()
+        return _Run(unit, past, work, attempt, folder, closing).run()
 
 
 class _Run:
+    """The tasks of a unit, each with its sink, and what they share."""
+
     def __init__(
         self,
         unit: Unit,
@@ -80,167 +76,152 @@ class _Run:
         folder: Path,
         closing: ExitStack,
     ) -> None:
-        self._unit, self._job, self._past, self._plan = unit, unit.job, past, past.plan
-        self._work, self._attempt, self._folder = work, attempt, folder
-        self._together = unit.job.together
-        self._numbers = range(self._plan.partitions) if self._together else (unit.partition,)
-        self._failed = Failed()
-        self._begun = [begun_task(self._job, past, number) for number in self._numbers]
-        self._retrying = [Retrying(self._job.letters_of(number)) for number in self._numbers]
-        self._own = own_inputs(self._plan) if self._together else {}
-        self._own_letters = OwnLetters(self._own, self._plan.dead_letters_topic, self._base_positions())
-        self._phases = Phases()
-        self._begun_s = time.perf_counter()
-        self._memory = StateMemory()
-        self._stores = [self._store(number, closing) for number in self._numbers]
-        self._tasks = [self._task(at, number) for at, number in enumerate(self._numbers)]
-        self._frames: list[OutputFrames] = []
-        if self._job.request.to.outputs != "none":
-            for number in self._numbers:
-                one = OutputFrames(folder / f"outputs-{number}")
-                closing.callback(one.close)
-                self._frames.append(one)
+        self.unit, self.job, self.past, self.plan = unit, unit.job, past, past.plan
+        self.attempt, self.folder, self.closing = attempt, folder, closing
+        self._work, self._begun_s = work, time.perf_counter()
+        self.failed, self.phases, self.memory = Failed(), Phases(), StateMemory()
+        numbers = range(self.plan.partitions) if self.job.together else (unit.partition,)
+        begun = {number: begun_task(self.job, past, number) for number in numbers}
+        self.own = own_inputs(self.plan) if self.job.together else {}
+        positions = _base_positions(begun, self.own)
+        self.own_letters = OwnLetters(self.own, self.plan.dead_letters_topic, positions)
+        self.sinks = [_TaskSink(self, at, *one) for at, one in enumerate(begun.items())]
+        self.tasks = [one.task for one in self.sinks]
         self._taken = self._records()
+        pasts = [past_of(self.job, past, number, self.phases) for number in numbers]
+        self._of = sum(
+            end - task.positions[name]
+            for task, one in zip(self.tasks, pasts, strict=True)
+            for name, end in one.ends.items()
+            if name not in self.own
+        )
+        self.order = order.Canonical(
+            self.tasks,
+            pasts,
+            deliver=_delivered if self.job.together else None,
+            finish=self.job.finish,
+            limit=self.job.request.limit(unit.partition),
+        )
 
-    def _store(self, number: int, closing: ExitStack) -> RowStore:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        if self._job.request.execution.store == "memory":
-            return MemoryStore()
-        store = RocksStore(self._folder / str(number), StateIdentity(self._plan.app, number), self._memory)
-        closing.callback(store.close)
-        return store
+    def run(self) -> UnitResult:
+        """Take everything, and write it into the snapshot. The result of the first partition carries the others' results."""
+        drive(self.order.go(), self.tasks, self.sinks)
+        self._work.report(self.unit.name, self._of, self._of, now=True)
+        written_s = time.perf_counter()
+        whole, *others = [sink.result() for sink in self.sinks]
+        whole.taken = self._records() - self._taken
+        whole.failed_here, whole.dead_letters = self.failed.count, tuple(self.failed.shown)
+        whole.phases = self.phases
+        whole.phases.handle = written_s - self._begun_s - self.phases.read
+        whole.phases.write = time.perf_counter() - written_s
+        whole.others = tuple(others)
+        return whole
 
-    def _task(self, at: int, number: int) -> Task:
-        job, plan, begun = self._job, self._plan, self._begun[at]
-        request = job.request
+    def report(self) -> None:
+        """Say how far all tasks have come."""
+        self._work.report(self.unit.name, self._records() - self._taken, self._of)
+
+    def _records(self) -> int:
+        return sum(task.totals.records for task in self.tasks)
+
+
+class _TaskSink(Sink):
+    """What the task of one partition leaves behind: rows, outputs with their marks, and its result."""
+
+    def __init__(self, run: _Run, at: int, number: int, begun: Begun) -> None:
+        self._run, self._at, self._number, self._begun = run, at, number, begun
+        self._retrying = Retrying(run.job.letters_of(number))
+        self._store: RowStore = MemoryStore()
+        if run.job.request.execution.store == "rocks":
+            identity = StateIdentity(run.plan.app, number)
+            self._store = RocksStore(run.folder / str(number), identity, run.memory)
+            run.closing.callback(self._store.close)
+        super().__init__(self._store, CommitPolicy(entries=None, moved=_COMMIT_EVERY))
+        self.task = self._task()
+        self._frames: OutputFrames | None = None
+        if run.job.request.to.outputs != "none":
+            self._frames = OutputFrames(run.folder / f"outputs-{number}")
+            run.closing.callback(self._frames.close)
+        self._marking = Marking(self.task) if marks_wanted(run.job) else None
+
+    def _task(self) -> Task:
+        job, plan, begun, number = self._run.job, self._run.plan, self._begun, self._number
+        request, failed = job.request, self._run.failed
         if begun.origin is not None:
-            load(begun.origin, number, self._stores[at])
+            load(begun.origin, number, self._store)
         keys = named_keys(plan, request.keys).keys if request.keys else None
         watch = None
         if keys is not None or request.failures.on_error != "stop":
-            watch = RebuildWatch(None, keys, request.failures.on_error, self._failed)
+            watch = RebuildWatch(None, keys, request.failures.on_error, failed)
         if job.letters:
-            self._retrying[at].begin_with(begun.origin, number)
+            self._retrying.begin_with(begun.origin, number)
             watch = RetryWatch(
                 None,
                 keys,
                 request.failures.on_error,
-                self._failed,
-                self._retrying[at],
+                failed,
+                self._retrying,
                 as_declared=watch is None,
-                own=self._own_letters if self._together else None,
+                own=self._run.own_letters if job.together else None,
             )
-        settings = TaskSettings(
-            cache_bytes=request.execution.variant.cache_bytes,
-            timers_in_memory=request.execution.variant.timers_in_memory,
-            timezones=timezones_version(),
-            reload=request.execution.variant.reload,
-        )
         return Task(
             plan,
             number,
-            self._stores[at],
+            self._store,
             None if begun.origin is None else begun.origin.cut,
             lineage=begun.lineage,
             positions=begun.positions,
-            settings=settings,
+            settings=request.execution.variant.settings(),
             watch=watch,
         )
 
-    def _base_positions(self) -> dict[tuple[str, int], int]:
-        """Where the base stands in the app's own inputs, by partition."""
-        found: dict[tuple[str, int], int] = {}
-        for number, begun in zip(self._numbers, self._begun, strict=True):
-            if begun.origin is not None:
-                positions = tape.decode_cut(begun.origin.cut).positions
-                found |= {(name, number): positions.get(name, 0) for name in self._own}
-        return found
+    def went_on(self, task: Task, /) -> None:
+        """See ``Sink.went_on``."""
+        if self._marking is not None and self._marking.is_due():
+            self._emit(task, marked=True)
+        elif self._run.order.waiting(self._at) >= _OUTPUTS_AT_ONCE:
+            self._emit(task)
 
-    # --- on the way
+    def commit(self, task: Task, /) -> None:
+        """See ``Sink.commit``."""
+        self._emit(task)
+        super().commit(task)
+        self._run.report()
 
-    def go(self) -> None:
-        """Take everything."""
-        job = self._job
-        pasts = [past_of(job, self._past, number, self._phases) for number in self._numbers]
-        of = sum(
-            end - task.positions[name]
-            for task, past in zip(self._tasks, pasts, strict=True)
-            for name, end in past.ends.items()
-            if name not in self._own
-        )
-        limit = job.request.limit(self._unit.partition)
-        run = order.Canonical(
-            self._tasks,
-            pasts,
-            deliver=_delivered if self._together else None,
-            finish=job.finish,
-            limit=limit,
-        )
-        moved = [_moved(task) for task in self._tasks]
-        markings = [Marking(task) for task in self._tasks] if marks_wanted(job) else []
-        for task in run.go():
-            at = self._tasks.index(task)
-            if markings and markings[at].is_due():
-                self._emit(run, at, marked=True)
-            if _moved(task) - moved[at] >= _COMMIT_EVERY:
-                self._commit(run, at)
-                moved[at] = _moved(task)
-                self._work.report(self._unit.name, self._records() - self._taken, of)
-        for at in range(len(self._tasks)):
-            self._emit(run, at, marked=bool(markings))
-            self._commit(run, at)
-        self._work.report(self._unit.name, of, of, now=True)
-
-    def _commit(self, run: order.Canonical, at: int) -> None:
-        self._emit(run, at)
-        task = self._tasks[at]
-        batch = task.commit_batch()
-        store: Store = self._stores[at]
-        store.write(batch.rows | batch.index_rows, batch.cut)
-        task.committed()
-
-    def _emit(self, run: order.Canonical, at: int, *, marked: bool = False) -> None:
-        task, outputs = self._tasks[at], run.outputs(at)
-        if self._frames:
+    def _emit(self, task: Task, *, marked: bool = False) -> None:
+        outputs = self._run.order.outputs(self._at)
+        if self._frames is not None:
             first = task.totals.outputs - len(outputs)
-            self._frames[at].append(first, outputs, mark_of(task) if marked else None)
+            self._frames.append(first, outputs, mark_of(task) if marked else None)
 
-    def _records(self) -> int:
-        return sum(task.totals.records for task in self._tasks)
-
-    # --- at the end
-
-    def results(self) -> UnitResult:
-        """Write what there is into the snapshot; the result of the last partition carries those of the others."""
-        written_s = time.perf_counter()
-        found = [self._result(at, number) for at, number in enumerate(self._numbers)]
-        whole = found[0]
-        whole.taken = self._records() - self._taken
-        whole.failed_here, whole.dead_letters = self._failed.count, tuple(self._failed.shown)
-        whole.phases = self._phases
-        whole.phases.handle = written_s - self._begun_s - self._phases.read
-        whole.phases.write = time.perf_counter() - written_s
-        whole.others = tuple(found[1:])
-        return whole
-
-    def _result(self, at: int, number: int) -> UnitResult:
-        job, store, task, origin = self._job, self._stores[at], self._tasks[at], self._begun[at].origin
-        result = UnitResult(unit=self._unit.name, attempt=self._attempt, partition=number)
+    def result(self) -> UnitResult:
+        """Write what there is into the snapshot."""
+        run, store, number = self._run, self._store, self._number
+        job, origin = run.job, self._begun.origin
+        result = UnitResult(unit=run.unit.name, attempt=run.attempt, partition=number)
         assert store.cut is not None
         result.cut = one_commit(store.cut, None if origin is None else origin.cut)
-        result.totals = task.totals
-        self._retrying[at].progress.handled |= self._own_letters.settled(job.letters_of(number), number)
-        self._retrying[at].fill(result)
+        result.totals = self.task.totals
+        self._retrying.progress.handled |= run.own_letters.settled(job.letters_of(number), number)
+        self._retrying.fill(result)
         result.schema = store.get(rows.SCHEMA_ROW) or b""
-        counted = Counted(store.rows(), named=bool(job.request.keys))
-        result.files = write_task(job.folder, number, self._attempt, iter(counted))
-        result.rows, result.keys, result.found = counted.rows, counted.keys, counted.found
-        if self._frames:
-            self._frames[at].close()
-            made = Marked(frames(self._folder / f"outputs-{number}"))
-            result.outputs = (write_outputs(outputs_folder(job), number, self._attempt, made),)
-            result.marks = encode_marks(made.marks)
+        write_rows(job, result, store.rows())
+        if self._frames is not None:
+            if self._marking is not None:
+                self._emit(self.task, marked=True)
+            self._frames.close()
+            write_frames(job, result, frames(run.folder / f"outputs-{number}"))
         return result
+
+
+def _base_positions(begun: Mapping[int, Begun], own: Collection[str]) -> dict[tuple[str, int], int]:
+    """Where the base stands in the app's own inputs, by partition."""
+    found: dict[tuple[str, int], int] = {}
+    for number, one in begun.items():
+        if one.origin is not None:
+            positions = tape.decode_cut(one.origin.cut).positions
+            found |= {(name, number): positions.get(name, 0) for name in own}
+    return found
 
 
 class Begun(NamedTuple):
@@ -271,14 +252,7 @@ def past_of(job: Job, past: HistorySource, number: int, phases: Phases) -> order
     published = dict(_published(past, number, {name: end for name, end in ends.items() if name not in own}))
     ends |= {name: 0 for name in own if name not in ends}
     read, whose = _own_source(job, past, number) if own else (past.source(number), nobodys)
-
-    def timed(name: str, start: int, stop: int) -> Sequence[InputRecord]:
-        begun_s = time.perf_counter()
-        found = read(name, start, stop)
-        phases.read += time.perf_counter() - begun_s
-        return found
-
-    return order.PartitionHistory(timed, ends, published, whose)
+    return order.PartitionHistory(phases.reading(read), ends, published, whose)
 
 
 def _own_source(
@@ -370,8 +344,3 @@ def lineage_of(app: str, partition: int) -> bytes:
 
 def _delivered(_name: str, _partition: int, _record: InputRecord) -> None:
     """What was delivered is not kept."""
-
-
-def _moved(task: Task) -> int:
-    totals = task.totals
-    return totals.records + totals.fired + totals.outputs

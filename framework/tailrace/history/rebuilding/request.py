@@ -27,6 +27,8 @@ import msgspec
 
 from tailrace.core.declare.plan import OnError
 from tailrace.core.engine.replay import Limit, Limits
+from tailrace.core.engine.settings import TaskSettings
+from tailrace.processes.environment import timezones_version
 
 Order: TypeAlias = Literal["auto", "tape", "canonical"]
 StoreKind: TypeAlias = Literal["rocks", "memory"]
@@ -82,6 +84,15 @@ class Variant(msgspec.Struct, frozen=True):
     cache_bytes: int = 128 << 20
     timers_in_memory: int = 200_000
     reload: bool = False
+
+    def settings(self) -> TaskSettings:
+        """The settings of a task of this variant."""
+        return TaskSettings(
+            cache_bytes=self.cache_bytes,
+            timers_in_memory=self.timers_in_memory,
+            timezones=timezones_version(),
+            reload=self.reload,
+        )
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):

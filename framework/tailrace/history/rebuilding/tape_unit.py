@@ -1,17 +1,16 @@
 """The unit that takes one partition along its tape, as it ran, and writes its part of the snapshot.
 
-Theory. The state of the task is kept in the work folder and written at commits of the tape: every half second, or, where
-writing takes longer than a twentieth of that, so seldom that it is a twentieth of the time; with the
-task's cut and the length of its outputs, in one batch. Whoever finds it goes on from there: a killed attempt has lost what it did since that
-commit, and nothing else. Two attempts at once do not share a folder: who finds it held takes one of its own, begins anew,
-and is as right as the other.
+Theory. The state of the task is kept in the work folder and written at commits of the tape, by time, with the task's cut
+and the length of its outputs in one batch. A later attempt continues from there: a killed attempt has lost what it did
+since that commit, and nothing else. Two attempts at once do not share a folder: the one that finds it held takes a folder
+of its own and starts from the beginning. Its result is the same.
 """
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -20,42 +19,29 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Replay, Source
-from tailrace.core.engine.task import Task, TaskSettings
-from tailrace.core.errors import BadRecordError, ReplayDivergedError, StateInUseError
+from tailrace.core.engine.task import CommitBatch, Task
+from tailrace.core.errors import BadRecordError, ReplayDivergedError, StateInUseError, TailraceError
 from tailrace.core.records import InputRecord
-from tailrace.history.app_history import stretch
+from tailrace.history.driving import CommitPolicy, Step, TapeSink, drive_along_tape, other_version, replay_of
 from tailrace.history.named_keys import named_keys
 from tailrace.history.rebuilding.failures import Failed, RebuildWatch
-from tailrace.history.rebuilding.job import Job, Unit, UnitResult
+from tailrace.history.rebuilding.job import Unit, UnitResult
 from tailrace.history.rebuilding.origins import load, origin_of_task
-from tailrace.history.rebuilding.output_files import (
-    Marked,
-    OutputFrames,
-    frames,
-    is_whole,
-    outputs_folder,
-    write_outputs,
-)
-from tailrace.history.rebuilding.output_watermarks import encode_marks, mark_of, marks_wanted
+from tailrace.history.rebuilding.output_files import OutputFrames, frames, is_whole
+from tailrace.history.rebuilding.output_watermarks import mark_of, marks_wanted
 from tailrace.history.rebuilding.own_rows import OTHER_CODE, RETRIED, check_own
 from tailrace.history.rebuilding.own_sends import Chains, Sends, compares_sends
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.retrying import Retrying, RetryProgress, RetryWatch
+from tailrace.history.rebuilding.unit_files import messages_of, write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
-from tailrace.processes.environment import timezones_version
 from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
-from tailrace.state.snapshots import write_task
 from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
 
 RowStore: TypeAlias = RocksStore | MemoryStore
 
-_KEPT_EVERY_S = 0.5
-_KEPT_IN_S = _KEPT_EVERY_S / 20
-"""Where writing takes longer than this, it is done less often. Of keys that come again and again, less is then written."""
 _KEPT_ROW = rows.KEEP + b"rebuild"
 """One of the task's own rows, so it goes into no snapshot."""
-_KEPT_AT_MOST = 200_000
-"""Instances and collections touched; what is not kept yet is in memory."""
 
 
 class _Kept(msgspec.Struct):
@@ -68,7 +54,7 @@ class _Kept(msgspec.Struct):
     sends: Chains = msgspec.field(default_factory=Chains)
 
 
-class TaskRun:
+class TaskRun(TapeSink):
     """One attempt at the task of a partition."""
 
     def __init__(self, unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> None:
@@ -89,12 +75,15 @@ class TaskRun:
         self._sends = Sends(self._plan) if compares_sends(job, self._plan) else None
         self._more_outputs = 0
         """How many more outputs there are than the first run had by then."""
-        self._kept_s = time.perf_counter()
-        self._keep_after_s = _KEPT_EVERY_S
         keys = job.request.keys
         self._keys = named_keys(self._plan, keys).keys if keys else None
         self._result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
+        self.settles = self._keys is None
         self._outputs: OutputFrames | None = None
+        self._replay: Replay | None = None
+        self._of = 0
+        self._folder, self._store = self._open()
+        super().__init__(self._store, CommitPolicy.by_time())
 
     def run(self) -> UnitResult:
         """Run it to its end.
@@ -103,20 +92,19 @@ class TaskRun:
             TailraceError: What stands in its way; see ``Replay.take`` and ``RebuildWatch``.
         """
         begun_s = time.perf_counter()
-        folder, store = self._open()
         try:
-            self._go(folder, store)
+            self._go()
             if self._sends is not None:
                 self._sends.fill(self._result, self._job, self._past, self._number)
             phases = self._result.phases
             phases.handle = time.perf_counter() - begun_s - phases.read - phases.write
             begun_s = time.perf_counter()
-            self._write(folder, store)
+            self._write()
             phases.write += time.perf_counter() - begun_s
         finally:
             if self._outputs is not None:
                 self._outputs.close()
-            store.close()
+            self._store.close()
             if self._own is not None:
                 shutil.rmtree(self._own, ignore_errors=True)
         return self._result
@@ -143,56 +131,51 @@ class TaskRun:
             store = RocksStore(folder / "state", identity, memory)
         return folder, store
 
-    def _begin(self, store: RowStore) -> StoreCut:
+    def _begin(self) -> StoreCut:
         """The cut to go on from: that of the store, or of what the task starts from."""
-        stands = _stands(store)
+        stands = _stands(self._store)
         if stands is not None and stands.core is not None:
-            self._recall(store.get(_KEPT_ROW))
+            self._recall(self._store.get(_KEPT_ROW))
             return stands
         origin = origin_of_task(self._job, self._past, self._number)
         if self._retrying is not None:
             self._retrying.begin_with(origin, self._number)
-        return StoreCut(FORMAT, 0, 0, None) if origin is None else load(origin, self._number, store)
+        return StoreCut(FORMAT, 0, 0, None) if origin is None else load(origin, self._number, self._store)
 
     # --- along the tape
 
-    def _go(self, folder: Path, store: RowStore) -> None:
+    def _go(self) -> None:
         job, target, result = self._job, self._target, self._result
         if target.cut is None:
             return
-        stands = self._begin(store)
+        stands = self._begin()
         if job.request.to.outputs != "none":
-            self._outputs = OutputFrames(folder / "outputs", stands.changelog_position)
+            self._outputs = OutputFrames(self._folder / "outputs", stands.changelog_position)
         end = tape.decode_cut(target.cut)
-        task = self._task(store, stands.core, end.lineage)
-        replay = Replay(
-            task,
+        self._of = end.totals.records
+        request = job.request
+        watch = RebuildWatch(None, self._keys, request.failures.on_error, self._failed)
+        if self._retrying is not None:
+            watch = RetryWatch(None, self._keys, request.failures.on_error, self._failed, self._retrying)
+        self._replay = replay_of(
+            self._plan,
+            self._number,
+            self._store,
+            stands.core,
             self._source(),
-            limit=job.request.limit(self._number),
-            some_keys=self._keys is not None,
+            lineage=end.lineage,
+            watch=watch,
+            settings=request.execution.variant.settings(),
+            limit=request.limit(self._number),
             lenient=self._lenient,
-            any_environment=job.request.failures.any_environment,
+            any_environment=request.failures.any_environment,
         )
-        first, of = task.totals.records, end.totals.records
-        begun_at = task.tape_number
-        whole = True
-        for record in self._tapes(replay, begun_at, end.tape):
-            whole = self._commit(replay, store, record, last=record.number + 1 == end.tape)
-            result.commits += 1
-            self._work.report(self._unit.name, task.totals.records, of)
-            if not whole:
-                result.notes += (f"partition {self._number} ends within commit {record.number}",)
-                break
-        if whole and task.tape_number != end.tape:
-            raise ReplayDivergedError(
-                f"the tape of app {self._plan.app!r} partition {self._number} ends at record {task.tape_number}, "
-                f"its last commit was number {end.tape - 1}",
-                hint="A part of the tape is missing: a rebuild along the tape needs all of it. "
-                "Without it, rebuild with --order canonical.",
-            )
-        self._work.report(self._unit.name, task.totals.records, of, now=True)
+        task = self._replay.task
+        first = task.totals.records
+        whole = drive_along_tape(self._replay, self._past.tapes(self._number, end.tape), end.tape, self)
+        self._work.report(self._unit.name, task.totals.records, self._of, now=True)
         result.taken = task.totals.records - first
-        result.cut = _core(store)
+        result.cut = _core(self._store)
         result.totals = task.totals
         result.failed_here, result.dead_letters = self._failed.count, tuple(self._failed.shown)
         if self._retrying is not None:
@@ -211,122 +194,79 @@ class TaskRun:
         lenient = request.failures.lenient or request.source.after_deleted or self._other_code
         return self._retrying is not None and not (lenient or self._failed.count) and self._result.cut == cut
 
-    def _task(self, store: RowStore, cut: bytes | None, lineage: bytes) -> Task:
-        request = self._job.request
-        variant = request.execution.variant
-        settings = TaskSettings(
-            cache_bytes=variant.cache_bytes,
-            timers_in_memory=variant.timers_in_memory,
-            timezones=timezones_version(),
-            reload=variant.reload,
-        )
-        watch = RebuildWatch(None, self._keys, request.failures.on_error, self._failed)
-        if self._retrying is not None:
-            watch = RetryWatch(None, self._keys, request.failures.on_error, self._failed, self._retrying)
-        return Task(
-            self._plan,
-            self._number,
-            store,
-            cut,
-            lineage=lineage,
-            settings=settings,
-            replaying=True,
-            watch=watch,
-        )
-
-    def _tapes(self, replay: Replay, begin: int, stop: int) -> Iterator[tape.TapeRecord]:
-        """The tape from ``begin`` on; what its first records say of inputs and versions holds for the later ones."""
-        phases, tapes = self._result.phases, self._past.tapes(self._number, stop)
-        before = self._result.notes, self._lenient, replay.lenient, self._other_code
-        while True:
-            begun_s = time.perf_counter()
-            record = next(tapes, None)
-            phases.read += time.perf_counter() - begun_s
-            if record is None:
-                return
-            if record.base is not None:  # whoever ran what came before it, nothing of that is left
-                self._result.notes, self._lenient, replay.lenient, self._other_code = before
-            if record.version is not None and record.version != self._plan.version:
-                said = f"some of it was run by version {record.version!r}; this is {self._plan.version!r}"
-                self._result.notes += (said,) if said not in self._result.notes else ()
-                # Other code may do other things: what it did then is no measure any more.
-                self._lenient = replay.lenient = self._other_code = True
-            if record.number >= begin:
-                yield record
-            elif record.inputs is not None:
-                replay.follow_on(record)
-
     def _source(self) -> Source:
         """The records of the past, timed; where it may, it steps over what the log has deleted."""
-        read, phases = self._past.source(self._number), self._result.phases
-        log, number = self._past.log, self._number
-        starts: dict[str, int] = {}
+        read = self._result.phases.reading(self._past.source(self._number))
+        if not self._job.request.source.after_deleted:
+            return read
+        log, starts = self._past.log, dict[str, int]()
 
-        def timed(name: str, start: int, stop: int) -> Sequence[InputRecord]:
-            begun_s = time.perf_counter()
-            if self._job.request.source.after_deleted:
-                if name not in starts:
-                    starts[name] = log.start_offset(name, number)
-                start = max(start, starts[name])
-            found = read(name, start, stop) if start < stop else ()
-            phases.read += time.perf_counter() - begun_s
-            return found
+        def left(name: str, start: int, stop: int) -> Sequence[InputRecord]:
+            if name not in starts:
+                starts[name] = log.start_offset(name, self._number)
+            start = max(start, starts[name])
+            return read(name, start, stop) if start < stop else ()
 
-        return timed
+        return left
 
-    def _commit(self, replay: Replay, store: RowStore, record: tape.TapeRecord, *, last: bool) -> bool:
-        """One commit of the tape; into the store now and then, and the last. Whether it was taken in full."""
-        task, phases = replay.task, self._result.phases
-        refused, first = task.totals.refused, task.totals.outputs
+    # --- what the task leaves behind
+
+    def other_code(self, version: str, /) -> None:
+        """See ``TapeSink.other_code``. It may have done other things: what it did is no measure any more."""
+        said = other_version(version, self._plan.version)
+        self._result.notes += (said,) if said not in self._result.notes else ()
+        assert self._replay is not None
+        self._lenient = self._replay.lenient = self._other_code = True
+
+    def failed(self, task: Task, step: Step, error: TailraceError, /) -> None:
+        """See ``TapeSink.failed``."""
+        if isinstance(error, ReplayDivergedError):
+            self._name_refused(task, step, error)
+
+    def take(self, task: Task, step: Step, /) -> None:
+        """See ``TapeSink.take``."""
+        record, before, whole, _ = step
+        if whole:
+            if self._job.request.failures.on_error == "stop":
+                self._name_refused(task, step, None)
+            new = task.totals.refused - max(before.refused, record.totals.refused)
+            for one in self._failed.refused[:new] if new > 0 else ():
+                self._failed.note(str(one).partition(one.hint)[0].strip())
         self._failed.refused.clear()
-        try:
-            whole = replay.take(record)
-        except ReplayDivergedError as error:
-            self._name_refused(refused, record, task, error)
-            raise
-        if whole and self._job.request.failures.on_error == "stop":
-            self._name_refused(refused, record, task, None)
-        new = task.totals.refused - max(refused, record.totals.refused) if whole else 0
-        for one in self._failed.refused[:new] if new > 0 else ():
-            self._failed.note(str(one).partition(one.hint)[0].strip())
         begun_s = time.perf_counter()
         if self._outputs is None and self._sends is None:
             task.discard_outputs()
         else:
             mark = mark_of(task, record) if marks_wanted(self._job) else None
             # The task counts as the first run did; what is written here is numbered by how much there is of it.
-            task.totals.outputs = first + self._more_outputs
+            first = task.totals.outputs = before.outputs + self._more_outputs
             emitted = task.take_outputs()
             if self._sends is not None:
                 self._sends.take(emitted)
             if self._outputs is not None:
-                self._outputs.append(first + self._more_outputs, emitted, mark)
+                self._outputs.append(first, emitted, mark)
             if whole and self._keys is None:
-                self._more_outputs += first + len(emitted) - record.totals.outputs
-        if whole and self._keys is None:
-            replay.settle()
-        if (
-            whole
-            and not last
-            and begun_s - self._kept_s < self._keep_after_s
-            and task.dirty_count < _KEPT_AT_MOST
-        ):
-            task.put_off()
-        else:
-            self._keep(task, store)
-        phases.write += time.perf_counter() - begun_s
-        return whole
+                self._more_outputs += before.outputs + len(emitted) - record.totals.outputs
+        self._result.phases.write += time.perf_counter() - begun_s
 
-    def _keep(self, task: Task, store: RowStore) -> None:
-        """Write what has changed: from here on nothing before this has to be done again."""
+    def commit(self, task: Task, /) -> None:
+        """See ``Sink.commit``."""
         begun_s = time.perf_counter()
-        batch = task.commit_batch()
+        super().commit(task)
+        self._result.phases.write += time.perf_counter() - begun_s
+
+    def write(self, batch: CommitBatch, /) -> None:
+        """See ``Sink.write``. From here on nothing before this has to be done again."""
         length = 0 if self._outputs is None else self._outputs.length
         rows_kept = batch.rows | batch.index_rows | {_KEPT_ROW: self._remembered()}
-        store.write(rows_kept, StoreCut(FORMAT, length, 0, batch.cut).encode())
-        task.committed()
-        self._kept_s = time.perf_counter()
-        self._keep_after_s = _KEPT_EVERY_S * max(1.0, (self._kept_s - begun_s) / _KEPT_IN_S)
+        self._store.write(rows_kept, StoreCut(FORMAT, length, 0, batch.cut).encode())
+
+    def stands(self, task: Task, step: Step, /) -> None:
+        """See ``TapeSink.stands``."""
+        self._result.commits += 1
+        self._work.report(self._unit.name, task.totals.records, self._of)
+        if not step.whole:
+            self._result.notes += (f"partition {self._number} ends within commit {step.record.number}",)
 
     def _remembered(self) -> bytes:
         """What has to be known, besides the state, by who goes on with the task."""
@@ -344,10 +284,9 @@ class TaskRun:
         if self._retrying is not None:
             self._retrying.progress = kept.progress
 
-    def _name_refused(
-        self, before: int, record: tape.TapeRecord, task: Task, cause: Exception | None
-    ) -> None:
+    def _name_refused(self, task: Task, step: Step, cause: Exception | None) -> None:
         """Where a record no longer decodes, its offset is what has to be known; that totals differ only follows."""
+        record, before = step.record, step.before.refused
         then, now = record.totals.refused - before, task.totals.refused - before
         if now <= then or not self._failed.refused:
             return
@@ -366,61 +305,18 @@ class TaskRun:
 
     # --- into the snapshot
 
-    def _write(self, folder: Path, store: RowStore) -> None:
-        result, job = self._result, self._job
+    def _write(self) -> None:
+        result, job, store = self._result, self._job, self._store
         if result.cut is None:
             return
-        counted = Counted(store.rows(), named=bool(job.request.keys))
         result.schema = store.get(rows.SCHEMA_ROW) or b""
-        result.files = write_task(
-            job.folder,
-            self._number,
-            result.attempt,
-            iter(counted),
-            messages=messages_of(job, self._past, self._number, result.cut),
-        )
-        result.rows, result.keys, result.found = counted.rows, counted.keys, counted.found
+        write_rows(job, result, store.rows(), messages_of(job, self._past, self._number, result.cut))
         retried = self._retrying is not None and self._retrying.progress.counts.run
         why = RETRIED if retried else OTHER_CODE
         check_own(result, self._past, lambda: (one for one in store.rows() if one[0][:1] == rows.STATE), why)
         if self._outputs is not None:
             self._outputs.close()
-            made = Marked(frames(folder / "outputs"))
-            result.outputs = (write_outputs(outputs_folder(job), self._number, result.attempt, made),)
-            result.marks = encode_marks(made.marks)
-
-
-def messages_of(job: Job, past: HistorySource, number: int, cut: bytes) -> Iterator[InputRecord]:
-    """What had been sent to a task by the commit that a rebuild ends at, and it had not read at its own cut."""
-    inbox = past.plan.inbox_topic
-    if inbox is None or job.request.limited or job.request.keys:
-        return
-    start = tape.decode_cut(cut).positions.get(inbox, 0)
-    stop = max(job.ends[inbox][number], start) if inbox in job.ends else start
-    yield from stretch(past.source(number), inbox, start, stop)
-
-
-class Counted:
-    """Rows on their way, counted: how many, and of how many keys of actors; ``found``: which, if ``named``."""
-
-    def __init__(self, source: Iterator[tuple[bytes, bytes]], *, named: bool = False) -> None:
-        self._source, self._named = source, named
-        self.rows = self.keys = 0
-        self.found: list[bytes] = []
-
-    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        prefix, keys, count, state = b"\0", 0, 0, rows.STATE[0]
-        for pair in self._source:
-            row = pair[0]
-            if row[0] == state:
-                count += 1
-                if not row.startswith(prefix):
-                    prefix = rows.key_prefix(row)
-                    keys += 1
-                    if self._named:
-                        self.found.append(rows.read_state_row(row).key)
-            yield pair
-        self.rows, self.keys = count, keys
+            write_frames(job, result, frames(self._folder / "outputs"))
 
 
 def _stands(store: RowStore) -> StoreCut | None:

@@ -11,19 +11,16 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.observer import Call, Watch
-from tailrace.core.engine.replay import Replay
-from tailrace.core.engine.settings import TaskSettings
-from tailrace.core.engine.task import Task
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
-from tailrace.history.comparing.states import Recorder, walk
+from tailrace.history.comparing.states import Recorder
+from tailrace.history.driving import TapeSink, drive_along_tape, replay_of
 from tailrace.history.rebuilding.failures import Failed
 from tailrace.history.rebuilding.job import Unit, UnitResult
 from tailrace.history.rebuilding.origins import load, origin_of_task
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.retrying import Retrying, RetryWatch
 from tailrace.history.rebuilding.work_folder import WorkFolder
-from tailrace.processes.environment import timezones_version
 from tailrace.state import MemoryStore
 
 
@@ -48,27 +45,24 @@ def run_trace(unit: Unit, past: HistorySource, _work: WorkFolder, attempt: str) 
     end, recorder, store = tape.decode_cut(target), _Hashing(plan), MemoryStore()
     origin = origin_of_task(job, past, number)
     cut = None if origin is None else load(origin, number, store).core
-    variant = job.request.execution.variant
-    settings = TaskSettings(
-        cache_bytes=variant.cache_bytes,
-        timers_in_memory=variant.timers_in_memory,
-        timezones=timezones_version(),
-        reload=variant.reload,
-    )
     keys = frozenset(_meant(plan, unit.keys))
     watch = Watch(recorder, keys)
     if job.request.failures.retry_failed:
         watch = RetryWatch(recorder, keys, "dead-letter", Failed(), Retrying(job.letters_of(number)))
-    task = Task(plan, number, store, cut, lineage=end.lineage, settings=settings, replaying=True, watch=watch)
-    replay = Replay(
-        task,
+    replay = replay_of(
+        plan,
+        number,
+        store,
+        cut,
         past.source(number),
+        lineage=end.lineage,
+        watch=watch,
+        settings=job.request.execution.variant.settings(),
         limit=job.request.limit(number),
-        some_keys=True,
         lenient=True,
         any_environment=True,
     )
-    walk(replay, store, past.tapes(number, end.tape))
+    drive_along_tape(replay, past.tapes(number, end.tape), end.tape, TapeSink(store))
     result.made = {"tracks": msgspec.msgpack.encode(list(recorder.tracks.items()))}
     return result
 

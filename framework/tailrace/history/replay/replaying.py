@@ -30,22 +30,19 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.observer import Observer, Watch
 from tailrace.core.engine.replay import Limits, Replay
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
-from tailrace.core.errors import BadRecordError, HandlerError, ReplayDivergedError
+from tailrace.core.errors import BadRecordError, HandlerError, ReplayDivergedError, TailraceError
 from tailrace.core.storage import Store
 from tailrace.history.app_history import AppHistory, Committed
 from tailrace.history.beginnings import beginning_of, load_beginning
 from tailrace.history.comparing.differences import Difference, Differences
 from tailrace.history.comparing.outputs import OutputComparison
 from tailrace.history.comparing.replayed_state import LiveState, check_index, compare_cuts, compare_state
+from tailrace.history.driving import CommitPolicy, Step, TapeSink, drive_along_tape, other_version, replay_of
 from tailrace.log.interface import Log
 from tailrace.state import MemoryStore
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut
 
 LiveStates: TypeAlias = Callable[[int], Sequence[LiveState]]
-
-_ENTRIES_AT_ONCE, _MOVED_AT_ONCE = 200_000, 500_000
-"""A replay commits when so many entries have changed, or so many records and timers have passed: as a live task does
-at the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +166,7 @@ def _say_what_was_compared(options: ReplayOptions, report: ReplayReport) -> None
         report.compared.append("outputs")
 
 
-class _PartitionReplay:
+class _PartitionReplay(TapeSink):
     """The replay of one partition."""
 
     def __init__(
@@ -185,15 +182,18 @@ class _PartitionReplay:
         self._history = history
         self._plan = history.plan
         self._number = number
-        self._store = store
         self._options = options
         self._report = report
         self._cut = None if committed.cut is None else tape.decode_cut(committed.cut)
         self._position = committed.position
         self._live = list(live)
-        self._moved = 0
         if committed.rows is not None:
             self._live.append(LiveState("the changelog", committed.rows, committed.cut, indexed=False))
+        super().__init__(store, CommitPolicy(at=frozenset(map(_tape_of, self._live))))
+        self._outputs: OutputComparison | None = None
+        self._on_progress: Callable[[ReplayStatus], None] | None = None
+        self._step: Step | None = None
+        self._done = self._records_before = 0
 
     def run(
         self, outputs: OutputComparison | None, on_progress: Callable[[ReplayStatus], None] | None
@@ -209,51 +209,32 @@ class _PartitionReplay:
         if options.observer is not None or options.keys is not None:
             watch = Watch(options.observer, options.keys)
         begun = beginning_of(self._plan, number, history.tapes(number, cut.tape), cut)
-        base = None if begun is None else load_beginning(self._plan, begun, self._store, options.keys)
-        task = Task(
-            self._plan,
-            number,
-            self._store,
-            base,
-            lineage=cut.lineage,
-            settings=options.settings,
-            replaying=True,
-            watch=watch,
-        )
-        first, start = task.tape_number, msgspec.structs.replace(task.totals)
+        base = None if begun is None else load_beginning(self._plan, begun, self.store, options.keys)
         if begun is not None:
             report.note(
                 f"partition {number} begins with the snapshot {begun.cut.base} that it was started from"
             )
-            self._compare_state_at(first, base)
-        replay = Replay(
-            task,
+            self._compare_state_at(begun.number, base)
+        replay = replay_of(
+            self._plan,
+            number,
+            self.store,
+            base,
             history.source(number),
+            lineage=cut.lineage,
+            watch=watch,
+            settings=options.settings,
             limit=options.limits.of(number),
-            some_keys=options.keys is not None,
             lenient=options.compare,
             any_environment=options.any_environment,
         )
-        before, done = report.records - start.records, 0
+        task = replay.task
+        start = msgspec.structs.replace(task.totals)
+        self._outputs, self._on_progress = outputs, on_progress
+        self._records_before = report.records - start.records
         try:
-            for record in history.tapes(number, cut.tape):
-                if record.number < first:
-                    continue
-                self._note_version(record)
-                if not self._take(replay, record, outputs, last=record.number + 1 == cut.tape):
-                    report.limit_reached = True
-                    break
-                done += 1
-                report.records = before + task.totals.records
-                if on_progress is not None:
-                    on_progress(ReplayStatus(number, done, cut.tape, report.records))
-            else:
-                if first + done != cut.tape:
-                    raise ReplayDivergedError(
-                        f"the tape of app {self._plan.app!r} partition {number} ends with record {first + done - 1}, its "
-                        f"last commit was number {cut.tape - 1}",
-                        hint="A part of the tape is missing: a replay needs all of it.",
-                    )
+            if not drive_along_tape(replay, history.tapes(number, cut.tape), cut.tape, self):
+                report.limit_reached = True
         except (ReplayDivergedError, HandlerError, BadRecordError) as error:
             if not options.compare:
                 raise
@@ -261,61 +242,57 @@ class _PartitionReplay:
             report.differences.add(Difference(kind="handler", partition=number, where=where))
             report.note(f"the state of partition {number} is not compared: its replay ended before its end")
             self._live.clear()
-        report.records = before + task.totals.records
+        report.records = self._records_before + task.totals.records
         report.met |= set[Any]() if watch is None else watch.met
         report.for_others += task.totals.for_others - start.for_others
-        report.commits += done
+        report.commits += self._done
         report.timers += task.totals.fired - start.fired
         for one in () if options.limits.any else self._live:
             report.note(f"{one.name} of partition {number} is not compared: it stands at another commit")
-        self._tell(replay, outputs)
+        self._tell(replay)
 
-    def _take(
-        self, replay: Replay, record: tape.TapeRecord, outputs: OutputComparison | None, *, last: bool
-    ) -> bool:
-        """One commit; whether it was taken in full."""
-        task = replay.task
-        first, whole = task.totals.outputs, False
-        try:
-            whole = replay.take(record)
-        finally:
-            if outputs is None:
-                self._report.outputs += task.discard_outputs()
-            else:
-                made = task.take_outputs()
-                self._report.outputs += len(made)
-                outputs.take(first, record.totals.outputs if whole else first + len(made), made)
-        if whole:
-            replay.settle()
-            if not last and not self._commit_is_due(task, record.number + 1):
-                task.put_off()
-                return True
-        batch = task.commit_batch()
-        self._write(batch, finished=last and whole)
-        task.committed()
-        self._moved = _moved(task)
-        if whole:
-            self._compare_state_at(record.number + 1, batch.cut)
-        return whole
+    # --- what the task leaves behind
 
-    def _commit_is_due(self, task: Task, number: int) -> bool:
-        """Whether the state has to be in the store: for its size, or because a state stands here that it is held against.
+    def other_code(self, version: str, /) -> None:
+        """See ``TapeSink.other_code``."""
+        self._report.note(other_version(version, self._plan.version))
 
-        Where commits fall changes no result, and each one encodes all that was touched since the last.
-        """
-        return (
-            task.dirty_count >= _ENTRIES_AT_ONCE
-            or _moved(task) - self._moved >= _MOVED_AT_ONCE
-            or any(number == stands for stands in map(_tape_of, self._live))
-        )
+    def failed(self, task: Task, step: Step, _error: TailraceError, /) -> None:
+        """See ``TapeSink.failed``. What was emitted until then can be compared."""
+        self.take(task, step)
 
-    def _write(self, batch: CommitBatch, *, finished: bool) -> None:
-        """Into the store of the replay. It can be run on if it is the whole state as of the last commit."""
-        finished = finished and self._options.keys is None
+    def take(self, task: Task, step: Step, /) -> None:
+        """See ``TapeSink.take``."""
+        self._step, first = step, step.before.outputs
+        if self._outputs is None:
+            self._report.outputs += task.discard_outputs()
+            return
+        made = task.take_outputs()
+        self._report.outputs += len(made)
+        stop = step.record.totals.outputs if step.whole else first + len(made)
+        self._outputs.take(first, stop, made)
+
+    def write(self, batch: CommitBatch, /) -> None:
+        """Write it, and compare. A service can continue from the store if it is the whole state as of the last commit."""
+        step = self._step
+        assert step is not None
+        finished = step.last and step.whole and self._options.keys is None
         position = self._position if finished else UNFINISHED
         at_ms = tape.decode_cut(batch.cut).now if finished else 0
         cut = StoreCut(FORMAT, position, at_ms, batch.cut)
-        self._store.write(batch.rows | batch.index_rows, cut.encode())
+        self.store.write(batch.rows | batch.index_rows, cut.encode())
+        if step.whole:
+            self._compare_state_at(step.record.number + 1, batch.cut)
+
+    def stands(self, task: Task, step: Step, /) -> None:
+        """See ``TapeSink.stands``."""
+        if not step.whole:
+            return
+        self._done += 1
+        self._report.records = self._records_before + task.totals.records
+        if self._on_progress is not None and self._cut is not None:
+            status = ReplayStatus(self._number, self._done, self._cut.tape, self._report.records)
+            self._on_progress(status)
 
     def _compare_state_at(self, number: int, cut: bytes | None) -> None:
         """Compare with the states that stand at this commit: a state folder may be behind the changelog."""
@@ -327,29 +304,23 @@ class _PartitionReplay:
                 continue
             self._live.remove(live)
             found = report.differences
-            count = compare_state(self._plan, self._number, live, self._store, options.keys, found)
+            count = compare_state(self._plan, self._number, live, self.store, options.keys, found)
             if not live.indexed:
                 report.rows += count
             if options.keys is None:
                 compare_cuts(self._plan, self._number, live, cut, found)
                 if live.indexed:
                     check_index(self._plan, self._number, live, found)
-            if live.store.get(rows.SCHEMA_ROW) != self._store.get(rows.SCHEMA_ROW):
+            if live.store.get(rows.SCHEMA_ROW) != self.store.get(rows.SCHEMA_ROW):
                 report.note(
                     "the declarations have changed since the first commit, and the stored schema with them"
                 )
             if (held_against := live.group or live.name) not in report.compared:
                 report.compared.append(held_against)
 
-    def _note_version(self, record: tape.TapeRecord) -> None:
-        if record.version is not None and record.version != self._plan.version:
-            self._report.note(
-                f"some of it was run by version {record.version!r} of the app; this is {self._plan.version!r}"
-            )
-
-    def _tell(self, replay: Replay, outputs: OutputComparison | None) -> None:
+    def _tell(self, replay: Replay) -> None:
         """Say what was found of commits and outputs."""
-        found = self._report.differences
+        found, outputs = self._report.differences, self._outputs
         if replay.difference is not None:
             where = replay.difference.what
             found.add(Difference(kind="commit", partition=self._number, where=where))
@@ -365,12 +336,6 @@ class _PartitionReplay:
 def _tape_of(live: LiveState) -> int:
     """The number of the tape record that follows where a state stands."""
     return 0 if live.cut is None else tape.decode_cut(live.cut).tape
-
-
-def _moved(task: Task) -> int:
-    return (
-        task.totals.records + task.totals.fired
-    )  # outputs are not kept until a commit, as a live task's are
 
 
 @contextmanager

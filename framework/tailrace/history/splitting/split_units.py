@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from heapq import merge
 from itertools import chain, islice
 from operator import itemgetter
@@ -25,30 +26,28 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.engine.canonical import Canonical
-from tailrace.core.engine.key_split.course import Chunk, Course, Series, ShardRecords, is_of_shard
+from tailrace.core.engine.key_split.course import Course, Series, ShardRecords, is_of_shard
 from tailrace.core.engine.key_split.first_pass import FirstPass, KeySplitPlan
 from tailrace.core.engine.key_split.shard import Ordered, ShardResult, ShardTask, check, in_order, numbered
-from tailrace.core.engine.settings import TaskSettings
+from tailrace.core.engine.task import Task
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, UnsplittableError
-from tailrace.core.records import InputRecord
+from tailrace.core.storage import Store
+from tailrace.history.driving import CommitPolicy, Sink, Step, TapeSink, drive, drive_along_tape
 from tailrace.history.rebuilding.canonical_unit import begun_task, one_commit, past_of
 from tailrace.history.rebuilding.job import Unit, UnitKind, UnitResult
 from tailrace.history.rebuilding.origins import TaskOrigin, load, origin_of_task
-from tailrace.history.rebuilding.output_files import Frame, outputs_folder, write_outputs
+from tailrace.history.rebuilding.output_files import Frame
 from tailrace.history.rebuilding.output_watermarks import Mark, encode_marks, mark_of, marks_wanted
 from tailrace.history.rebuilding.own_rows import check_own
 from tailrace.history.rebuilding.own_sends import Sends, compares_sends
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.retrying import Retrying, RetryProgress, RetryWatch, fill
-from tailrace.history.rebuilding.tape_unit import Counted, messages_of
+from tailrace.history.rebuilding.unit_files import messages_of, write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.splitting.blocks import BlockReader, BlockWriter
-from tailrace.processes.environment import timezones_version
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
-from tailrace.state.snapshots import write_task
 
 _AT_ONCE = 10_000
-_KEPT_AT_MOST = 200_000
 UNSPLIT = "unsplit"
 NOT_IN_PARTS = (UnsplittableError, ReplayDivergedError, BadRecordError)
 """What differs, or cannot be handled any more, is looked for in one piece: that can tell which event it is."""
@@ -65,13 +64,7 @@ class _Part:
         self.plan, self.number, self.attempt = past.plan, unit.partition, attempt
         self.target = unit.job.targets[unit.partition].cut
         self.result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
-        variant = self.job.request.execution.variant
-        self.settings = TaskSettings(
-            cache_bytes=variant.cache_bytes,
-            timers_in_memory=variant.timers_in_memory,
-            timezones=timezones_version(),
-            reload=variant.reload,
-        )
+        self.settings = self.job.request.execution.variant.settings()
 
     def path(self, what: str, shard: int) -> Path:
         """A file that is this attempt's own."""
@@ -116,54 +109,21 @@ def _first(part: _Part) -> None:
     result, request = part.result, part.job.request
     end, origin = tape.decode_cut(part.target), part.origin()
     cut = None if origin is None else origin.cut
-    begin = 0 if cut is None else tape.decode_cut(cut).tape
     first = FirstPass(
         part.plan,
         part.number,
         part.job.split,
-        _timed(part),
+        result.phases.reading(part.past.source(part.number)),
         cut,
         lineage=end.lineage,
         settings=part.settings,
         limit=request.limit(part.number),
         any_environment=request.failures.any_environment,
     )
-    more = True
-    marks: list[Mark] = []
-    before = 0 if cut is None else tape.decode_cut(cut).totals.outputs
-    other: str | None = None
-    with _Dealt(part) as dealt:
-        for record in part.past.tapes(part.number, end.tape):
-            if record.base is not None:
-                other = None  # whoever ran what came before it, nothing of that is left
-            if record.version is not None and record.version != part.plan.version:
-                other = record.version
-            if other is not None and record.number >= begin:
-                raise UnsplittableError(f"some of it was run by version {other!r}")
-            if record.number < begin:
-                if record.inputs is not None:
-                    first.follow_on(record)
-                continue
-            chunks, more = first.take(record)
-            dealt.write(chunks)
-            result.commits += 1
-            if marks_wanted(part.job):
-                marks.append(mark_of(first.task, record, rows=record.totals.outputs - before))
-            part.work.report(part.unit.name, first.task.totals.records, end.totals.records)
-            if not more:
-                result.notes += (f"partition {part.number} ends within commit {record.number}",)
-                break
-        if more and first.task.tape_number != end.tape:
-            raise ReplayDivergedError(
-                f"the tape of app {part.plan.app!r} partition {part.number} ends at record {first.task.tape_number}, "
-                f"its last commit was number {end.tape - 1}",
-                hint="A part of the tape is missing: a rebuild along the tape needs all of it.",
-            )
-        chunks, course = first.finish()
-        dealt.write(chunks)
-    part.work.report(part.unit.name, first.task.totals.records, end.totals.records, now=True)
-    result.made = dealt.made(course, whole=more)
-    result.marks = encode_marks(marks)
+    with _Dealt(part, first.task, end.totals.records) as dealt:
+        whole = drive_along_tape(first, part.past.tapes(part.number, end.tape), end.tape, dealt)
+        result.made = dealt.made(first.course(dealt.store.cut), whole=whole)
+    result.marks = encode_marks(dealt.marks)
 
 
 def _first_untaped(part: _Part) -> None:
@@ -182,20 +142,20 @@ def _first_untaped(part: _Part) -> None:
     )
     taken = past_of(job, part.past, number, part.result.phases)
     of = sum(end - task.positions[name] for name, end in taken.ends.items())
-    with _Dealt(part) as dealt:
-        for _ in Canonical([task], [taken], limit=job.request.limit(number)).go():
-            dealt.write(task.take_chunks())
-            part.work.report(part.unit.name, task.totals.records, of)
-        course = task.course(cut)
-        dealt.write(task.take_chunks())
-    part.work.report(part.unit.name, of, of, now=True)
-    part.result.made = dealt.made(course, whole=True)
+    with _Dealt(part, task, of) as dealt:
+        drive(Canonical([task], [taken], limit=job.request.limit(number)).go(), [task], [dealt])
+        part.result.made = dealt.made(task.course(cut), whole=True)
 
 
-class _Dealt:
-    """The files of a first pass: one for each shard."""
+class _Dealt(TapeSink):
+    """What a first pass leaves behind: a file of records for each shard, and marks. Its task has no rows."""
 
-    def __init__(self, part: _Part) -> None:
+    def __init__(self, part: _Part, task: KeySplitPlan, of: int) -> None:
+        super().__init__(MemoryStore(), CommitPolicy(entries=None))
+        self.marks: list[Mark] = []
+        self._part, self._task, self._of = part, task, of
+        self._outputs_before = task.totals.outputs
+        self._marked = marks_wanted(part.job)
         shards = range(part.job.split)
         self._files = [part.path("records", shard) for shard in shards]
         self._counts = [0 for _ in shards]
@@ -208,33 +168,49 @@ class _Dealt:
     def __exit__(self, *raised: Any) -> None:
         self._open.__exit__(*raised)
 
-    def write(self, chunks: Sequence[Chunk]) -> None:
-        """Give each shard its part of chunks."""
-        for one in chunks:
+    def other_code(self, version: str, /) -> None:
+        """See ``TapeSink.other_code``."""
+        raise UnsplittableError(f"some of it was run by version {version!r}")
+
+    def take(self, task: Task, step: Step, /) -> None:
+        """See ``TapeSink.take``. What the handlers emit is told by the tape."""
+        self._deal()
+        if self._marked:
+            rows = step.record.totals.outputs - self._outputs_before
+            self.marks.append(mark_of(task, step.record, rows=rows))
+
+    def stands(self, _task: Task, step: Step, /) -> None:
+        """See ``TapeSink.stands``."""
+        result, number = self._part.result, self._part.number
+        result.commits += 1
+        self._report()
+        if not step.whole:
+            result.notes += (f"partition {number} ends within commit {step.record.number}",)
+
+    def went_on(self, _task: Task, /) -> None:
+        """See ``Sink.went_on``."""
+        self._deal()
+        self._report()
+
+    def _deal(self) -> None:
+        for one in self._task.take_chunks():
             for shard, (writer, dealt) in enumerate(zip(self._writers, one.shards, strict=True)):
                 writer.write((one.series, dealt))
                 self._counts[shard] += len(dealt.records)
 
+    def _report(self) -> None:
+        self._part.work.report(self._part.unit.name, self._task.totals.records, self._of)
+
     def made(self, course: Course, *, whole: bool) -> dict[str, Any]:
-        """What the shards have to know."""
+        """What the shards have to know. The course has closed the last chunk."""
+        self._deal()
+        self._part.work.report(self._part.unit.name, self._of, self._of, now=True)
         return {
             "files": [file.name for file in self._files],
             "records": self._counts,
             "course": msgspec.msgpack.encode(course),
             "whole": whole,
         }
-
-
-def _timed(part: _Part) -> Callable[[str, int, int], Sequence[InputRecord]]:
-    read, phases = part.past.source(part.number), part.result.phases
-
-    def timed(name: str, start: int, stop: int) -> Sequence[InputRecord]:
-        begun_s = time.perf_counter()
-        found = read(name, start, stop)
-        phases.read += time.perf_counter() - begun_s
-        return found
-
-    return timed
 
 
 # --- a shard ---
@@ -279,29 +255,23 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
     phases, of = result.phases, made["records"][shard]
     files = (part.path("rows", shard), part.path("outputs", shard))
     with BlockWriter(files[0]) as kept, BlockWriter(files[1]) as outputs:
-
-        def commit() -> None:
-            if emitted := _wanted(task.take_ordered(), wanted):
-                outputs.write(emitted)
-            batch = task.commit_batch()
-            store.write(batch.rows | batch.index_rows, batch.cut)
-            task.committed()
-
-        task.pause = commit
+        sink = _ShardSink(store, outputs, wanted)
+        task.pause = partial(sink.commit, task)
         blocks = iter(BlockReader[_Block](part.work.blocks / made["files"][shard], _Block))
-        while True:
-            read_s = time.perf_counter()
-            block = next(blocks, None)
-            phases.shuffle += time.perf_counter() - read_s
-            if block is None:
-                break
-            if emitted := _wanted(task.take(*block), wanted):
-                outputs.write(emitted)
-            if task.dirty_count >= _KEPT_AT_MOST:
-                commit()
-            result.taken += len(block[1].records)
-            part.work.report(part.unit.name, result.taken, of)
-        commit()
+
+        def through() -> Iterator[Task]:
+            while True:
+                read_s = time.perf_counter()
+                block = next(blocks, None)
+                phases.shuffle += time.perf_counter() - read_s
+                if block is None:
+                    return
+                sink.emit(task.take(*block))
+                result.taken += len(block[1].records)
+                part.work.report(part.unit.name, result.taken, of)
+                yield task
+
+        drive(through(), [task], [sink])
         handled_s = time.perf_counter()
         phases.handle = handled_s - begun_s - phases.shuffle
         state = ((row, value) for row, value in store.rows() if row[:1] == rows.STATE)
@@ -324,9 +294,25 @@ def _compared(part: _Part) -> frozenset[str]:
     return Sends(part.plan).topics if compares_sends(part.job, part.plan) else frozenset()
 
 
-def _wanted(emitted: list[Ordered], topics: frozenset[str] | None) -> list[Ordered]:
-    """Those of the outputs that go to these topics; all of them for None."""
-    return emitted if topics is None else [one for one in emitted if one.output[0] in topics]
+class _ShardSink(Sink):
+    """What a shard leaves behind: its rows, and a file of its outputs; only those to the topics in ``wanted``, if given."""
+
+    def __init__(self, store: Store, outputs: BlockWriter, wanted: frozenset[str] | None) -> None:
+        super().__init__(store, CommitPolicy(moved=None))
+        self._outputs, self._wanted = outputs, wanted
+
+    def emit(self, emitted: list[Ordered]) -> None:
+        """Write outputs."""
+        if self._wanted is not None:
+            emitted = [one for one in emitted if one.output[0] in self._wanted]
+        if emitted:
+            self._outputs.write(emitted)
+
+    def commit(self, task: Task, /) -> None:
+        """See ``Sink.commit``."""
+        assert isinstance(task, ShardTask)
+        self.emit(task.take_ordered())
+        super().commit(task)
 
 
 # --- together ---
@@ -371,19 +357,15 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
     def state() -> Iterator[tuple[bytes, bytes]]:
         return merge(*(_flat(part, one.made["files"][0], _Rows) for one in shards), key=itemgetter(0))
 
-    counted = Counted(state(), named=bool(job.request.keys))
-    messages = messages_of(job, part.past, number, cut)
-    result.files = write_task(job.folder, number, part.attempt, iter(counted), messages=messages)
-    result.rows, result.keys, result.found = counted.rows, counted.keys, counted.found
+    write_rows(job, result, state(), messages_of(job, part.past, number, cut))
     check_own(result, part.past, state)
     sends = Sends(part.plan) if _compared(part) else None
     emitted = in_order(_flat(part, one.made["files"][1], list[Ordered]) for one in shards)
     outputs = numbered(emitted, part.plan, number, course)
     if job.request.to.outputs != "none":
         first = 0 if course.base is None else tape.decode_cut(course.base).totals.outputs
+        write_frames(job, result, _framed(outputs if sends is None else sends.noted(outputs), first))
         result.marks = part.done("first").marks
-        frames = _framed(outputs if sends is None else sends.noted(outputs), first)
-        result.outputs = (write_outputs(outputs_folder(job), number, part.attempt, frames),)
     elif sends is not None:
         sends.take(outputs)
     if sends is not None:

@@ -133,13 +133,9 @@ class Course(msgspec.Struct, array_like=True):
     for_others: int = 0
     """Records that were redriven for other apps: they come to no shard."""
 
-    def cut_with(self, gained: tape.Totals, *, left_last: bool = False) -> bytes:
-        """The cut, for a task whose shards have counted this much in sum.
-
-        ``left_last``: they have left the drain of the last step, which the task that starts here has to do and commit.
-        """
+    def cut_with(self, gained: tape.Totals) -> bytes:
+        """The cut, for a task whose shards have counted this much in sum."""
         cut = tape.decode_cut(self.cut)
-        cut.tape -= left_last
         start = tape.Totals() if self.base is None else tape.decode_cut(self.base).totals
         cut.totals = summed(start, gained)
         return tape.encode(cut)

@@ -342,11 +342,13 @@ def stated(plan: InputPlan) -> Callable[[Any, int], object] | None:
     return says
 
 
-class FirstPass:
-    """The first pass along a tape: ``take`` its records in turn, then ``finish``.
+class FirstPass(Replay):
+    """The first pass along a tape: ``take`` its records in turn, then ask for the ``course``.
 
     It starts where ``cut`` says, or with nothing. The replay's checks are made as far as they do not depend on handlers.
     """
+
+    task: KeySplitPlan
 
     def __init__(
         self,
@@ -362,7 +364,7 @@ class FirstPass:
         any_environment: bool = False,
         chunk_steps: int = CHUNK_STEPS,
     ) -> None:
-        self.task = KeySplitPlan(
+        task = KeySplitPlan(
             plan,
             partition,
             shards,
@@ -372,65 +374,48 @@ class FirstPass:
             replaying=True,
             chunk_steps=chunk_steps,
         )
-        self._replay = Replay(self.task, source, limit=limit, some_keys=True, any_environment=any_environment)
-        self._source = source
+        super().__init__(task, source, limit=limit, some_keys=True, any_environment=any_environment)
         self._base = cut
-        self._cut: bytes | None = None
-        self._names = list(plan.sources)
-        self._start = msgspec.structs.replace(self.task.totals)
+        self._start = msgspec.structs.replace(task.totals)
         self._known_totals = True
         self._timer_skips: list[TimerSkip] = []
 
-    def follow_on(self, record: tape.TapeRecord) -> None:
-        """See ``Replay.follow_on``."""
-        self._name(record)
-        self._replay.follow_on(record)
-
-    def take(self, record: tape.TapeRecord) -> tuple[list[Chunk], bool]:
-        """Go through what one commit was caused by. Gives the chunks that are done, and False if a limit was reached.
-
-        Raises what ``Replay.take`` raises, and UnsplittableError.
-        """
+    def take(self, record: tape.TapeRecord) -> bool:
+        """See ``Replay.take``. Raises UnsplittableError as well."""
         task, first = self.task, self.task.step
         self._check_finish(record)
         try:
-            more = self._replay.take(record)
+            whole = super().take(record)
         except ReplayDivergedError as error:
             if any(one.generator is not None or one.punctuate is not None for one in task.plan.inputs):
                 raise UnsplittableError(
                     f"perhaps handlers change events before these state a watermark: {error}"
                 ) from error
             raise
-        if more or self._is_last_step(record):
-            self._replay.settle()
+        if whole or self._is_last_step(record):
+            self.settle()
         else:
             self._known_totals = False
         # The drain of the last step before may have been left to this commit.
         self._timer_skips += [
             TimerSkip(skip.number, first, task.step, skip.headers) for skip in record.skips if skip.input < 0
         ]
-        self._cut = task.commit_batch().cut
-        task.committed()
-        return task.take_chunks(), more
+        return whole
 
-    def finish(self) -> tuple[list[Chunk], Course]:
-        """The last chunk, and what is now known of the task as a whole."""
-        task = self.task
-        course = task.course(self._base)
-        if self._cut is not None:
-            course.cut = self._cut
+    def course(self, cut: bytes | None) -> Course:
+        """What is now known of the task as a whole, whose last commit had this cut. Closes the last chunk."""
+        course = self.task.course(self._base)
+        if cut is not None:
+            course.cut = cut
         if self._known_totals:
-            course.totals = gained(self._start, task.totals)
+            course.totals = gained(self._start, self.task.totals)
         course.timer_skips = self._timer_skips
-        return task.take_chunks(), course
-
-    def _name(self, record: tape.TapeRecord) -> None:
-        if record.inputs is not None:
-            self._names = [*record.inputs, *record.channels]
+        return course
 
     def _check_finish(self, record: tape.TapeRecord) -> None:
         """Whether the commit's watermark is the one that the end of input has led to."""
-        self._name(record)
+        if record.inputs is not None:
+            self.follow_on(record)
         still = {one.name for one in self.task.plan.inputs if not one.moves}
         finished = False
         for code, *said in tape.causes_of(record.causes):
@@ -443,10 +428,9 @@ class FirstPass:
 
     def _is_last_step(self, record: tape.TapeRecord) -> bool:
         """Whether a limit was reached with the very last step of a commit, which may have left its drain unfinished."""
-        numbers = {name: number for number, name in enumerate(self.task.plan.sources)}
         unnamed = (tape.CLOCK, tape.ENDED, tape.OPENED, tape.RISEN)
         causes = [
-            (code, numbers[self._names[said[0]]], *said[1:])
+            (code, self._numbers[self._names[said[0]]], *said[1:])
             if said and code not in unnamed
             else (code, *said)
             for code, *said in tape.causes_of(record.causes)

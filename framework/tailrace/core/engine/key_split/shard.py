@@ -19,8 +19,7 @@ found by what its dead letter says of it (actor, key, name, time), within the co
 several times at one instant, ``check`` counts afterwards, over all shards, whether it was the right one.
 
 The drain of the very last step may have been left unfinished by the last commit. A shard does not know, and finishes it;
-then the totals are not those of the tape. Ask for it with ``leave_last=True`` then: what is due at the last step stays
-pending in all shards, as if that commit had fallen just before its first firing, and an unsplit replay does the rest.
+then the totals are not those of the tape, and the task cannot be split.
 """
 
 from __future__ import annotations
@@ -111,7 +110,6 @@ class ShardTask(Task):
         *,
         settings: TaskSettings | None = None,
         replaying: bool = True,
-        leave_last: bool = False,
         watch: Watch | None = None,
     ) -> None:
         super().__init__(
@@ -127,7 +125,6 @@ class ShardTask(Task):
         self.addressees.sorted_out = True  # by the first pass
         self.shard = shard
         self._course = course
-        self._leave_last, self._left = leave_last, False
         self._stands = -1
         self._start = msgspec.structs.replace(self.totals)
         if shard:
@@ -297,15 +294,12 @@ class ShardTask(Task):
             at = bisect_left(clocks, firing.clock_due_ms(), 0, last + 1)
             for column, queue in zip(watermarks, firing.events, strict=False):
                 at = min(at, bisect_left(column, queue.due_ms, 0, last + 1))
-            if at > last or not self._drain(steps[at], columns, at, clocks[at]):
+            if at > last:
                 return
+            self._drain(steps[at], columns, at, clocks[at])
 
-    def _drain(self, step: int, columns: Columns, entry: int, now: int) -> bool:
-        """Fire what is due at the end of a step; False if that is left to others."""
-        if self._leave_last and step == self._course.steps:
-            self._left = True
-        if self._left:
-            return False
+    def _drain(self, step: int, columns: Columns, entry: int, now: int) -> None:
+        """Fire what is due at the end of a step."""
         firing, context = self._firing, self._context
         context.now = now
         self._stand(columns, entry)
@@ -314,7 +308,7 @@ class ShardTask(Task):
             firing.budget = self.settings.firing_budget
             firing.drain()
             if not firing.draining:
-                return True
+                return
             if self.pause is not None:
                 self.pause()
 
@@ -449,36 +443,6 @@ def check(course: Course, results: Sequence[ShardResult]) -> tape.Totals:
     if course.timer_skips:
         _check_skips(course, results)
     return counted
-
-
-def finish_last(
-    plan: Plan,
-    partition: int,
-    course: Course,
-    counted: tape.Totals,
-    state: StateReader,
-    last: tape.TapeRecord,
-    settings: TaskSettings | None = None,
-) -> Task:
-    """The whole task, past as many firings of the last step's drain as the last commit had.
-
-    ``state`` holds the rows of all shards, which were told to ``leave_last``, index rows included; ``counted`` is what they
-    have counted. The caller takes the outputs, which follow those of the shards, and commits.
-
-    Raises:
-        UnsplittableError: It does not come to what the tape says.
-    """
-    cut = course.cut_with(counted, left_last=True)
-    task = Task(plan, partition, state, cut, settings=settings, replaying=True)
-    skips = {(TIMER, skip.number): tuple(skip.headers) for skip in last.skips if skip.input < 0}
-    task.follow(skips, last.totals.fired)
-    while task.draining and task.totals.fired < last.totals.fired:
-        task.drain()
-    then, now = last.totals, msgspec.structs.replace(task.totals)
-    now.outputs += task.waiting_outputs
-    if then != now:
-        raise UnsplittableError(f"the shards and the last drain do not add up to the whole ({then}, {now})")
-    return task
 
 
 def _check_skips(course: Course, results: Sequence[ShardResult]) -> None:

@@ -1,0 +1,243 @@
+"""Driving a task along its causes: the one driver of replays, rebuilds, comparisons, traces and the units of a split.
+
+Theory. A task on its way through history takes causes, leaves outputs behind, and has its state written now and then. The
+*way* gives the causes in their order. A *sink* takes what the task leaves behind: it emits, compares, traces or counts. The
+sink's *commit policy* says when state is written. Neither the sink nor the policy may change a result.
+
+There are two ways:
+
+    drive_along_tape    the causes of one tape record after the other, as the first run committed them
+    drive               a generator that moves the task and yields it: canonical order (``core.engine.canonical``), or the
+                        blocks of a shard
+
+``drive_along_tape`` does this with each tape record, in this order:
+
+    1. version    If code of another version has run since the task's base, the sink is told before the next take.
+    2. begin      A record before the task's beginning is not taken. It tells the numbers of inputs and operators only.
+    3. take       The task goes through the causes of the record. If this fails, the sink sees the error, then it is raised.
+    4. outputs    The sink takes all outputs. It may look at the task, which stands at the end of the record.
+    5. settle     Totals go on from what the first run had counted.
+    6. commit     State is written if the policy says so, at the last record, and where a limit stops the task within a
+                  record. Otherwise the commit is put off: a later one writes what this record has changed.
+    7. progress   The sink is told that the task stands behind the record.
+
+A task stops at its limit, or at the end of the tape. A tape that ends before the expected record is an error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.observer import Watch
+from tailrace.core.engine.replay import Limit, Replay, Source
+from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
+from tailrace.core.errors import ReplayDivergedError, TailraceError
+from tailrace.core.storage import Store
+
+ENTRIES_AT_ONCE = 200_000
+"""Instances and collections touched since the last commit: they are in memory."""
+MOVED_AT_ONCE = 500_000
+"""Records handled and timers fired since the last commit, as in a live task at the latest."""
+COMMIT_EVERY_S = 0.5
+_CHEAP_S = COMMIT_EVERY_S / 20
+"""Where writing takes longer than this, it is done less often. Keys that come again and again are then written less often."""
+
+
+@dataclass(slots=True)
+class CommitPolicy:
+    """When the state of a task is written. Each commit encodes all that was touched since the last; none changes a result."""
+
+    entries: int | None = field(default_factory=lambda: ENTRIES_AT_ONCE)
+    moved: int | None = field(default_factory=lambda: MOVED_AT_ONCE)
+    every_s: float | None = None
+    at: frozenset[int] = frozenset()
+    """Numbers of tape records: the state is needed as it stands before these."""
+    _moved: int = 0
+    _due_s: float = 0.0
+
+    @classmethod
+    def by_time(cls) -> CommitPolicy:
+        """For a task that another attempt may have to continue: as often as is cheap."""
+        return cls(moved=None, every_s=COMMIT_EVERY_S)
+
+    def is_due(self, task: Task) -> bool:
+        """Whether the state is to be written now."""
+        return (
+            (self.moved is not None and _moved(task) - self._moved >= self.moved)
+            or (self.entries is not None and task.dirty_count >= self.entries)
+            or (self.every_s is not None and time.perf_counter() >= self._due_s)
+            or (bool(self.at) and task.tape_number + 1 in self.at)
+        )
+
+    def wrote(self, task: Task, took_s: float) -> None:
+        """The state has been written, which took so long."""
+        self._moved = _moved(task)
+        if self.every_s is not None:
+            self._due_s = time.perf_counter() + self.every_s * max(1.0, took_s / _CHEAP_S)
+
+
+def _moved(task: Task) -> int:
+    return task.totals.records + task.totals.fired
+
+
+class Sink:
+    """Takes what one task leaves behind. This one writes the state, and keeps nothing else."""
+
+    def __init__(self, store: Store, policy: CommitPolicy | None = None) -> None:
+        self.store = store
+        self.policy = CommitPolicy() if policy is None else policy
+
+    def went_on(self, task: Task, /) -> None:
+        """The task has moved. Called by ``drive`` only, and often."""
+
+    def commit(self, task: Task, /) -> None:
+        """Write the state of the task as it stands. Its outputs must have been taken."""
+        begun_s = time.perf_counter()
+        self.write(task.commit_batch())
+        task.committed()
+        self.policy.wrote(task, time.perf_counter() - begun_s)
+
+    def write(self, batch: CommitBatch, /) -> None:
+        """Write the rows of a commit with its cut."""
+        self.store.write(batch.rows | batch.index_rows, batch.cut)
+
+
+def drive(way: Iterable[Task], tasks: Sequence[Task], sinks: Sequence[Sink]) -> None:
+    """Take tasks along a way that yields the one that has moved, whenever any of them may be committed."""
+    by_task = {id(task): sink for task, sink in zip(tasks, sinks, strict=True)}
+    for task in way:
+        sink = by_task[id(task)]
+        sink.went_on(task)
+        if sink.policy.is_due(task):
+            sink.commit(task)
+    for task, sink in zip(tasks, sinks, strict=True):
+        sink.commit(task)
+
+
+# --- along the tape
+
+
+class Step(NamedTuple):
+    """What a task has just gone through: the causes of one commit of the first run."""
+
+    record: tape.TapeRecord
+    before: tape.Totals
+    """What the task had counted before it."""
+    whole: bool
+    """The task stands at the end of the record. If not, it has failed, or stopped at its limit within the record."""
+    last: bool
+    """No record follows."""
+
+
+class TapeSink(Sink):
+    """Takes what a task leaves behind along its tape. This one drops the outputs."""
+
+    settles = True
+    """Totals go on from those of the tape; else they count what this task has done."""
+
+    def other_code(self, version: str, /) -> None:
+        """This version of the code, not the present one, has run a part of what the task goes through or goes on from."""
+
+    def failed(self, task: Task, step: Step, error: TailraceError, /) -> None:
+        """The task cannot go on. The error is raised afterwards, unless this raises another."""
+
+    def take(self, task: Task, _step: Step, /) -> None:
+        """Take the outputs of a step, all of them."""
+        task.discard_outputs()
+
+    def stands(self, task: Task, step: Step, /) -> None:
+        """The step is done."""
+
+
+def replay_of(
+    plan: Plan,
+    partition: int,
+    store: Store,
+    cut: bytes | None,
+    source: Source,
+    *,
+    lineage: bytes,
+    watch: Watch | None = None,
+    settings: TaskSettings | None = None,
+    limit: Limit | None = None,
+    lenient: bool = False,
+    any_environment: bool = False,
+) -> Replay:
+    """The replay of a task that begins with ``cut`` and what is in the store, confined to the keys of the watch."""
+    task = Task(plan, partition, store, cut, lineage=lineage, settings=settings, replaying=True, watch=watch)
+    return Replay(
+        task,
+        source,
+        limit=limit,
+        some_keys=watch is not None and watch.keys is not None,
+        lenient=lenient,
+        any_environment=any_environment,
+    )
+
+
+def drive_along_tape(replay: Replay, tapes: Iterable[tape.TapeRecord], stop: int, sink: TapeSink) -> bool:
+    """Take a task along its tape, up to but without the record number ``stop``. Returns False if a limit has stopped it.
+
+    ``tapes`` may begin before the task does.
+
+    Raises:
+        ReplayDivergedError: A part of the tape is missing. See also ``Replay.take``, which may raise other errors.
+    """
+    task = replay.task
+    for record in _from_beginning(replay, tapes, sink):
+        step = Step(record, msgspec.structs.replace(task.totals), whole=False, last=record.number + 1 == stop)
+        try:
+            step = step._replace(whole=replay.take(record))
+        except TailraceError as error:
+            sink.failed(task, step, error)
+            raise
+        sink.take(task, step)
+        if step.whole and sink.settles:
+            replay.settle()
+        if step.last or not step.whole or sink.policy.is_due(task):
+            sink.commit(task)
+        else:
+            task.put_off()
+        sink.stands(task, step)
+        if not step.whole:
+            return False
+    if task.tape_number != stop:
+        raise ReplayDivergedError(
+            f"the tape of app {task.plan.app!r} partition {task.partition} ends before record {task.tape_number}, its last "
+            f"commit was number {stop - 1}",
+            hint="A part of the tape is missing, and all of it is needed. A rebuild can do without a tape: --order canonical.",
+        )
+    return True
+
+
+def _from_beginning(
+    replay: Replay, tapes: Iterable[tape.TapeRecord], sink: TapeSink
+) -> Iterator[tape.TapeRecord]:
+    """The records that the task is to take. What the ones before say of versions, inputs and operators still holds."""
+    task, other = replay.task, list[str]()
+    for record in tapes:
+        if record.base is not None:  # nothing is left of what came before it
+            other.clear()
+        if record.version is not None and record.version != task.plan.version:
+            other.append(record.version)
+        if record.number < task.tape_number:
+            if record.inputs is not None:
+                replay.follow_on(record)
+            continue
+        while other:
+            sink.other_code(other.pop(0))
+        yield record
+    for version in other:  # an earlier attempt may have taken what it ran
+        sink.other_code(version)
+
+
+def other_version(version: str, here: str) -> str:
+    """What a report says where other code has run some of the history."""
+    return f"some of it was run by version {version!r} of the app; this is {here!r}"
