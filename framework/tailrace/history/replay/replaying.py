@@ -115,7 +115,7 @@ def replay(
 ) -> ReplayReport:
     """Replay an app. ``open_store`` gives an empty store for a partition, which is closed at its end; else it is memory.
 
-    ``live`` gives more states to compare a partition with than the changelog's; ``tell`` is called at every commit.
+    ``live`` gives more states to compare a partition with than the changelog's; ``on_progress`` is called at every commit.
 
     Raises:
         ReplayDivergedError: Something differs, and it was not to be compared.
@@ -143,8 +143,10 @@ def replay(
             store = MemoryStore() if open_store is None else open_store(number)
             try:
                 states = live(number) if live is not None and options.compare else ()
-                one = _PartitionReplay(history, number, committed, store, options, report, states)
-                one.run(comparisons.get(number), on_progress)
+                outputs = comparisons.get(number)
+                _PartitionReplay(
+                    history, number, committed, store, options, report, states, outputs, on_progress
+                ).run()
             finally:
                 store.close()
     if options.compare:
@@ -178,6 +180,8 @@ class _PartitionReplay(TapeSink):
         options: ReplayOptions,
         report: ReplayReport,
         live: Sequence[LiveState],
+        outputs: OutputComparison | None,
+        on_progress: Callable[[ReplayStatus], None] | None,
     ) -> None:
         self._history = history
         self._plan = history.plan
@@ -190,14 +194,11 @@ class _PartitionReplay(TapeSink):
         if committed.rows is not None:
             self._live.append(LiveState("the changelog", committed.rows, committed.cut, indexed=False))
         super().__init__(store, CommitPolicy(at=frozenset(map(_tape_of, self._live))))
-        self._outputs: OutputComparison | None = None
-        self._on_progress: Callable[[ReplayStatus], None] | None = None
+        self._outputs, self._on_progress = outputs, on_progress
         self._step: Step | None = None
         self._done = self._records_before = 0
 
-    def run(
-        self, outputs: OutputComparison | None, on_progress: Callable[[ReplayStatus], None] | None
-    ) -> None:
+    def run(self) -> None:
         """Replay it, compare it, and add it to the report."""
         report, cut, number = self._report, self._cut, self._number
         report.partitions += 1
@@ -230,7 +231,6 @@ class _PartitionReplay(TapeSink):
         )
         task = replay.task
         start = msgspec.structs.replace(task.totals)
-        self._outputs, self._on_progress = outputs, on_progress
         self._records_before = report.records - start.records
         try:
             if not drive_along_tape(replay, history.tapes(number, cut.tape), cut.tape, self):
