@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.core.records import Output
 from tailrace.history.opening import open_history
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tests.cli.commands import done, run
 

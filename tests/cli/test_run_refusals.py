@@ -14,7 +14,7 @@ import tailrace as tr
 from tailrace.core.declare.plan import OnError
 from tailrace.core.errors import CorruptLogError
 from tailrace.core.records import Output
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tests.cli.commands import Ended, run
 from tests.runtime import served

@@ -12,7 +12,7 @@ from tailrace.core.records import InputRecord
 from tailrace.history import driving
 from tailrace.history.app_history import AppHistory
 from tailrace.history.replay.replaying import replay
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness
 from tests.history.test_replaying import lived, random_service, shops

@@ -18,7 +18,7 @@ from tailrace.core.storage import Store
 from tailrace.history.app_history import AppHistory
 from tailrace.history.beginnings import base_name
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.slices import PartitionSettings

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.core.errors import OffsetGoneError
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log.archive import Archive, archive_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition

@@ -33,7 +33,7 @@ from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.errors import DefinitionError
 from tailrace.core.records import InputRecord
 from tailrace.history.app_topics import prepare_topics
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log.interface import Log, TopicPartition, TopicSettings
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.first_positions import note_first_positions

@@ -6,31 +6,27 @@ A service may be at work meanwhile. All that is read of a partition ends at the 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TypeAlias
 
-from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.task import ORIGIN_HEADER
-from tailrace.core.errors import CorruptStateError, InputsChangedError, OffsetGoneError, UnknownTopicError
+from tailrace.core.errors import InputsChangedError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.app_topics import apps_in
-from tailrace.log.interface import Log, Reader, TopicPartition
+from tailrace.history.changelog import fold, last_cut
+from tailrace.history.stretches import batches, scan, source
+from tailrace.log.interface import Log, TopicPartition
 from tailrace.state import MemoryStore
 
 Origin: TypeAlias = tuple[int, int]
 """Where an output comes from: the partition that emitted it, and its running number there."""
-
-_FETCH = 20_000
-_TAIL = 1_000
-_AT_ONCE = 10_000
 
 
 def origin_of(record: InputRecord, app: bytes) -> Origin | None:
@@ -61,46 +57,22 @@ class Emitted:
     """Numbers found more than once, and the topic."""
 
 
-class _Ahead:
-    """What has been fetched of an input and not yet given: ``records`` from ``at`` on, read up to ``position``."""
-
-    __slots__ = ("at", "position", "records")
-
-    def __init__(self, start: int) -> None:
-        self.records: list[InputRecord] = []
-        self.at = 0
-        self.position = start
-
-    def reaches(self, start: int) -> bool:
-        """Whether what comes from ``start`` on is here, or is read next."""
-        rest = self.at < len(self.records)
-        return self.records[self.at].offset >= start if rest else self.position == start
-
-    def add(self, found: list[InputRecord], position: int) -> None:
-        """What was fetched next; what was given before is let go."""
-        self.records = self.records[self.at :] + found if self.at < len(self.records) else found
-        self.at, self.position = 0, position
-
-    def take(self, stop: int) -> list[InputRecord]:
-        """The records below ``stop``."""
-        records, at = self.records, self.at
-        end = len(records) if self.position == stop else bisect_left(records, stop, at, key=_offset)
-        self.at = end
-        return records[at:end]
-
-
 class AppHistory:
-    """The past of an app in a log.
+    """The past of an app in a log; with ``has_run=False``, of one that need not have a past.
 
     Raises:
         UnknownTopicError: The app has never run on this log.
         InputsChangedError: It ran with another number of partitions.
     """
 
-    def __init__(self, plan: Plan, log: Log) -> None:
+    def __init__(self, plan: Plan, log: Log, *, has_run: bool = True) -> None:
         self.plan = plan
         self.log = log
-        known = log.topics()
+        if has_run:
+            self._check_has_run()
+
+    def _check_has_run(self) -> None:
+        plan, known = self.plan, self.log.topics()
         for name in (plan.tape_topic, plan.changelog_topic):
             if name not in known:
                 raise UnknownTopicError(
@@ -124,47 +96,17 @@ class AppHistory:
         """
         place = TopicPartition(self.plan.changelog_topic, partition)
         start = self.log.start_offset(*place)
-        end = self.log.end_offset(*place) if end is None else end
         if with_rows:
-            return self._folded(place, start, end)
-        back = _TAIL
-        while True:
-            first = max(start, end - back)
-            found = Committed(None, first)
-            for record, after in self._records(place, first, end):
-                if record.key == rows.CUT_ROW:
-                    found = Committed(record.value, after)
-            if found.cut is not None or first == start:
-                return found
-            back *= 8
-
-    def _folded(self, place: TopicPartition, start: int, end: int) -> Committed:
-        kept, cut, position = MemoryStore(), None, start
-        pending: dict[bytes, bytes | None] = {}
-        for record, after in self._records(place, start, end):
-            if record.key is None:
-                raise CorruptStateError(
-                    f"{place.topic!r} partition {place.partition} has a record without a key at offset {record.offset}",
-                    hint="Something else writes to the changelog.",
-                )
-            if record.key != rows.CUT_ROW:
-                pending[record.key] = record.value
-                continue
-            # Every commit ends with its cut: what stands behind the last one belongs to a commit not read in full.
-            cut, position = record.value, after
-            kept.write(pending, b"")
-            pending.clear()
-        return Committed(cut, position, kept)
+            changed, cut, position = fold(self.log, place, start, end)
+            kept = MemoryStore()
+            kept.write(changed, b"")
+            return Committed(cut, position, kept)
+        found = last_cut(self.log, place, end)
+        return Committed(None, start) if found is None else Committed(found.value, found.offset + 1)
 
     def tapes(self, partition: int, stop: int) -> Iterator[tape.TapeRecord]:
-        """The tape of a partition up to, without, the record number ``stop``.
-
-        Raises:
-            OffsetGoneError: Retention has deleted its beginning.
-        """
-        place = TopicPartition(self.plan.tape_topic, partition)
-        start, end = self.log.start_offset(*place), self.log.end_offset(*place)
-        for record, _ in self._records(place, start, end):
+        """The tape of a partition, as far as it is kept, up to, without, the record number ``stop``."""
+        for record in scan(self.log, self.plan.tape_topic, partition):
             decoded = tape.decode_tape(record.value or b"")
             if decoded.number >= stop:
                 return
@@ -172,38 +114,17 @@ class AppHistory:
 
     # --- what it read and emitted
 
-    def source(self, partition: int) -> Callable[[str, int, int], list[InputRecord]]:
-        """Gives the records of one partition of any input, by offsets; best read forwards."""
-        reader = self.log.reader({})
-        ahead: dict[str, _Ahead] = {}
-
-        def read(name: str, start: int, stop: int) -> list[InputRecord]:
-            held = ahead.get(name)
-            if held is None or not held.reaches(start):
-                reader.seek(name, partition, start)
-                held = ahead[name] = _Ahead(start)
-            while held.position < stop:
-                found, after, _, _ = self._fetch(reader, TopicPartition(name, partition))
-                if after == held.position:
-                    raise OffsetGoneError(
-                        "the log ends before what the tape says was read",
-                        topic=name,
-                        partition=partition,
-                        offset=after,
-                        hint="It is another log, or it has lost its end.",
-                    )
-                held.add(found, after)
-            return held.take(stop)
-
-        return read
+    def source(self, partition: int) -> Source:
+        """Gives the records of one partition of any input, by offsets; see ``stretches.source``."""
+        return source(self.log, partition)
 
     def emitted(self, partitions: Collection[int]) -> dict[int, Emitted]:
         """What partitions have emitted, in one pass over all topics that the app writes to."""
         found = {number: Emitted() for number in partitions}
         tasks = {f"{self.plan.app}/{number}".encode(): one for number, one in found.items()}
-        for place, start, end in self._output_places():
+        for place in self._output_places():
             topic = place.topic
-            for records in self.batches(place, start, end):
+            for records in batches(self.log, *place):
                 for _, timestamp_ms, key, value, headers in records:
                     if not headers or headers[-1][0] != ORIGIN_HEADER:
                         continue
@@ -223,8 +144,8 @@ class AppHistory:
         """Outputs by the partition that emitted them and their numbers; those that are not found are left out."""
         found: dict[int, dict[int, Output]] = defaultdict(dict)
         app = self.plan.app.encode()
-        for place, start, end in self._output_places() if any(wanted.values()) else ():
-            for record, _ in self._records(place, start, end):
+        for place in self._output_places() if any(wanted.values()) else ():
+            for record in scan(self.log, *place):
                 origin = origin_of(record, app)
                 if origin is not None and origin[1] in wanted.get(origin[0], ()):
                     found[origin[0]][origin[1]] = Output(
@@ -236,57 +157,20 @@ class AppHistory:
         """Whether nothing can have been deleted from the topics that the app writes to."""
         known = self.log.topics()
         return all(
-            start == 0 and not known[place.topic].compacted for place, start, _ in self._output_places()
+            self.log.start_offset(*place) == 0 and not known[place.topic].compacted
+            for place in self._output_places()
         )
 
-    def _output_places(self) -> Iterator[tuple[TopicPartition, int, int]]:
+    def _output_places(self) -> Iterator[TopicPartition]:
         plan = self.plan
         names = [*plan.outputs, plan.dead_letters_topic, *filter(None, [plan.inbox_topic])]
         known = self.log.topics()
         for name in dict.fromkeys(names):
             if name in known:
                 for number in range(known[name].partitions):
-                    place = TopicPartition(name, number)
-                    yield place, self.log.start_offset(*place), self.log.end_offset(*place)
-
-    # --- reading
-
-    def _records(self, place: TopicPartition, start: int, end: int) -> Iterator[tuple[InputRecord, int]]:
-        """The records from ``start`` up to ``end``, each with the offset behind it."""
-        for records in self.batches(place, start, end):
-            for record in records:
-                yield record, record.offset + 1
-
-    def batches(self, place: TopicPartition, start: int, end: int) -> Iterator[list[InputRecord]]:
-        """The records of any topic from ``start`` up to ``end``, as they are fetched."""
-        if start >= end:
-            return
-        reader = self.log.reader({place: start})
-        try:
-            position = start
-            while position < end:
-                records, after, _, _ = self._fetch(reader, place)
-                if after == position:
-                    return  # what is left belongs to transactions that are still open
-                yield records if after <= end else records[: bisect_left(records, end, key=_offset)]
-                position = after
-        finally:
-            reader.close()
-
-    def _fetch(self, reader: Reader, place: TopicPartition) -> tuple[list[InputRecord], int, bool, bool]:
-        return reader.fetch(*place, _FETCH)
-
-
-def stretch(read: Source, name: str, start: int, stop: int) -> Iterator[InputRecord]:
-    """The records of an input from ``start`` up to ``stop``, some at a time; ``read`` is what ``History.source`` gives."""
-    for at in range(start, stop, _AT_ONCE):
-        yield from read(name, at, min(at + _AT_ONCE, stop))
+                    yield TopicPartition(name, number)
 
 
 def hash_of(output: Output) -> int:
     """A hash of an output as a whole, never 0: that of a tuple of its fields. It holds within one process."""
     return hash(output) or 1
-
-
-def _offset(record: InputRecord) -> int:
-    return record.offset

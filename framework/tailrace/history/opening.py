@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
 
 from tailrace.core.errors import UsageError
 from tailrace.log.archive import Archive, ArchivedLog
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import Ends, Log
+from tailrace.log.interface import OneCommitLog
 from tailrace.state.snapshots import Place
-
-
-class HistoryLog(Log, Protocol):
-    """A log that tells where all its topics ended at one moment, and can be kept from cleaning."""
-
-    def ends(self, topics: Iterable[str], /) -> Ends:
-        """The ends of topics, all as of one commit."""
-        ...
-
-    def uncleaned(self) -> AbstractContextManager[None]:
-        """While it is held, no compaction takes records away."""
-        ...
 
 
 def open_archive(uri: str) -> Archive:
@@ -36,7 +21,7 @@ def open_archive(uri: str) -> Archive:
     return Archive(Place.at(uri))
 
 
-def open_history(log: str | Path | None, archive: str | None = None) -> HistoryLog:
+def open_history(log: str | Path | None, archive: str | None = None) -> OneCommitLog:
     """A log, and with it what is in an archive of it; or an archive alone. It is only read.
 
     Raises:

@@ -24,6 +24,7 @@ is the partition-EOF event at a position equal to the high watermark. A ``Writer
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from tailrace.core.counting import counted
@@ -255,4 +256,16 @@ class Log(Protocol):
 
     def close(self) -> None:
         """Let go of everything. A closed log may be closed again."""
+        ...
+
+
+class OneCommitLog(Log, Protocol):
+    """A log whose commits are one step for all topics: so its history can be read up to one moment."""
+
+    def ends(self, topics: Iterable[str], /) -> Ends:
+        """The ends of topics, all as of one commit."""
+        ...
+
+    def uncleaned(self) -> AbstractContextManager[None]:
+        """While it is held, no compaction takes records away."""
         ...

@@ -35,7 +35,6 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import (
-    CorruptStateError,
     FencedError,
     ForeignStateError,
     LogUnavailableError,
@@ -45,7 +44,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
-from tailrace.history.app_history import AppHistory
+from tailrace.history.changelog import changes, last_cut
 from tailrace.history.comparing.cut_differences import is_on_tape
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
 from tailrace.runtime.first_positions import first_positions
@@ -67,7 +66,10 @@ class _StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Where a task may start: as holder of its transactional id, on a store that equals the changelog."""
+    """A task that may take its next step: its transactional id is held, and its store equals the changelog.
+
+    This is where a task *goes on*, live. Where its history begins is another question: see ``history.beginnings``.
+    """
 
     writer: Writer
     cut: bytes | None
@@ -187,8 +189,8 @@ class Restore:
         """Whether the store stands where the task never stood in this log, though its position is there."""
         if is_on_tape(self.plan, self.log, self.partition, cut) is False:
             return True
-        last = AppHistory(self.plan, self.log).committed(self.partition).cut
-        now = None if last is None else tape.decode_cut(last)
+        last = last_cut(self.log, self.changelog)
+        now = None if last is None or last.value is None else tape.decode_cut(last.value)
         return now is None or (now.base == cut.base and now.lineage != cut.lineage)
 
     def _catch_up(self, held: StoreCut, end: int, begun_ms: int) -> tuple[StoreCut, int]:
@@ -237,15 +239,7 @@ class Restore:
         self, records: list[InputRecord], position: int, complete_ms: int, core: bytes | None
     ) -> bytes | None:
         """Write a stretch of the changelog to the store, with the index rows that it leaves out."""
-        changed: dict[bytes, bytes | None] = {}
-        for record in records:
-            if record.key is None:
-                raise CorruptStateError(
-                    f"{self.plan.changelog_topic!r} partition {self.partition} has a record without a key at offset "
-                    f"{record.offset}",
-                    hint="Something else writes to the changelog; stop it, and restore from a snapshot.",
-                )
-            changed[record.key] = record.value
+        changed = changes(self.changelog, records)
         core = changed.pop(rows.CUT_ROW, core)
         names = list(changed)
         index: dict[bytes, bytes | None] = {}

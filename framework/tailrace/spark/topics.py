@@ -21,10 +21,10 @@ from pyspark.sql import types
 from tailrace.core.errors import OffsetGoneError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
-from tailrace.history.opening import HistoryLog
+from tailrace.history.stretches import batches
 from tailrace.log.archive import ArchivedLog
 from tailrace.log.archive.files import Wanted
-from tailrace.log.interface import Log, TopicPartition
+from tailrace.log.interface import OneCommitLog, TopicPartition
 from tailrace.spark.bounds import Bounds, Range
 from tailrace.spark.columns import Column
 from tailrace.spark.events import events_of
@@ -40,7 +40,7 @@ PER_TASK = 500_000
 _ANSWER_S = 30.0
 _LOAD_AGAIN = "Load the table again to read what is there now; leave startingOffsets and endingOffsets out for all of it."
 
-OpenLog = Callable[[], HistoryLog]
+OpenLog = Callable[[], OneCommitLog]
 _HEADERS = types.ArrayType(
     types.StructType(
         [types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())]
@@ -141,7 +141,7 @@ class TopicTable:
             "endingOffsets": msgspec.json.encode(stops).decode(),
         }
 
-    def spans(self, log: HistoryLog) -> list[Range]:
+    def spans(self, log: OneCommitLog) -> list[Range]:
         """The offsets of each partition that the options ask for; those of a partition that is not read are unchecked."""
         topic, count = self.topic, log.partitions(self.topic)
         first, last = (self.options.offsets(name, topic) for name in ("startingOffsets", "endingOffsets"))
@@ -221,7 +221,7 @@ class TopicReader(ds.DataSourceReader):
             finally:
                 log.close()
 
-    def _slices(self, log: HistoryLog) -> Iterator[Slice]:
+    def _slices(self, log: OneCommitLog) -> Iterator[Slice]:
         table, bounds = self.table, self.bounds
         topic, spans = table.topic, table.spans(log)
         numbers = bounds.partitions_of(len(spans))
@@ -237,7 +237,7 @@ class TopicReader(ds.DataSourceReader):
                 for start in range(begin, end, per_task):
                     yield Slice(number, start, min(start + per_task, end))
 
-    def _stretches(self, log: Log, number: int, span: Range) -> list[tuple[int, int]]:
+    def _stretches(self, log: OneCommitLog, number: int, span: Range) -> list[tuple[int, int]]:
         """The parts of some offsets that can have a row: an archive knows from when its chunks are."""
         if span.start >= span.stop:
             return []
@@ -286,7 +286,17 @@ class TopicReader(ds.DataSourceReader):
                 table.events,
                 keeps_undecodable=table.keeps_undecodable,
             )
-            for records in self._fetched(log, partition):
+            stretch = batches(
+                log,
+                table.topic,
+                partition.partition,
+                partition.start,
+                partition.stop,
+                whole=True,
+                at_once=AT_ONCE,
+                patience_s=_ANSWER_S,
+            )
+            for records in stretch:
                 if found := self._kept(records):
                     yield make.batch(found)
         except OffsetGoneError as error:
@@ -294,28 +304,6 @@ class TopicReader(ds.DataSourceReader):
             raise
         finally:
             log.close()
-
-    def _fetched(self, log: Log, one: Slice) -> Iterator[list[InputRecord]]:
-        place, position = TopicPartition(self.table.topic, one.partition), one.start
-        reader = log.reader({place: position})
-        try:
-            while position < one.stop:
-                fetch = reader.fetch(*place, min(AT_ONCE, one.stop - position))
-                records = fetch.records
-                while records and records[-1].offset >= one.stop:
-                    records.pop()
-                yield records
-                if fetch.next_offset == position and (fetch.idle or not reader.wait(_ANSWER_S)):
-                    raise OffsetGoneError(
-                        f"nothing can be read here, and when the table was loaded the log held records up to {one.stop}",
-                        topic=place.topic,
-                        partition=place.partition,
-                        offset=position,
-                        hint=_LOAD_AGAIN,
-                    )
-                position = fetch.next_offset
-        finally:
-            reader.close()
 
     def _kept(self, records: list[InputRecord]) -> list[InputRecord]:
         bounds = self.bounds

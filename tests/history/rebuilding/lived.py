@@ -16,7 +16,7 @@ from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Destination, Request, Source
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app

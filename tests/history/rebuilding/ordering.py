@@ -14,7 +14,7 @@ from tailrace.core.records import InputRecord, Output
 from tailrace.history.dead_letters.letters import DeadLetter, dead_letters, redrive
 from tailrace.history.dead_letters.outcomes import letters_with_outcomes
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition
 from tailrace.processes.app_loading import find_app

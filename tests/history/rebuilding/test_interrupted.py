@@ -23,7 +23,7 @@ from tailrace.history.rebuilding.job import Job, Unit, UnitResult
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.units import run_unit
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.signals import held_back

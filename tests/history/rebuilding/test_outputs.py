@@ -15,7 +15,7 @@ from tailrace.history.rebuilding import driver, publishing
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.publishing import MANIFEST, OutputsManifest, topics_of
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.writer import EmbeddedWriter
 from tailrace.processes.app_loading import find_app

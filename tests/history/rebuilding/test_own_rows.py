@@ -16,6 +16,7 @@ from tailrace.history.rebuilding.engines import LocalEngine, OnProgress
 from tailrace.history.rebuilding.job import Unit, UnitResult
 from tailrace.history.rebuilding.own_rows import check_own
 from tailrace.history.rebuilding.past import HistorySource, opened_past
+from tailrace.history.stretches import batches
 from tailrace.log.embedded import EmbeddedLog, LogOptions
 from tailrace.log.interface import TopicPartition
 from tailrace.processes.app_loading import find_app
@@ -95,7 +96,7 @@ def test_it_is_known_though_the_service_has_gone_on_and_its_changelog_was_compac
 def _below(past: HistorySource, then: list[TaskState], number: int) -> set[bytes | None]:
     """The rows that the changelog still names below where the task stood."""
     place = TopicPartition(past.plan.changelog_topic, number)
-    return {one.key for some in past.batches(place, 0, then[number].position) for one in some}
+    return {one.key for some in batches(past.log, *place, stop=then[number].position) for one in some}
 
 
 @pytest.mark.parametrize("at_once", [3, 1_000])

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.history.dead_letters.letters import dead_letters, redrive
 from tailrace.history.replay.replaying import ReplayOptions, replay
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshots

@@ -17,7 +17,7 @@ from tailrace.history.app_history import AppHistory
 from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.publishing import MANIFEST, OutputsManifest
 from tailrace.history.rebuilding.request import Request
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.environment import timezones_version

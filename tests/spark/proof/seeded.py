@@ -27,7 +27,7 @@ from tailrace.core.engine.key_split.first_pass import FirstPass
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history import driving
+from tailrace.history import driving, stretches
 from tailrace.history.rebuilding import canonical_unit, output_files, request, units
 from tailrace.history.rebuilding.job import Unit
 from tailrace.history.splitting import split_units
@@ -180,6 +180,7 @@ def in_its_own_way(unit: Unit) -> None:
     """Sizes that may not matter."""
     random = Random(f"{unit.job.id} {unit.name}")
     replay._WINDOW = random.choice((1, 2, 7, 10_000))
+    stretches._AT_ONCE = random.choice((1, 7, 10_000))
     defaults: Any = FirstPass.__init__.__kwdefaults__
     defaults["chunk_steps"] = random.choice((1, 5, 30, 20_000))
     driving.COMMIT_EVERY_S = random.choice((0.0, 1e9))

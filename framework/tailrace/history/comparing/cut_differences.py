@@ -23,6 +23,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.describe_rows import instant
+from tailrace.history.stretches import first
 from tailrace.log.interface import Log, TopicPartition
 
 _SHOWN = 5
@@ -119,9 +120,8 @@ def is_on_tape(plan: Plan, log: Log, partition: int, cut: tape.Cut) -> bool | No
         return True
     record = tape_record(plan, log, partition, cut.tape - 1)
     if record is None:
-        place = TopicPartition(plan.tape_topic, partition)
-        first = next(iter(_records(log, place, log.start_offset(*place))), None)
-        return None if first is not None and first.number > cut.tape - 1 else False
+        oldest = _tape_record_at(plan, log, partition, None)
+        return None if oldest is not None and oldest.number > cut.tape - 1 else False
     if record.base is not None:
         return record.base.endswith(f"/{cut.base}")  # it has no causes: where it stands is the snapshot's
     marks = None if cut.operators is None else sorted(cut.operators.values())
@@ -138,7 +138,7 @@ def tape_record(plan: Plan, log: Log, partition: int, number: int) -> tape.TapeR
     guess = low + number if low == 0 else (low + high) // 2
     while low < high:
         at = min(max(guess, low), high - 1)
-        found = next(iter(_records(log, place, at)), None)
+        found = _tape_record_at(plan, log, partition, at)
         if found is None or found.number > number:
             high = at
         elif found.number == number:
@@ -149,14 +149,10 @@ def tape_record(plan: Plan, log: Log, partition: int, number: int) -> tape.TapeR
     return None
 
 
-def _records(log: Log, place: TopicPartition, offset: int) -> list[tape.TapeRecord]:
-    """The first record of a tape at or behind an offset."""
-    reader = log.reader({place: offset})
-    try:
-        found = reader.fetch(*place, 1).records
-    finally:
-        reader.close()
-    return [tape.decode_tape(one.value or b"") for one in found[:1]]
+def _tape_record_at(plan: Plan, log: Log, partition: int, offset: int | None) -> tape.TapeRecord | None:
+    """The first record of a tape at or behind an offset, or of all that are kept."""
+    found = first(log, plan.tape_topic, partition, offset)
+    return None if found is None else tape.decode_tape(found.value or b"")
 
 
 def _pending(found: Iterable[tuple[bytes, bytes]]) -> set[tuple[int, str, int, bytes, bytes]]:

@@ -24,7 +24,7 @@ from tailrace.history.dead_letters.letters import (
     redriven_topic,
     topic_of,
 )
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log.interface import Log, TopicSettings, Writer
 from tailrace.state.snapshots import Manifest, TaskEntry
 

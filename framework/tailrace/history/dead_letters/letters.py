@@ -21,7 +21,7 @@ from tailrace.core.records import Headers, InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.app_topics import apps_in
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log.interface import Log, TopicSettings, Writer
 
 REASONS = (HANDLER_FAILED, *get_args(BadReason))

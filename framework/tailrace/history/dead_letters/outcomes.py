@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from tailrace.core.engine.redriven import redriven_ids
 from tailrace.history.dead_letters.letters import DeadLetter, Note, dead_letters, notes, redriven, topic_of
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log.interface import Log, TopicPartition
 
 State: TypeAlias = Literal["pending", "timer", "redriven", "unread", "handled", "failed", "rebuilt"]

@@ -23,7 +23,7 @@ from tailrace.history.rebuilding.job import Job, UnitResult
 from tailrace.history.rebuilding.output_watermarks import TOPIC
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Request
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log
 from tailrace.processes.app_loading import find_app

@@ -27,7 +27,7 @@ from tailrace.core.engine.publications import published_by
 from tailrace.core.engine.task import Task
 from tailrace.core.records import CHANNEL
 from tailrace.history.rebuilding.job import Job
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import attrgetter
 from typing import TypeAlias
 from zlib import crc32
 
@@ -28,8 +27,10 @@ from tailrace.core import rows
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.records import InputRecord
+from tailrace.history.changelog import changes
 from tailrace.history.rebuilding.job import UnitResult
 from tailrace.history.rebuilding.past import HistorySource
+from tailrace.history.stretches import batches
 from tailrace.log.interface import TopicPartition
 
 Rows: TypeAlias = Iterable[tuple[bytes, bytes]]
@@ -38,7 +39,6 @@ _AT_ONCE = 2_000_000
 """Rows compared in one pass: some 200 bytes each."""
 _SHOWN = 3
 _DELETED = hash(None)
-_key, _value = attrgetter("key"), attrgetter("value")
 
 
 OTHER_CODE = "the code is not the one that ran, though its version is the same, or it is not deterministic (--twice tells)"
@@ -98,19 +98,17 @@ class _Check:
             if digest != _DELETED:
                 self._note(name, same=False)
 
-    def _stored(self, share: int) -> tuple[dict[bytes | None, int], set[bytes | None]]:
+    def _stored(self, share: int) -> tuple[dict[bytes, int], set[bytes]]:
         """Hashes of what the changelog says below the position, and which rows it names from there on."""
         place = TopicPartition(self.past.plan.changelog_topic, self.number)
-        start, end = self.past.log.start_offset(*place), self.past.log.end_offset(*place)
-        stored: dict[bytes | None, int] = {}
-        for records in self.past.batches(place, start, self.position):
-            # All at once, as this is most of what the comparison takes.
-            wanted = self._of(share, records)
-            stored.update(zip(map(_key, wanted), map(hash, map(_value, wanted)), strict=True))
+        stored: dict[bytes, int] = {}
+        for records in batches(self.past.log, *place, stop=self.position):
+            found = changes(place, self._of(share, records))
+            stored.update(zip(found, map(hash, found.values()), strict=True))
         stored.pop(rows.CUT_ROW, None)
-        later: set[bytes | None] = set()
-        for records in self.past.batches(place, self.position, end):
-            later.update(one.key for one in self._of(share, records))
+        later: set[bytes] = set()
+        for records in batches(self.past.log, *place, self.position):
+            later.update(changes(place, self._of(share, records)))
         return stored, later
 
     def _of(self, share: int, records: list[InputRecord]) -> list[InputRecord]:
@@ -118,13 +116,13 @@ class _Check:
             return records
         return [one for one in records if crc32(one.key or b"") % self.shares == share]
 
-    def _note(self, row: bytes | None, *, same: bool) -> None:
+    def _note(self, row: bytes, *, same: bool) -> None:
         if same:
             self.same += 1
             return
         self.other += 1
         if len(self.shown) < _SHOWN:
-            self.shown.append(row or b"")
+            self.shown.append(row)
 
 
 def _named(plan: Plan, row: bytes) -> str:

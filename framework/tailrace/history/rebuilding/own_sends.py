@@ -24,7 +24,7 @@ from tailrace.history.app_history import origin_of
 from tailrace.history.rebuilding.job import Job, UnitResult
 from tailrace.history.rebuilding.origins import origin_of_task
 from tailrace.history.rebuilding.past import HistorySource
-from tailrace.log.interface import TopicPartition
+from tailrace.history.stretches import scan
 
 _SENT, _RECORDED = "sent", "recorded"
 
@@ -96,7 +96,7 @@ def first_difference(results: Sequence[UnitResult]) -> str | None:
 
 def _recorded(job: Job, past: HistorySource, number: int) -> dict[int, Chains]:
     """What the log has of each task's sends in one partition of the app's own inputs."""
-    plan, log = past.plan, past.log
+    plan = past.plan
     begins = [_begin(job, past, sender) for sender in range(plan.partitions)]
     stops = [0 if one.cut is None else tape.decode_cut(one.cut).totals.outputs for one in job.targets]
     found: dict[int, Chains] = {}
@@ -104,12 +104,10 @@ def _recorded(job: Job, past: HistorySource, number: int) -> dict[int, Chains]:
     for topic in sorted(own_inputs(plan)):
         if topic not in job.ends:
             continue
-        start = log.start_offset(topic, number)
-        for records in past.batches(TopicPartition(topic, number), start, job.ends[topic][number]):
-            for record in records:
-                origin = origin_of(record, app)
-                if origin is not None and begins[origin[0]] <= origin[1] < stops[origin[0]]:
-                    found.setdefault(origin[0], Chains()).add(topic, number, record)
+        for record in scan(past.log, topic, number, stop=job.ends[topic][number]):
+            origin = origin_of(record, app)
+            if origin is not None and begins[origin[0]] <= origin[1] < stops[origin[0]]:
+                found.setdefault(origin[0], Chains()).add(topic, number, record)
     return found
 
 

@@ -15,7 +15,7 @@ from tailrace.history.rebuilding.own_letters import content_of
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
 from tailrace.history.rebuilding.targets import Settled
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log.interface import Log
 
 _ON_TAPE = frozenset({"handler-failed", "foreign-partition"})

@@ -28,6 +28,7 @@ from tailrace.history.named_keys import named_keys
 from tailrace.history.rebuilding.job import Target
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
+from tailrace.history.stretches import first
 from tailrace.state.snapshots import Snapshots
 
 
@@ -236,9 +237,9 @@ def _check_times(request: Request, past: HistorySource, targets: list[Target]) -
                 f"the time {said} ms is outside the log: the highest {what} of the app's tasks is {max(reached)} ms",
                 hint="Leave the limit out to rebuild up to the last commit.",
             )
-    if request.until.watermark_ms is not None and request.until.watermark_ms < (first := _first_ms(past)):
+    if request.until.watermark_ms is not None and request.until.watermark_ms < (first_ms := _first_ms(past)):
         raise UsageError(
-            f"the time {request.until.watermark_ms} ms is outside the log: its first record is of {first} ms",
+            f"the time {request.until.watermark_ms} ms is outside the log: its first record is of {first_ms} ms",
             hint="Name a time within the log.",
         )
 
@@ -255,10 +256,8 @@ def _first_ms(past: HistorySource) -> int:
     found: list[int] = []
     for one in past.plan.inputs:
         for number in range(past.plan.partitions):
-            start, end = past.log.start_offset(one.name, number), past.log.end_offset(one.name, number)
-            found += [
-                first.timestamp_ms for first in past.source(number)(one.name, start, min(start + 1, end))[:1]
-            ]
+            record = first(past.log, one.name, number)
+            found += [] if record is None else [record.timestamp_ms]
     return min(found, default=0)
 
 
@@ -272,9 +271,9 @@ def _deleted(request: Request, past: HistorySource, targets: list[Target]) -> It
         if based is not None:
             _check_kept(past, number, based, tape.decode_cut(target.cut))
             continue
-        if first := past.log.start_offset(past.plan.tape_topic, number):
+        if deleted := past.log.start_offset(past.plan.tape_topic, number):
             raise OffsetGoneError(
-                f"the log has deleted the first {first} records of the tape",
+                f"the log has deleted the first {deleted} records of the tape",
                 topic=past.plan.tape_topic,
                 partition=number,
                 offset=0,

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.records import InputRecord
-from tailrace.history.app_history import stretch
 from tailrace.history.rebuilding.job import Job, UnitResult
 from tailrace.history.rebuilding.output_files import Frame, Marked, outputs_folder, write_outputs
 from tailrace.history.rebuilding.output_watermarks import encode_marks
 from tailrace.history.rebuilding.past import HistorySource
+from tailrace.history.stretches import scan
 from tailrace.state.snapshots import write_task
 
 
@@ -51,8 +51,7 @@ def write_frames(job: Job, result: UnitResult, made: Iterable[Frame]) -> None:
 def messages_of(job: Job, past: HistorySource, number: int, cut: bytes) -> Iterator[InputRecord]:
     """What had been sent to a task by the commit that a rebuild ends at, and it had not read at its own cut."""
     inbox = past.plan.inbox_topic
-    if inbox is None or job.request.limited or job.request.keys:
+    if inbox is None or inbox not in job.ends or job.request.limited or job.request.keys:
         return
     start = tape.decode_cut(cut).positions.get(inbox, 0)
-    stop = max(job.ends[inbox][number], start) if inbox in job.ends else start
-    yield from stretch(past.source(number), inbox, start, stop)
+    yield from scan(past.log, inbox, number, start, job.ends[inbox][number], whole=True)

@@ -15,42 +15,29 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import cast
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import (
     AlteredSnapshotError,
-    CorruptStateError,
     IncompleteSnapshotError,
     SnapshotMismatchError,
 )
 from tailrace.core.records import InputRecord
-from tailrace.history.app_history import AppHistory, stretch
+from tailrace.history.app_history import AppHistory
 from tailrace.history.app_topics import topics_of
+from tailrace.history.changelog import fold
 from tailrace.history.comparing.cut_differences import is_on_tape
-from tailrace.log.interface import Ends, Log, TopicPartition
+from tailrace.history.stretches import scan
+from tailrace.log.interface import OneCommitLog, TopicPartition
 from tailrace.processes.environment import environment
 from tailrace.state.snapshots import FileInfo, Manifest, Snapshot, Snapshots, TaskEntry, write_task
 
-_FETCH = 20_000
 DELETIONS_KEPT_MS = 86_400_000
-
-
-class OneCommitLog(Log, Protocol):
-    """A log whose commits are one step for all topics."""
-
-    def ends(self, topics: Iterable[str], /) -> Ends:
-        """The ends of topics as of one commit."""
-        ...
-
-    def uncleaned(self) -> AbstractContextManager[None]:
-        """While it is held, no compaction takes records away."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +174,7 @@ class _Taking:
             base = parent.manifest.task(number)
             assert base.changelog_position is not None
             start = base.changelog_position
-        changed, cut, position = self._folded(place, start, ends[place.topic][number])
+        changed, cut, position = fold(self._log, place, start, ends[place.topic][number], self._note_read)
         if cut is None:
             # It has not committed since, or never: then it begins with nothing wherever it is started.
             cut, position = (b"", start) if base is None else (base.cut, start)
@@ -206,41 +193,10 @@ class _Taking:
         )
         return TaskEntry(number, cut, position, schema, files)
 
-    def _folded(
-        self, place: TopicPartition, start: int, end: int
-    ) -> tuple[dict[bytes, bytes | None], bytes | None, int]:
-        """What a stretch of the changelog changes, its last cut, and the position behind that."""
-        kept: dict[bytes, bytes | None] = {}
-        cut, position, at = None, start, start
-        reader = self._log.reader({place: start})
-        try:
-            while at < end:
-                fetched = reader.fetch(*place, min(_FETCH, end - at))
-                if fetched.next_offset == at:
-                    break  # nothing but what has no record
-                records = fetched.records
-                if fetched.next_offset > end:
-                    records = [one for one in records if one.offset < end]
-                # All at once, as this is most of what a snapshot takes where the changelog is not compacted yet.
-                found: dict[bytes | None, bytes | None] = {row: value for _, _, row, value, _ in records}
-                if None in found:
-                    offset = next(one.offset for one in records if one.key is None)
-                    raise CorruptStateError(
-                        f"{place.topic!r} partition {place.partition} has a record without a key at offset {offset}",
-                        hint="Something else writes to the changelog.",
-                    )
-                if rows.CUT_ROW in found:
-                    cut = found.pop(rows.CUT_ROW)
-                    last = next(one for one in reversed(records) if one.key == rows.CUT_ROW)
-                    position = last.offset + 1
-                kept.update(cast("dict[bytes, bytes | None]", found))
-                at = fetched.next_offset
-                self._read += len(fetched.records)
-                if self._tell is not None:
-                    self._tell(TakingStatus(place.partition, self._plan.partitions, self._read))
-        finally:
-            reader.close()
-        return kept, cut, position
+    def _note_read(self, place: TopicPartition, count: int) -> None:
+        self._read += count
+        if self._tell is not None:
+            self._tell(TakingStatus(place.partition, self._plan.partitions, self._read))
 
     def _under_way(self, number: int, cut: bytes, ends: dict[str, list[int]]) -> Iterator[InputRecord]:
         """The messages between where the task has read its inbox and its end."""
@@ -248,7 +204,7 @@ class _Taking:
         if inbox is None or not cut:
             return
         at, end = tape.decode_cut(cut).positions.get(inbox, 0), ends[inbox][number]
-        yield from stretch(self._history.source(number), inbox, at, end)
+        yield from scan(self._log, inbox, number, at, end, whole=True)
 
 
 def _life(cut: bytes) -> tuple[bytes, str]:

@@ -30,7 +30,7 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import OffsetGoneError
-from tailrace.history.topic_scan import last
+from tailrace.history.stretches import last
 from tailrace.history.upstream_watermarks import Said, tasks_beside, transactional_id
 from tailrace.log.interface import Log, TopicPartition
 

@@ -23,8 +23,8 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import TailraceError
 from tailrace.history.app_history import AppHistory
+from tailrace.history.changelog import last_cut
 from tailrace.history.status.holding import Held, Holding, lag_of
-from tailrace.history.topic_scan import last
 from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.state.looking import StateView
@@ -140,7 +140,7 @@ class _Task:
         self._plan, self._number, self._log = plan, number, log
         self._owner_of, self._folder = owner_of, folder
         changelog = TopicPartition(plan.changelog_topic, number)
-        found = last(log, *changelog, lambda one: one.key == rows.CUT_ROW)
+        found = last_cut(log, changelog)
         self._committed_ms = None if found is None else found.timestamp_ms
         self._cut = None if found is None or found.value is None else tape.decode_cut(found.value)
         self._marks = Watermarks(plan)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from tailrace.core.errors import LogUnavailableError, OffsetGoneError, UnknownTopicError, UsageError
 from tailrace.core.records import InputRecord
@@ -28,7 +28,7 @@ from tailrace.log.archive.layout import Archive, Chunk, Published
 from tailrace.log.interface import (
     Ends,
     Fetch,
-    Log,
+    OneCommitLog,
     Publication,
     Reader,
     TopicPartition,
@@ -36,18 +36,6 @@ from tailrace.log.interface import (
     Writer,
 )
 from tailrace.log.publications import Heard
-
-
-class JoinedLog(Log, Protocol):
-    """What a log has to offer besides, to be replayed."""
-
-    def ends(self, topics: Iterable[str], /) -> Ends:
-        """The ends of topics, all as of one commit."""
-        ...
-
-    def uncleaned(self) -> AbstractContextManager[None]:
-        """While it is held, no compaction takes records away."""
-        ...
 
 
 class ArchivedLog:
@@ -60,7 +48,7 @@ class ArchivedLog:
     """
 
     def __init__(
-        self, archive: Archive, log: JoinedLog | None = None, *, wanted: Wanted = EVERYTHING
+        self, archive: Archive, log: OneCommitLog | None = None, *, wanted: Wanted = EVERYTHING
     ) -> None:
         self.archive = archive
         self.log = log

@@ -7,33 +7,20 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Collection, Generator, Iterable
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from tailrace.core.errors import ArchiveError, OffsetGoneError, UnknownTopicError
 from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.archive.files import ChunkRecords, write_chunk
 from tailrace.log.archive.layout import FORMAT, Archive, Chunk, ChunkContent, Published, folder_of
-from tailrace.log.interface import Ends, Log, TopicPartition
+from tailrace.log.interface import OneCommitLog, TopicPartition
 
 _AT_ONCE = 2_000
 _LOCK = "_lock"
-
-
-class OneCommitLog(Log, Protocol):
-    """A log that can tell where all topics ended at one moment."""
-
-    def ends(self, topics: Iterable[str], /) -> Ends:
-        """The ends of topics, all as of one commit."""
-        ...
-
-    def uncleaned(self) -> AbstractContextManager[None]:
-        """While it is held, no compaction takes records away."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

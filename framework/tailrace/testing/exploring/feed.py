@@ -23,7 +23,7 @@ from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.app_history import origin_of
 from tailrace.history.dead_letters.letters import dead_letter
-from tailrace.history.topic_scan import scan
+from tailrace.history.stretches import scan
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.testing.inputs import written_topics
 

@@ -1,0 +1,96 @@
+"""A stretch of a partition: every committed record between two offsets, and one rule at each edge."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.core.errors import OffsetGoneError, UnknownTopicError
+from tailrace.core.records import Output
+from tailrace.history.stretches import batches, first, last, scan, source
+from tailrace.log import TopicSettings
+from tailrace.testing import MemoryLog
+
+
+def filled(commits: list[tuple[int, bool]]) -> tuple[MemoryLog, list[bytes]]:
+    """Transactions of so many records, committed or not; what has to be visible."""
+    log = MemoryLog()
+    log.create_topic("t", TopicSettings(1))
+    writer, visible, number = log.writer("w"), [], 0
+    for count, committed in commits:
+        values = [b"%d" % (number + at) for at in range(count)]
+        number += count
+        writer.append(Output("t", None, value, 0) for value in values)
+        if committed:
+            writer.commit()
+            visible += values
+        else:
+            writer.abort()
+    return log, visible
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.booleans())), st.integers(0, 40), st.integers(0, 40))
+def test_a_scan_gives_what_is_committed_between_its_bounds(commits, start, stop) -> None:
+    log, visible = filled(commits)
+    everything = list(scan(log, "t", 0))
+    assert [one.value for one in everything] == visible
+    some = list(scan(log, "t", 0, start, stop))
+    assert some == [one for one in everything if start <= one.offset < stop]
+
+
+def test_a_scan_ends_before_a_transaction_that_is_open() -> None:
+    log, visible = filled([(3, True)])
+    log.writer("open").append([Output("t", None, b"x", 0)])
+    assert [one.value for one in scan(log, "t", 0)] == visible
+
+
+def test_a_scan_of_no_topic_says_so() -> None:
+    with pytest.raises(UnknownTopicError):
+        next(scan(MemoryLog(), "t", 0))
+
+
+def test_a_stretch_is_the_same_in_batches_of_any_size() -> None:
+    log, visible = filled([(3, True), (2, False), (4, True)])
+    for at_once in (1, 2, 100):
+        found = list(batches(log, "t", 0, at_once=at_once))
+        assert [one.value for some in found for one in some] == visible
+        assert all(0 < len(some) <= at_once for some in found)
+
+
+def test_what_is_deleted_is_left_out_unless_the_stretch_has_to_be_whole() -> None:
+    log, visible = filled([(5, True)])
+    log.delete_before("t", 0, 2)
+    assert [one.value for one in scan(log, "t", 0, 0)] == visible[2:]
+    assert first(log, "t", 0) == first(log, "t", 0, 1) == next(scan(log, "t", 0, 2))
+    with pytest.raises(OffsetGoneError):
+        list(scan(log, "t", 0, 1, 5, whole=True))
+
+
+def test_a_whole_stretch_ends_at_its_stop_or_not_at_all() -> None:
+    log, visible = filled([(3, True)])
+    assert [one.value for one in scan(log, "t", 0, 1, 3, whole=True)] == visible[1:]
+    log.writer("open").append([Output("t", None, b"x", 0)])
+    for stop in (log.end_offset("t", 0), 9):
+        assert [one.value for one in scan(log, "t", 0, 0, stop)] == visible
+        with pytest.raises(OffsetGoneError, match=f"up to {stop} before"):
+            list(scan(log, "t", 0, 0, stop, whole=True))
+        with pytest.raises(OffsetGoneError, match=f"up to {stop} before"):
+            source(log, 0)("t", 0, stop)
+
+
+def test_a_stretch_ends_where_the_partition_ended_at_the_call() -> None:
+    log, visible = filled([(3, True)])
+    found = scan(log, "t", 0)
+    writer = log.writer("w")
+    writer.append([Output("t", None, b"later", 0)])
+    writer.commit()
+    assert [one.value for one in found] == visible
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.booleans())), st.integers(0, 40), st.integers(0, 9))
+def test_the_last_record_is_the_last_of_a_scan(commits, stop, digit) -> None:
+    log, _ = filled(commits)
+    wanted = [one for one in scan(log, "t", 0, 0, stop) if (one.value or b"").endswith(b"%d" % digit)]
+    found = last(log, "t", 0, lambda one: (one.value or b"").endswith(b"%d" % digit), stop)
+    assert found == (wanted[-1] if wanted else None)
