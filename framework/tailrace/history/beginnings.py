@@ -1,84 +1,161 @@
-"""Where a task's history begins: with nothing, or with the snapshot that its tape names as its base.
+"""Where a task begins, for everybody who runs its history again: with nothing, or with the rows of a snapshot and a cut.
 
-A task that was started from a snapshot has a tape record without causes that names it (see ``snapshots.start_from_snapshot``). What came
-before that record does not lead to what came after it. So whoever runs the task again, a replay or a rebuild, begins
-behind the last such record, with the rows of that snapshot and the cut that the task was started with, which is made of
-the snapshot's own and of what the record says.
+Theory. One value says it, ``Beginning``, and one function loads its rows into an empty store::
+
+    a task begins with        where                              its cut
+    nothing                   there is no snapshot for it        none; it begins at offsets of its inputs
+    the base on its tape      it was started from a snapshot     the snapshot's, at the positions and counts that the record
+                                                                 noted which names the base
+    a snapshot asked for      a rebuild goes on from it          the snapshot's own
+
+A task that was started from a snapshot has a tape record without causes that names it, as the *base* of what follows (see
+``snapshots.start_from_snapshot``). What came before the last such record does not lead to what came after it. A snapshot that
+is asked for has to be of the same history: with the same base, and at a commit of the tape. In canonical order there is no
+tape, so any snapshot will do, and without one the task begins with nothing, whatever it was started from.
+
+A live task does not begin, it goes on where it was: see ``runtime.restore``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import CorruptStateError, SnapshotError, SnapshotMismatchError
+from tailrace.core.errors import CorruptStateError, OffsetGoneError, SnapshotError, SnapshotMismatchError
 from tailrace.core.records import CHANNEL
 from tailrace.core.storage import Store
+from tailrace.history.app_history import AppHistory
+from tailrace.history.comparing.cut_differences import is_on_tape
 from tailrace.history.dead_letters.handled import handled_in
+from tailrace.history.stretches import first
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut
 
 _BATCH = 20_000
 
 
-class Beginning(NamedTuple):
-    """The base of a task: what its tape goes on from."""
+@dataclass(frozen=True)
+class Beginning:
+    """Where a task begins; see the head of this file."""
 
-    number: int
-    """Of the first tape record that is to be taken."""
-    cut: tape.Cut
-    rows: Iterable[tuple[bytes, bytes]]
-    """Those of the snapshot, ascending, the schema first; without an index. To be gone through once."""
+    partition: int
+    lineage: bytes
+    """The seed of its randomness."""
+    snapshot: Snapshot | None = None
+    """Whose rows it begins with; None: with nothing."""
+    cut: bytes | None = None
+    """With which it goes on; None: with nothing. What is before ``Cut.tape`` on its tape is done."""
+    positions: Mapping[str, int] = field(default_factory=dict[str, int])
+    """By input, the first offset that it reads, as far as the log says so."""
+
+    @cached_property
+    def decoded(self) -> tape.Cut | None:
+        """The cut."""
+        return None if self.cut is None else tape.decode_cut(self.cut)
+
+    @property
+    def tape_number(self) -> int:
+        """The number of the first tape record that it takes."""
+        return 0 if self.decoded is None else self.decoded.tape
+
+    @property
+    def outputs(self) -> int:
+        """The number of the first output that it makes."""
+        return 0 if self.decoded is None else self.decoded.totals.outputs
+
+    @property
+    def handled(self) -> set[tuple[str, int]]:
+        """What had failed, and is handled in the state that it begins with: inputs and offsets."""
+        return set() if self.snapshot is None else handled_in(self.snapshot.manifest.task(self.partition))
+
+    def load(
+        self,
+        store: Store,
+        wanted: Callable[[bytes], bool] = lambda _: True,
+        *,
+        position: int = 0,
+        at_end_ms: int = 0,
+    ) -> StoreCut:
+        """Fill an empty store with the rows that are wanted, and their index; the cut that it then has.
+
+        Who is killed on the way leaves a store that is known to be of no use. With nothing to begin with, nothing is written.
+        """
+        cut = StoreCut(FORMAT, position, at_end_ms, self.cut)
+        if self.snapshot is None:
+            return cut
+        unfinished = StoreCut(FORMAT, UNFINISHED, at_end_ms, None).encode()
+        found = (pair for pair in rows_of(self.snapshot, self.partition) if wanted(pair[0]))
+        while some := list(islice(found, _BATCH)):
+            changed: dict[bytes, bytes | None] = dict(some)
+            for row, value in some:
+                if index := rows.derived_index_rows(row, None, value):
+                    changed.update(index)
+            store.write(changed, unfinished)
+        store.write({}, cut.encode())
+        return cut
 
 
-def beginning_of(
-    plan: Plan, partition: int, records: Iterable[tape.TapeRecord], cut: tape.Cut
-) -> Beginning | None:
-    """Where the history of a task that stands at ``cut`` begins; None for one that began with nothing.
-
-    ``records`` is its tape, from whatever record up to the cut.
+def taped_beginning(
+    history: AppHistory, partition: int, end: tape.Cut, asked: Snapshot | None = None
+) -> Beginning:
+    """Where a task begins that is taken along its tape up to the cut ``end``, from a snapshot that is asked for or not.
 
     Raises:
-        SnapshotMismatchError: The snapshot that it was started from is not there any more, or damaged.
-        CorruptStateError: The tape names none.
+        SnapshotMismatchError: The snapshot is not of the task's history; or the base is not there any more, or damaged.
+        CorruptStateError: The task was started from a snapshot, and its tape does not say from which.
+        OffsetGoneError: The log has deleted the part of the tape that would say it.
     """
-    if not cut.base:
-        return None
-    last = base_record(records)
-    if last is None or last.base is None:
-        raise CorruptStateError(
-            f"the app {plan.app!r} partition {partition} was started from snapshot {cut.base}, and its tape does not say so",
-            hint="A part of the tape is missing: what is to be replayed needs all of it.",
+    entry = None if asked is None else asked.manifest.task(partition)
+    if asked is not None and entry is not None and entry.cut:
+        cut = tape.decode_cut(entry.cut)
+        _check_is_of(history, partition, cut, end, asked.manifest.id)
+        return Beginning(partition, end.lineage, asked, entry.cut, cut.positions)
+    if end.base:
+        return _base(history, partition, end)
+    return Beginning(partition, end.lineage, positions=_first_positions(history, partition))
+
+
+def canonical_beginning(
+    history: AppHistory, partition: int, end: bytes | None, asked: Snapshot | None, inputs: Iterable[str]
+) -> Beginning:
+    """The same in canonical order; ``end`` is the service's last cut, if it has one. What is deleted is stepped over."""
+    app = history.plan.app
+    lineage = lineage_of(app, partition) if end is None else tape.decode_cut(end).lineage
+    positions = {name: history.log.start_offset(name, partition) for name in inputs}
+    cut = b"" if asked is None else asked.manifest.task(partition).cut
+    return Beginning(partition, lineage, asked if cut else None, cut or None, positions)
+
+
+def lineage_of(app: str, partition: int) -> bytes:
+    """The seed of a task that has no past."""
+    return hashlib.sha256(f"tailrace:{app}/{partition}".encode()).digest()[:16]
+
+
+def check_tape_begins(history: AppHistory, partition: int) -> None:
+    """Raises OffsetGoneError if the log has deleted the beginning of a tape."""
+    topic = history.plan.tape_topic
+    if deleted := history.log.start_offset(topic, partition):
+        raise OffsetGoneError(
+            f"the log has deleted the first {deleted} records of the tape",
+            topic=topic,
+            partition=partition,
+            offset=0,
+            hint="Start from a snapshot (--from-snapshot), read an archive (--archive), or go without it "
+            "(--order canonical).",
         )
-    try:
-        snapshot = open_base(last.base)
-        begun = begun_cut(plan.app, snapshot.manifest, partition, last, cut.base)
-    except SnapshotError as error:
-        raise SnapshotMismatchError(
-            f"the history of the app {plan.app!r} partition {partition} begins with the snapshot {cut.base}, which "
-            f"cannot be used: {error.what}",
-            hint="Bring it back to where it was; without it there is only what came after.",
-        ) from error
-    return Beginning(last.number + 1, begun, rows_of(snapshot, partition))
 
 
-def base_record(records: Iterable[tape.TapeRecord]) -> tape.TapeRecord | None:
-    """The last record of a tape that names a base."""
-    last: tape.TapeRecord | None = None
-    for record in records:
-        if record.base is not None:
-            last = record
-    return last
-
-
-def load_beginning(plan: Plan, begun: Beginning, store: Store, keys: Collection[Any] | None = None) -> bytes:
-    """Fill an empty store with the rows of a beginning, of some keys or of all, and their index; the cut to start with."""
+def rows_of_keys(plan: Plan, keys: Collection[Any] | None) -> Callable[[bytes], bool]:
+    """Tells the rows of some keys, and those that are of no key, from all others; all are wanted if ``keys`` is None."""
     codecs = {actor.name: actor.key_codec for actor in plan.actors}
 
     def is_wanted(row: bytes) -> bool:
@@ -88,26 +165,80 @@ def load_beginning(plan: Plan, begun: Beginning, store: Store, keys: Collection[
         codec = codecs.get(parts.actor)
         return codec is not None and codec.decode(parts.key) in keys
 
-    cut = tape.encode(begun.cut)
-    fill(
-        store,
-        ((row, value) for row, value in begun.rows if is_wanted(row)),
-        StoreCut(FORMAT, UNFINISHED, 0, cut),
-    )
-    return cut
+    return is_wanted
 
 
-def fill(store: Store, found: Iterable[tuple[bytes, bytes]], cut: StoreCut) -> None:
-    """Write rows and the index that goes with them; who is killed on the way leaves a store that is known to be of no use."""
-    unfinished = StoreCut(FORMAT, UNFINISHED, cut.at_end_ms, None).encode()
-    source = iter(found)
-    while some := list(islice(source, _BATCH)):
-        changed: dict[bytes, bytes | None] = dict(some)
-        for row, value in some:
-            if index := rows.derived_index_rows(row, None, value):
-                changed.update(index)
-        store.write(changed, unfinished)
-    store.write({}, cut.encode())
+def rows_of(snapshot: Snapshot, partition: int) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of a task as a store keeps them, without the index: the schema, then the state, ascending."""
+    schema = snapshot.manifest.task(partition).schema
+    if schema:
+        yield rows.SCHEMA_ROW, schema
+    yield from snapshot.rows(partition)
+
+
+def _check_is_of(history: AppHistory, partition: int, cut: tape.Cut, end: tape.Cut, snapshot: str) -> None:
+    """Refuse a snapshot that is no moment of the history that the tape tells, before its end."""
+    app = history.plan.app
+    if (cut.lineage, cut.base) != (end.lineage, end.base) or cut.tape > end.tape:
+        raise SnapshotMismatchError(
+            f"the snapshot {snapshot} is not of the history of app {app!r} partition {partition} in this log, or from "
+            "after its last commit",
+            hint="Take one that was made of this log, or rebuild from the beginning.",
+        )
+    if is_on_tape(history.plan, history.log, partition, cut) is False:
+        # One that stopped at a limit may stand in the midst of what one commit was caused by.
+        raise SnapshotMismatchError(
+            f"the snapshot {snapshot} stands within commit {cut.tape - 1} of app {app!r} partition {partition}, or after "
+            "another one than this log has under that number",
+            hint="A rebuild along the tape goes on from a commit. Take a snapshot that was not stopped by a limit, or "
+            "go on in canonical order (--order canonical).",
+        )
+
+
+def _base(history: AppHistory, partition: int, end: tape.Cut) -> Beginning:
+    """The snapshot that the task was last started from, by its tape."""
+    app, record = history.plan.app, None
+    for one in history.tapes(partition, end.tape):
+        if one.base is not None:
+            record = one
+    if record is None or record.base is None:
+        check_tape_begins(history, partition)
+        raise CorruptStateError(
+            f"the app {app!r} partition {partition} was started from snapshot {end.base}, and its tape does not say so",
+            hint="A part of the tape is missing. A replay needs all of it; a rebuild can go on from a snapshot that was "
+            "taken later (--from-snapshot).",
+        )
+    try:
+        snapshot = open_base(record.base)
+        cut = begun_cut(app, snapshot.manifest, partition, record, end.base)
+    except SnapshotError as error:
+        raise SnapshotMismatchError(
+            f"the history of the app {app!r} partition {partition} begins with the snapshot {end.base}, which "
+            f"cannot be used: {error.what}",
+            hint="Bring it back to where it was; without it there is only what came after.",
+        ) from error
+    return Beginning(partition, end.lineage, snapshot, tape.encode(cut), cut.positions)
+
+
+def _first_positions(history: AppHistory, partition: int) -> dict[str, int]:
+    """Where a task began in each input when it began to live: by the first record of its tape."""
+    found = first(history.log, history.plan.tape_topic, partition)
+    record = None if found is None else tape.decode_tape(found.value or b"")
+    if record is None or record.number or record.inputs is None:
+        return {}
+    taken = [0] * len(record.inputs)
+    for code, *said in tape.causes_of(record.causes):
+        if code == tape.RUN:
+            taken[said[0]] += said[1]
+    known = history.log.topics()
+    return {
+        name: end - count
+        for name, end, count in zip(record.inputs, record.positions or (), taken, strict=True)
+        if name in known
+    }
+
+
+# --- what a tape calls a snapshot, and the cut that a task goes on with
 
 
 def base_name(snapshot: Snapshot, uri: str) -> str:
@@ -187,11 +318,3 @@ def is_own(name: str, app: str) -> bool:
     if name == f"{app}.inbox" or name.startswith(f"{app}.inbox{CHANNEL}"):
         return True
     return name.startswith(f"{app}.") and name.endswith(".by-key")
-
-
-def rows_of(snapshot: Snapshot, partition: int) -> Iterator[tuple[bytes, bytes]]:
-    """The rows of a task as a store keeps them, without the index: the schema, then the state, ascending."""
-    schema = snapshot.manifest.task(partition).schema
-    if schema:
-        yield rows.SCHEMA_ROW, schema
-    yield from snapshot.rows(partition)

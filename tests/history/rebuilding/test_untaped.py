@@ -14,7 +14,7 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import InputsChangedError, SnapshotMismatchError, UnknownTopicError, UsageError
 from tailrace.core.records import Output
-from tailrace.history.rebuilding.canonical_unit import lineage_of
+from tailrace.history.beginnings import lineage_of
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.stretches import scan

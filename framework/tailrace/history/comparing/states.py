@@ -30,7 +30,7 @@ from tailrace.core.engine.value_rows import KeyRows
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
 from tailrace.history.app_history import AppHistory
-from tailrace.history.beginnings import beginning_of, load_beginning
+from tailrace.history.beginnings import rows_of_keys, taped_beginning
 from tailrace.history.comparing import cut_differences
 from tailrace.history.comparing.differences import SHOWN
 from tailrace.history.comparing.replayed_state import shown_key
@@ -250,8 +250,7 @@ def _tracks(
         return {}
     cut = tape.decode_cut(data)
     store = MemoryStore()
-    begun = beginning_of(code.plan, number, history.tapes(number, cut.tape), cut)
-    base = None if begun is None else load_beginning(code.plan, begun, store, keys)
+    base = taped_beginning(history, number, cut).load(store, rows_of_keys(code.plan, keys)).core
     replay = replay_of(
         code.plan,
         number,

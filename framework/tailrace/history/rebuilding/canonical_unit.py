@@ -10,13 +10,11 @@ seed of its randomness, from its name: every rebuild draws the same.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 from tailrace.core import rows
 from tailrace.core.durations import NO_WATERMARK
@@ -29,23 +27,21 @@ from tailrace.core.engine.replay import Source
 from tailrace.core.engine.task import Task
 from tailrace.core.records import InputRecord
 from tailrace.history.app_history import origin_of
-from tailrace.history.beginnings import is_own
+from tailrace.history.beginnings import Beginning, is_own
 from tailrace.history.driving import CommitPolicy, Sink, drive
 from tailrace.history.named_keys import named_keys
 from tailrace.history.rebuilding.failures import Failed, RebuildWatch
 from tailrace.history.rebuilding.job import Job, Phases, Unit, UnitResult
-from tailrace.history.rebuilding.origins import TaskOrigin, load
 from tailrace.history.rebuilding.output_files import OutputFrames, frames
 from tailrace.history.rebuilding.output_watermarks import Marking, mark_of, marks_wanted
 from tailrace.history.rebuilding.own_letters import OwnLetters
-from tailrace.history.rebuilding.past import HistorySource
+from tailrace.history.rebuilding.past import HistorySource, asked_snapshot
 from tailrace.history.rebuilding.retrying import Retrying, RetryWatch
 from tailrace.history.rebuilding.tape_unit import RowStore
 from tailrace.history.rebuilding.unit_files import write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.upstream_watermarks import Upstream
 from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
-from tailrace.state.snapshots import Snapshots
 
 _COMMIT_EVERY = 100_000
 """Records and firings."""
@@ -81,7 +77,7 @@ class _Run:
         self._work, self._begun_s = work, time.perf_counter()
         self.failed, self.phases, self.memory = Failed(), Phases(), StateMemory()
         numbers = range(self.plan.partitions) if self.job.together else (unit.partition,)
-        begun = {number: begun_task(self.job, past, number) for number in numbers}
+        begun = {number: past.beginning(self.job, number) for number in numbers}
         self.own = own_inputs(self.plan) if self.job.together else {}
         positions = _base_positions(begun, self.own)
         self.own_letters = OwnLetters(self.own, self.plan.dead_letters_topic, positions)
@@ -128,7 +124,7 @@ class _Run:
 class _TaskSink(Sink):
     """What the task of one partition leaves behind: rows, outputs with their marks, and its result."""
 
-    def __init__(self, run: _Run, at: int, number: int, begun: Begun) -> None:
+    def __init__(self, run: _Run, at: int, number: int, begun: Beginning) -> None:
         self._run, self._at, self._number, self._begun = run, at, number, begun
         self._retrying = Retrying(run.job.letters_of(number))
         self._store: RowStore = MemoryStore()
@@ -147,14 +143,13 @@ class _TaskSink(Sink):
     def _task(self) -> Task:
         job, plan, begun, number = self._run.job, self._run.plan, self._begun, self._number
         request, failed = job.request, self._run.failed
-        if begun.origin is not None:
-            load(begun.origin, number, self._store)
+        begun.load(self._store)
         keys = named_keys(plan, request.keys).keys if request.keys else None
         watch = None
         if keys is not None or request.failures.on_error != "stop":
             watch = RebuildWatch(None, keys, request.failures.on_error, failed)
         if job.letters:
-            self._retrying.begin_with(begun.origin, number)
+            self._retrying.begin_with(begun)
             watch = RetryWatch(
                 None,
                 keys,
@@ -168,7 +163,7 @@ class _TaskSink(Sink):
             plan,
             number,
             self._store,
-            None if begun.origin is None else begun.origin.cut,
+            begun.cut,
             lineage=begun.lineage,
             positions=begun.positions,
             settings=request.execution.variant.settings(),
@@ -197,10 +192,10 @@ class _TaskSink(Sink):
     def result(self) -> UnitResult:
         """Write what there is into the snapshot."""
         run, store, number = self._run, self._store, self._number
-        job, origin = run.job, self._begun.origin
+        job = run.job
         result = UnitResult(unit=run.unit.name, attempt=run.attempt, partition=number)
         assert store.cut is not None
-        result.cut = one_commit(store.cut, None if origin is None else origin.cut)
+        result.cut = one_commit(store.cut, self._begun.cut)
         result.totals = self.task.totals
         self._retrying.progress.handled |= run.own_letters.settled(job.letters_of(number), number)
         self._retrying.fill(result)
@@ -214,34 +209,14 @@ class _TaskSink(Sink):
         return result
 
 
-def _base_positions(begun: Mapping[int, Begun], own: Collection[str]) -> dict[tuple[str, int], int]:
+def _base_positions(begun: Mapping[int, Beginning], own: Collection[str]) -> dict[tuple[str, int], int]:
     """Where the base stands in the app's own inputs, by partition."""
     found: dict[tuple[str, int], int] = {}
     for number, one in begun.items():
-        if one.origin is not None:
-            positions = tape.decode_cut(one.origin.cut).positions
+        if one.decoded is not None:
+            positions = one.decoded.positions
             found |= {(name, number): positions.get(name, 0) for name in own}
     return found
-
-
-class Begun(NamedTuple):
-    """Where a task begins: with a snapshot, or at positions of its inputs and with a lineage."""
-
-    origin: TaskOrigin | None
-    lineage: bytes
-    positions: dict[str, int]
-
-
-def begun_task(job: Job, past: HistorySource, number: int) -> Begun:
-    """Where the task of a partition begins; deleted records are stepped over, where that was not refused."""
-    request, target = job.request, job.targets[number].cut
-    origin = None
-    if job.base is not None and request.source.base is not None:
-        cut = Snapshots(request.source.base, job.app).open(job.base).manifest.task(number).cut
-        origin = TaskOrigin(request.source.base, job.app, job.base, cut) if cut else None
-    lineage = tape.decode_cut(target).lineage if target is not None else lineage_of(job.app, number)
-    known = [one.name for one in past.plan.inputs if one.name in job.ends]
-    return Begun(origin, lineage, {name: past.log.start_offset(name, number) for name in known})
 
 
 def past_of(job: Job, past: HistorySource, number: int, phases: Phases) -> order.PartitionHistory:
@@ -268,9 +243,8 @@ def _own_source(
     failed = {topic for letters in job.letters for topic, _, _ in letters.contents}
     internal = {name for name, one in inputs.items() if is_own(name, plan.app) or one.is_inbox} - failed
     kept: dict[str, int] = {}
-    if job.base is not None and job.request.source.base is not None:
-        ends = Snapshots(job.request.source.base, job.app).open(job.base).manifest.ends
-        kept = {name: of[number] for name, of in ends.items() if name in inputs}
+    if (asked := asked_snapshot(job)) is not None:
+        kept = {name: of[number] for name, of in asked.manifest.ends.items() if name in inputs}
 
     def known(name: str, start: int, stop: int) -> Sequence[InputRecord]:
         if name in internal:
@@ -335,11 +309,6 @@ def one_commit(cut: bytes, base: bytes | None) -> bytes:
     decoded = tape.decode_cut(cut)
     decoded.tape = 1 + (0 if base is None else tape.decode_cut(base).tape)
     return tape.encode(decoded)
-
-
-def lineage_of(app: str, partition: int) -> bytes:
-    """The seed of a task that has no past."""
-    return hashlib.sha256(f"tailrace:{app}/{partition}".encode()).digest()[:16]
 
 
 def _delivered(_name: str, _partition: int, _record: InputRecord) -> None:

@@ -22,7 +22,6 @@ from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.app_history import origin_of
 from tailrace.history.rebuilding.job import Job, UnitResult
-from tailrace.history.rebuilding.origins import origin_of_task
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.stretches import scan
 
@@ -97,7 +96,7 @@ def first_difference(results: Sequence[UnitResult]) -> str | None:
 def _recorded(job: Job, past: HistorySource, number: int) -> dict[int, Chains]:
     """What the log has of each task's sends in one partition of the app's own inputs."""
     plan = past.plan
-    begins = [_begin(job, past, sender) for sender in range(plan.partitions)]
+    begins = [past.beginning(job, sender).outputs for sender in range(plan.partitions)]
     stops = [0 if one.cut is None else tape.decode_cut(one.cut).totals.outputs for one in job.targets]
     found: dict[int, Chains] = {}
     app = plan.app.encode()
@@ -109,15 +108,3 @@ def _recorded(job: Job, past: HistorySource, number: int) -> dict[int, Chains]:
             if origin is not None and begins[origin[0]] <= origin[1] < stops[origin[0]]:
                 found.setdefault(origin[0], Chains()).add(topic, number, record)
     return found
-
-
-def _begin(job: Job, past: HistorySource, sender: int) -> int:
-    """The number of the first output that the task of a partition makes in this rebuild."""
-    if job.base is None and not _base(job.targets[sender].cut):
-        return 0
-    origin = origin_of_task(job, past, sender)
-    return 0 if origin is None else tape.decode_cut(origin.cut).totals.outputs
-
-
-def _base(cut: bytes | None) -> str:
-    return "" if cut is None else tape.decode_cut(cut).base

@@ -44,10 +44,9 @@ from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.handling.context import Context
 from tailrace.core.records import Headers, InputRecord, Refused
-from tailrace.history.dead_letters.handled import handled_in
+from tailrace.history.beginnings import Beginning
 from tailrace.history.rebuilding.failures import RebuildWatch, _RebuiltUnits, _SomeUnits
 from tailrace.history.rebuilding.job import Letters, Retries, UnitResult
-from tailrace.history.rebuilding.origins import TaskOrigin
 from tailrace.history.rebuilding.own_letters import OwnLetters
 
 RecordPosition = tuple[str, int]
@@ -84,10 +83,9 @@ class Retrying:
         self.again = False
         """Whether what fails at the moment failed then."""
 
-    def begin_with(self, origin: TaskOrigin | None, partition: int) -> None:
-        """What is handled in the snapshot that the task starts from has been handled."""
-        if origin is not None:
-            self.progress.handled |= handled_in(origin.open().manifest.task(partition))
+    def begin_with(self, begun: Beginning) -> None:
+        """What is handled in the state that the task begins with has been handled."""
+        self.progress.handled |= begun.handled
 
     def fill(self, result: UnitResult) -> None:
         """Put into the result of the task what came of it."""

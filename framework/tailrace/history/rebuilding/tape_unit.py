@@ -26,7 +26,6 @@ from tailrace.history.driving import CommitPolicy, Step, TapeSink, drive_along_t
 from tailrace.history.named_keys import named_keys
 from tailrace.history.rebuilding.failures import Failed, RebuildWatch
 from tailrace.history.rebuilding.job import Unit, UnitResult
-from tailrace.history.rebuilding.origins import load, origin_of_task
 from tailrace.history.rebuilding.output_files import OutputFrames, frames, is_whole
 from tailrace.history.rebuilding.output_watermarks import mark_of, marks_wanted
 from tailrace.history.rebuilding.own_rows import OTHER_CODE, RETRIED, check_own
@@ -137,10 +136,10 @@ class TaskRun(TapeSink):
         if stands is not None and stands.core is not None:
             self._recall(self._store.get(_KEPT_ROW))
             return stands
-        origin = origin_of_task(self._job, self._past, self._number)
+        begun = self._past.beginning(self._job, self._number)
         if self._retrying is not None:
-            self._retrying.begin_with(origin, self._number)
-        return StoreCut(FORMAT, 0, 0, None) if origin is None else load(origin, self._number, self._store)
+            self._retrying.begin_with(begun)
+        return begun.load(self._store)
 
     # --- along the tape
 

@@ -24,6 +24,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.app_topics import topics_of
+from tailrace.history.beginnings import Beginning, check_tape_begins, taped_beginning
 from tailrace.history.named_keys import named_keys
 from tailrace.history.rebuilding.job import Target
 from tailrace.history.rebuilding.past import HistorySource
@@ -263,24 +264,21 @@ def _first_ms(past: HistorySource) -> int:
 
 def _deleted(request: Request, past: HistorySource, targets: list[Target]) -> Iterator[str]:
     """What the log has deleted of the inputs: an error, or, where that is wanted, notes."""
+    asked = (
+        None
+        if request.source.base is None
+        else Snapshots(request.source.base, past.plan.app).open(request.source.base_id)
+    )
     for target in targets:
         if target.cut is None:
             continue
-        number = target.partition
-        based = _goes_on_at(request, past, target)
-        if based is not None:
-            _check_kept(past, number, based, tape.decode_cut(target.cut))
+        number, cut = target.partition, tape.decode_cut(target.cut)
+        begun = taped_beginning(past, number, cut, asked)
+        if begun.snapshot is not None:
+            _check_kept(past, begun, cut)
             continue
-        if deleted := past.log.start_offset(past.plan.tape_topic, number):
-            raise OffsetGoneError(
-                f"the log has deleted the first {deleted} records of the tape",
-                topic=past.plan.tape_topic,
-                partition=number,
-                offset=0,
-                hint="Start from a snapshot (--from-snapshot), read an archive (--archive), or go without it "
-                "(--order canonical).",
-            )
-        for name, began in began_at(past, target).items():
+        check_tape_begins(past, number)
+        for name, began in begun.positions.items():
             start = past.log.start_offset(name, number)
             if start <= began:
                 continue
@@ -289,27 +287,10 @@ def _deleted(request: Request, past: HistorySource, targets: list[Target]) -> It
             yield f"offsets {began} to {start - 1} of {name} partition {number} are deleted, and left out"
 
 
-def _goes_on_at(request: Request, past: HistorySource, target: Target) -> dict[str, int] | None:
-    """Where a task goes on in each input that starts from a snapshot, by that or by its tape; None: it does not."""
-    assert target.cut is not None
-    if request.source.base is not None:
-        manifest = Snapshots(request.source.base, past.plan.app).open(request.source.base_id).manifest
-        begun = manifest.task(target.partition).cut
-        if begun:
-            return tape.decode_cut(begun).positions
-    cut = tape.decode_cut(target.cut)
-    found: dict[str, int] | None = None
-    if cut.base:
-        for record in past.tapes(target.partition, cut.tape):
-            if record.base is not None:
-                found = dict(zip(record.inputs or (), record.positions or (), strict=True))
-    return found
-
-
-def _check_kept(past: HistorySource, number: int, begins: dict[str, int], cut: tape.Cut) -> None:
+def _check_kept(past: HistorySource, begun: Beginning, cut: tape.Cut) -> None:
     """What a task has still to read is there."""
-    known = past.log.topics()
-    for name, began in begins.items():
+    known, number = past.log.topics(), begun.partition
+    for name, began in begun.positions.items():
         start = past.log.start_offset(name, number) if name in known else 0
         if began < start and began < cut.positions.get(name, 0):
             raise _gone(name, number, began, start, "")
@@ -326,20 +307,3 @@ def _gone(name: str, number: int, began: int, start: int, otherwise: str = _WITH
         offset=began,
         hint=f"Read an archive (--archive), start from a newer snapshot (--from-snapshot){otherwise}.",
     )
-
-
-def began_at(past: HistorySource, target: Target) -> dict[str, int]:
-    """Where a task began in each input when it began to live: by the first record of its tape."""
-    record = next(past.tapes(target.partition, 1), None)
-    if record is None or record.inputs is None:
-        return {}
-    taken = [0] * len(record.inputs)
-    for code, *said in tape.causes_of(record.causes):
-        if code == tape.RUN:
-            taken[said[0]] += said[1]
-    known = past.log.topics()
-    return {
-        name: end - count
-        for name, end, count in zip(record.inputs, record.positions or (), taken, strict=True)
-        if name in known
-    }

@@ -17,7 +17,6 @@ from tailrace.history.comparing.states import Recorder
 from tailrace.history.driving import TapeSink, drive_along_tape, replay_of
 from tailrace.history.rebuilding.failures import Failed
 from tailrace.history.rebuilding.job import Unit, UnitResult
-from tailrace.history.rebuilding.origins import load, origin_of_task
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.retrying import Retrying, RetryWatch
 from tailrace.history.rebuilding.work_folder import WorkFolder
@@ -43,8 +42,7 @@ def run_trace(unit: Unit, past: HistorySource, _work: WorkFolder, attempt: str) 
     if target is None:
         return result
     end, recorder, store = tape.decode_cut(target), _Hashing(plan), MemoryStore()
-    origin = origin_of_task(job, past, number)
-    cut = None if origin is None else load(origin, number, store).core
+    cut = past.beginning(job, number).load(store).core
     keys = frozenset(_meant(plan, unit.keys))
     watch = Watch(recorder, keys)
     if job.request.failures.retry_failed:

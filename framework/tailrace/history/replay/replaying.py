@@ -33,7 +33,7 @@ from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.errors import BadRecordError, HandlerError, ReplayDivergedError, TailraceError
 from tailrace.core.storage import Store
 from tailrace.history.app_history import AppHistory, Committed
-from tailrace.history.beginnings import beginning_of, load_beginning
+from tailrace.history.beginnings import rows_of_keys, taped_beginning
 from tailrace.history.comparing.differences import Difference, Differences
 from tailrace.history.comparing.outputs import OutputComparison
 from tailrace.history.comparing.replayed_state import LiveState, check_index, compare_cuts, compare_state
@@ -209,13 +209,13 @@ class _PartitionReplay(TapeSink):
         watch = None
         if options.observer is not None or options.keys is not None:
             watch = Watch(options.observer, options.keys)
-        begun = beginning_of(self._plan, number, history.tapes(number, cut.tape), cut)
-        base = None if begun is None else load_beginning(self._plan, begun, self.store, options.keys)
-        if begun is not None:
-            report.note(
-                f"partition {number} begins with the snapshot {begun.cut.base} that it was started from"
-            )
-            self._compare_state_at(begun.number, base)
+        begun = taped_beginning(history, number, cut)
+        base = begun.cut
+        # It is of no use as a state folder before it has come to its end.
+        begun.load(self.store, rows_of_keys(self._plan, options.keys), position=UNFINISHED)
+        if begun.snapshot is not None:
+            report.note(f"partition {number} begins with the snapshot {cut.base} that it was started from")
+            self._compare_state_at(begun.tape_number, base)
         replay = replay_of(
             self._plan,
             number,

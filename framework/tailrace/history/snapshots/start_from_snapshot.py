@@ -50,7 +50,7 @@ from tailrace.core.errors import (
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.history.app_history import AppHistory, Committed
-from tailrace.history.beginnings import base_name, begun_cut, fill, here, is_own, rows_of
+from tailrace.history.beginnings import Beginning, base_name, begun_cut, here, is_own, rows_of
 from tailrace.history.comparing.cut_differences import apart, is_on_tape, positions_apart, timers_apart, told
 from tailrace.history.dead_letters.handled import check_not_redriven_since, settle_letters
 from tailrace.log.interface import Log, TopicPartition, Writer
@@ -66,7 +66,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What an app is started from. ``name`` is what the tape calls it; see ``base_name``."""
+    """An order: a snapshot that an app is to be started from. ``name`` is what the tape calls it; see ``base_name``.
+
+    Once a task has carried it out, the snapshot is where its history begins: see ``history.beginnings``.
+    """
 
     snapshot: Snapshot
     name: str
@@ -314,7 +317,7 @@ class _Task:
         if not self._log.start_offset(*place) <= position <= self._log.end_offset(*place):
             return "the changelog does not go on from it"
         made_ms = self._snapshot.manifest.created_ms
-        self._fill(self._snapshot_rows(), StoreCut(FORMAT, position, made_ms, self._entry.cut))
+        self._fill(self._entry.cut, position, made_ms)
         return "filled"
 
     # --- a new beginning
@@ -336,7 +339,7 @@ class _Task:
             record = self._tape_record(number, positions, totals)
             cut = begun_cut(plan.app, self._snapshot.manifest, partition, record, self._id)
             gone = dict(stale)
-            for batch in _batches(self._snapshot_rows()):
+            for batch in _batches(rows_of(self._snapshot, partition)):
                 self._append(writer, ((row, value) for row, value in batch))
                 for row, _ in batch:
                     gone.pop(row, None)
@@ -352,7 +355,7 @@ class _Task:
         finally:
             writer.close()
         position = ends[TopicPartition(plan.changelog_topic, partition)]
-        self._fill(self._snapshot_rows(), StoreCut(FORMAT, position, self._now_ms, encoded))
+        self._fill(encoded, position, self._now_ms)
 
     def _hold(self) -> None:
         """From here on a replay of this history needs the snapshot: the service that it was taken of must not delete it."""
@@ -457,16 +460,14 @@ class _Task:
 
     # --- rows
 
-    def _snapshot_rows(self) -> Iterator[tuple[bytes, bytes]]:
-        return rows_of(self._snapshot, self._number)
-
-    def _fill(self, found: Iterator[tuple[bytes, bytes]], cut: StoreCut) -> None:
-        """Make a store hold exactly these rows and their index; one that is killed on the way is emptied when it is found."""
+    def _fill(self, cut: bytes, position: int, at_end_ms: int) -> None:
+        """Make the store hold exactly the rows of the snapshot; one that is killed on the way is emptied when it is found."""
         store = self._store
         unfinished = StoreCut(FORMAT, UNFINISHED, self._now_ms, None).encode()
         while batch := [row for row, _ in islice(store.scan(b"\x01", b"\xff"), _BATCH)]:
             store.write(dict.fromkeys(batch), unfinished)
-        fill(store, found, cut)
+        begun = Beginning(self._number, self._cut.lineage, self._snapshot, cut)
+        begun.load(store, position=position, at_end_ms=at_end_ms)
 
 
 def _batches(items: Iterator[T]) -> Iterator[list[T]]:

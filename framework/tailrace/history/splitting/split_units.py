@@ -32,10 +32,10 @@ from tailrace.core.engine.key_split.shard import Ordered, ShardResult, ShardTask
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, UnsplittableError
 from tailrace.core.storage import Store
+from tailrace.history.beginnings import Beginning
 from tailrace.history.driving import CommitPolicy, Sink, Step, TapeSink, drive, drive_along_tape
-from tailrace.history.rebuilding.canonical_unit import begun_task, one_commit, past_of
+from tailrace.history.rebuilding.canonical_unit import one_commit, past_of
 from tailrace.history.rebuilding.job import Unit, UnitKind, UnitResult
-from tailrace.history.rebuilding.origins import TaskOrigin, load, origin_of_task
 from tailrace.history.rebuilding.output_files import Frame
 from tailrace.history.rebuilding.output_watermarks import Mark, encode_marks, mark_of, marks_wanted
 from tailrace.history.rebuilding.own_rows import check_own
@@ -70,11 +70,9 @@ class _Part:
         """A file that is this attempt's own."""
         return self.work.blocks / f"{self.number}-{shard}-{what}-{self.attempt}"
 
-    def origin(self) -> TaskOrigin | None:
-        """What the task starts from."""
-        if self.job.order == "canonical":
-            return begun_task(self.job, self.past, self.number).origin
-        return origin_of_task(self.job, self.past, self.number)
+    def beginning(self) -> Beginning:
+        """Where the task begins."""
+        return self.past.beginning(self.job, self.number)
 
     def done(self, kind: UnitKind, shard: int = 0) -> UnitResult:
         """The result of an earlier unit of the same partition."""
@@ -107,14 +105,13 @@ def run_first(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
 def _first(part: _Part) -> None:
     assert part.target is not None
     result, request = part.result, part.job.request
-    end, origin = tape.decode_cut(part.target), part.origin()
-    cut = None if origin is None else origin.cut
+    end, begun = tape.decode_cut(part.target), part.beginning()
     first = FirstPass(
         part.plan,
         part.number,
         part.job.split,
         result.phases.reading(part.past.source(part.number)),
-        cut,
+        begun.cut,
         lineage=end.lineage,
         settings=part.settings,
         limit=request.limit(part.number),
@@ -129,13 +126,12 @@ def _first(part: _Part) -> None:
 def _first_untaped(part: _Part) -> None:
     """The same in canonical order."""
     job, number = part.job, part.number
-    begun = begun_task(job, part.past, number)
-    cut = None if begun.origin is None else begun.origin.cut
+    begun = part.beginning()
     task = KeySplitPlan(
         part.plan,
         number,
         job.split,
-        cut,
+        begun.cut,
         lineage=begun.lineage,
         positions=begun.positions,
         settings=part.settings,
@@ -144,7 +140,7 @@ def _first_untaped(part: _Part) -> None:
     of = sum(end - task.positions[name] for name, end in taken.ends.items())
     with _Dealt(part, task, of) as dealt:
         drive(Canonical([task], [taken], limit=job.request.limit(number)).go(), [task], [dealt])
-        part.result.made = dealt.made(task.course(cut), whole=True)
+        part.result.made = dealt.made(task.course(begun.cut), whole=True)
 
 
 class _Dealt(TapeSink):
@@ -240,13 +236,12 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
     shard, job, result = part.unit.shard, part.job, part.result
     begun_s = time.perf_counter()
     course = msgspec.msgpack.decode(made["course"], type=Course)
-    origin = part.origin()
-    if origin is not None:
-        load(origin, part.number, store, lambda row: is_of_shard(row, shard, course.shards))
+    begun = part.beginning()
+    begun.load(store, lambda row: is_of_shard(row, shard, course.shards))
     replaying = job.order == "tape"
     retrying, watch = Retrying(job.letters_of(part.number)), None
     if job.letters:
-        retrying.begin_with(origin, part.number)
+        retrying.begin_with(begun)
         watch = RetryWatch(retrying=retrying, as_declared=True, sharded=True)
     task = ShardTask(
         part.plan, part.number, shard, course, store, settings=part.settings, replaying=replaying, watch=watch
