@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tailrace.core import rows
@@ -33,6 +33,8 @@ def written(said: list[Commit]) -> MemoryLog:
 
 
 @given(commits, st.integers(0, 40), st.sampled_from([1, 2, 3, 100]))
+@example([[(b"sa", b"1")], [(b"sa", b"2")]], 3, 100)
+@example([[(b"sa", b"1")], [(b"sa", b"2")]], 3, 1)
 def test_a_fold_leaves_what_the_whole_commits_below_its_stop_leave(
     said: list[Commit], stop: int, at_once: int
 ) -> None:

@@ -39,7 +39,7 @@ from tailrace.log.publications import Heard
 
 
 class ArchivedLog:
-    """See the head of this file; implements ``tailrace.log.Log``, and what ``history.app_history`` asks for besides.
+    """See the head of this file; implements ``OneCommitLog``.
 
     ``log`` is closed with it. ``wanted`` says what readers need; anything else may then be missing in what they give.
 
