@@ -112,6 +112,7 @@ def test_an_older_moment_differs_from_the_first_event_that_came_after_it(world) 
     found = explained(world, of_snapshot(world, made), of_log(world))
     counter = next(each for each in found.shown if each.actor == "Counter")
     assert counter.key == "'k0'"
+    assert counter.partition is not None
     assert "which only the log has seen" in counter.since
     assert counter.since.startswith(f"since ticks @{end[counter.partition]:,}")
     assert found.cuts

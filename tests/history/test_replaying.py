@@ -131,7 +131,7 @@ class TestComparing:
             store.write({row: value[:1] + msgspec.msgpack.encode(fields)}, store.cut)
             report = compared(h)
         (one,) = report.differences.shown
-        assert (one.kind, one.actor, one.key, one.source) == ("state", "Shop", "'b'", "the store")
+        assert (one.kind, one.actor, one.key, one.names[0]) == ("state", "Shop", "'b'", "the store")
         (change,) = one.changes
         assert (change.label, int(change.was) - int(change.is_)) == ("cents", 1)
 

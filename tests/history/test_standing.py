@@ -16,7 +16,7 @@ import pytest
 from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.errors import SnapshotMismatchError
-from tailrace.history.comparing.cut_differences import apart, is_on_tape, tape_record
+from tailrace.history.comparing.cut_differences import cut_changes, in_one_line, is_on_tape, tape_record
 from tailrace.history.comparing.states import Side, compare_states
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
@@ -120,11 +120,11 @@ def test_what_was_replaced_is_not_replaced_by_what_stood_there_before_it_went_on
 def test_a_commit_alone_is_told_too(billing: Billing) -> None:
     made = edited(billing)
     cut = billing.cut(0)
-    found = apart(cut, msgspec.structs.replace(cut, tape=cut.tape + 2))
-    assert [str(one) for one in found] == [f"commits: {cut.tape:,} and {cut.tape + 2:,}"]
-    assert apart(cut, msgspec.structs.replace(cut, lineage=b"another")) != []
-    assert apart(cut, None) != []
-    assert apart(None, None) == apart(cut, cut) == []
+    found = cut_changes(cut, msgspec.structs.replace(cut, tape=cut.tape + 2))
+    assert in_one_line(found) == f"commits: {cut.tape:,} and {cut.tape + 2:,}"
+    assert cut_changes(cut, msgspec.structs.replace(cut, lineage=b"another")) != []
+    assert cut_changes(cut, None) != []
+    assert cut_changes(None, None) == cut_changes(cut, cut) == []
     assert made.id
 
 

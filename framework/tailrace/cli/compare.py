@@ -13,7 +13,7 @@ import msgspec
 from tailrace.cli.arguments import app_argument, json_option, log_option, piped
 from tailrace.cli.commands import Command
 from tailrace.cli.settings import is_typed
-from tailrace.cli.showing import printable
+from tailrace.cli.showing import difference_as_dict, printable
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import CorruptStateError, TailraceError
@@ -74,7 +74,7 @@ def compare(
             log = EmbeddedLog(folder, create=False)
             closing.callback(log.close)
             _explain(log, plans, sides, found)
-        (_say_json if as_json else _say)(found, one, other)
+        _say_json(found, one, other) if as_json else _say(found)
     return DIFFERENT if found.differs else 0
 
 
@@ -187,7 +187,7 @@ def _of_folder(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
 # --- what is said
 
 
-def _say(found: Comparison, one: str, other: str) -> None:
+def _say(found: Comparison) -> None:
     click.echo(
         f"compared {counted(found.rows[0], 'row')} with {found.rows[1]:,}, of {counted(found.keys, 'key')}"
     )
@@ -201,9 +201,11 @@ def _say(found: Comparison, one: str, other: str) -> None:
         click.echo(click.style(f"defaults differ: {printable(said)}", fg="red"))
     click.echo(click.style(f"differences: {counted(found.count, 'key')}", fg="red"))
     for each in found.shown:
-        click.echo(click.style(f"{each.actor} {printable(each.key)} (partition {each.partition})", bold=True))
-        for label, was, now in each.changes:
-            click.echo(f"    {printable(label)}: {printable(was)} in {one}, {printable(now)} in {other}")
+        click.echo(
+            click.style(f"{each.actor} {printable(each.key or '')} (partition {each.partition})", bold=True)
+        )
+        for line in each.lines():
+            click.echo(f"    {printable(line)}")
         if each.since:
             click.echo(f"    {printable(each.since)}")
     if found.count > len(found.shown):
@@ -211,13 +213,6 @@ def _say(found: Comparison, one: str, other: str) -> None:
 
 
 def _say_json(found: Comparison, one: str, other: str) -> None:
-    shown = [
-        {
-            **{name: value for name, value in msgspec.structs.asdict(each).items() if name != "key_bytes"},
-            "changes": [{"label": label, "one": was, "other": now} for label, was, now in each.changes],
-        }
-        for each in found.shown
-    ]
     said = {
         "one": one,
         "other": other,
@@ -226,6 +221,6 @@ def _say_json(found: Comparison, one: str, other: str) -> None:
         "differences": found.count,
         "defaults": found.defaults,
         "notes": found.cuts,
-        "first": shown,
+        "first": [difference_as_dict(each) for each in found.shown],
     }
     click.echo(msgspec.json.encode(said))

@@ -13,7 +13,7 @@ from tailrace.cli.arguments import app_argument, json_option, log_option, opened
 from tailrace.cli.commands import Command
 from tailrace.cli.limits import EndOffset, TimeType, end_offsets, until_offset_option
 from tailrace.cli.progress_line import ProgressLine
-from tailrace.cli.showing import printable
+from tailrace.cli.showing import changes_as_dicts, printable
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
@@ -163,7 +163,7 @@ def _as_dict(one: Dependence) -> dict[str, object]:
             {
                 "where": each.where,
                 "only_order": each.only_order,
-                "changes": [{"label": c.label, "one": c.was, "other": c.is_} for c in each.changes],
+                "changes": changes_as_dicts(each.changes),
             }
             for each in one.differences
         ],

@@ -27,6 +27,7 @@ from tailrace.cli.rebuild_options import (
     failure_options,
     source_options,
 )
+from tailrace.cli.showing import difference_as_dict
 from tailrace.history.rebuilding.chained import rebuild_chain
 from tailrace.history.rebuilding.determinism import TwiceReport, rebuild_twice
 from tailrace.history.rebuilding.driver import rebuild as run_rebuild
@@ -127,8 +128,21 @@ def rebuild(
             reports = [*rebuild_chain(request, apps, run)] if chain else [run(request)]
     with piped():
         for one in reports:
-            click.echo(msgspec.json.encode(one) if as_json else "\n".join(one.lines()))
+            click.echo(msgspec.json.encode(_fields(one)) if as_json else "\n".join(one.lines()))
     return DIFFERENT if any(isinstance(one, TwiceReport) and one.differs for one in reports) else 0
+
+
+def _fields(report: RebuildReport | TwiceReport) -> object:
+    """What ``--json`` writes."""
+    if isinstance(report, RebuildReport):
+        return report
+    return {
+        "report": report.report,
+        "keys": report.keys,
+        "shown": [difference_as_dict(one) for one in report.shown],
+        "outputs": [difference_as_dict(one) for one in report.outputs],
+        "stopped": report.stopped,
+    }
 
 
 def _check_places(source: Source, to: Destination) -> None:

@@ -24,7 +24,7 @@ from tailrace.cli.commands import Command
 from tailrace.cli.limits import GivenLimits, limit_options
 from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.settings import is_typed
-from tailrace.cli.showing import printable
+from tailrace.cli.showing import changes_as_dicts, printable
 from tailrace.cli.tracing import DebuggerLeft, OutputFailed, Tracer
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
@@ -232,10 +232,8 @@ def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:
     click.echo(click.style(f"differences: {found.count:,}", fg="red"))
     for one in found.shown:
         click.echo(click.style(printable(one.where), bold=True))
-        for label, was, now in one.changes:
-            click.echo(
-                f"    {printable(label)}: {printable(was)} in {one.source}, {printable(now)} in the replay"
-            )
+        for line in one.lines():
+            click.echo(f"    {printable(line)}")
         if one.detail:
             click.echo(f"    {one.detail}")
     if found.count > len(found.shown):
@@ -258,8 +256,15 @@ def _say_json(plan: Plan, report: ReplayReport) -> None:
         "differences": report.differences.count,
         "first": [
             {
-                **msgspec.structs.asdict(one),
-                "changes": [{"label": c.label, "was": c.was, "is": c.is_} for c in one.changes],
+                "kind": one.kind,
+                "partition": one.partition,
+                "where": one.where,
+                "source": one.names[0],
+                "actor": one.actor,
+                "topic": one.topic,
+                "key": one.key,
+                "changes": changes_as_dicts(one.changes, "was", "is"),
+                "detail": one.detail,
             }
             for one in report.differences.shown
         ],

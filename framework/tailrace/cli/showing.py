@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+from collections.abc import Sequence
 from math import isfinite, isnan
 from typing import Any
 
@@ -21,9 +22,11 @@ import msgspec
 
 from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import to_datetime
+from tailrace.core.engine.describe_rows import Change
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.core.values.event_values import not_finite
+from tailrace.history.comparing.differences import Difference
 
 AnyTopic = Topic[Any, Any]
 CSV_HEADER = ("partition", "offset", "timestamp", "key", "value", "headers")
@@ -87,6 +90,23 @@ def instant(timestamp_ms: int) -> str:
         return to_datetime(timestamp_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except TailraceError:
         return f"{timestamp_ms}ms"
+
+
+def changes_as_dicts(changes: Sequence[Change], was: str = "one", now: str = "other") -> list[dict[str, str]]:
+    """Changes for JSON, under the names that a command gives to the two sides."""
+    return [{"label": one.label, was: one.was, now: one.is_} for one in changes]
+
+
+def difference_as_dict(found: Difference) -> dict[str, Any]:
+    """A key of an actor or of a topic that differs, for JSON."""
+    place = {"actor": found.actor} if found.kind == "state" else {"topic": found.topic}
+    return {
+        "partition": found.partition,
+        **place,
+        "key": found.key,
+        "changes": changes_as_dicts(found.changes),
+        "since": found.since,
+    }
 
 
 def printable(text: str) -> str:

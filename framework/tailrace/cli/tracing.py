@@ -20,7 +20,7 @@ from typing import Any
 import click
 import msgspec
 
-from tailrace.cli.showing import printable
+from tailrace.cli.showing import changes_as_dicts, printable
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.durations import is_instant
@@ -185,7 +185,7 @@ class Tracer:
             "late": moment.is_late,
             "handler": handler,
             "passed_over": why,
-            "changes": [{"label": one.label, "was": one.was, "is": one.is_} for one in told],
+            "changes": changes_as_dicts(told, "was", "is"),
             "outputs": [{"topic": one.topic, "event": output_event(self._plan, one)} for one in made],
         }
         said = {name: value for name, value in line.items() if value is not None}

@@ -65,22 +65,13 @@ def escaped(key: bytes) -> bytes:
 
 def unescaped(data: bytes, start: int) -> tuple[bytes, int]:
     """The key that stands escaped at ``start``, and where what follows it begins."""
-    stop = start
-    while True:
-        stop = data.index(b"\0", stop)
-        if data[stop + 1 : stop + 2] == b"\0":
-            return data[start:stop].replace(b"\0\xff", b"\0"), stop + 2
-        stop += 2
+    stop = data.index(_END_OF_KEY, start)
+    return data[start:stop].replace(b"\0\xff", b"\0"), stop + 2
 
 
 def key_prefix(row: bytes) -> bytes:
     """What all rows of the key of a state row begin with: actor and key. A key ends with the first double zero."""
-    at = row.index(b"\0") + 1
-    while True:
-        at = row.index(b"\0", at)
-        if row[at + 1 : at + 2] == b"\0":
-            return row[: at + 2]
-        at += 2
+    return row[: row.index(_END_OF_KEY, row.index(b"\0") + 1) + 2]
 
 
 def time_bytes(time_ms: int) -> bytes:

@@ -58,8 +58,10 @@ def test_chance_in_what_is_emitted_is_found_though_no_state_shows_it(
     found = twice(tmp_path, monkeypatch, "chance")
     assert found.shown == []
     (one,) = found.outputs
-    assert (one.topic, one.key) == ("totals", b"shop-5")
-    assert one.one != one.other
+    assert (one.topic, one.key) == ("totals", "'shop-5'")
+    (change,) = one.changes
+    assert change.was != change.is_
+    assert change.between("the first run", "the second") in "\n".join(found.lines())
     assert one.since.startswith(f"since sales @{first_sale('shop-5')}, event time ")
 
 

@@ -155,7 +155,7 @@ def test_an_input_that_follows_its_writers_is_told_how_far_they_are() -> None:
     run(app, of, 0, ends)
     reached: set[int] = set()
     for number in range(1, 30):
-        (found,) = [items for where, items in run(app, of, number, ends).items() if where.kind == "outputs"]
+        (found,) = [items for where, items in run(app, of, number, ends).items() if where.kind == "output"]
         sums_of = [sums.decode(value) for value, _ in found]
         assert [one.n for one in sums_of] == [4, 4, 3]
         reached |= {one.at for one in sums_of}

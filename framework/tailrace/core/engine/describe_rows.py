@@ -30,6 +30,10 @@ class Change(NamedTuple):
     was: str
     is_: str
 
+    def between(self, one: str, other: str) -> str:
+        """The change in a line, with the names of the two sides."""
+        return f"{self.label}: {self.was} in {one}, {self.is_} in {other}"
+
 
 def instant(time_ms: int) -> str:
     """An instant as people write it: ISO 8601, UTC, with milliseconds."""
@@ -62,16 +66,24 @@ def changes(before: Picture, after: Picture) -> list[Change]:
     ]
 
 
-def told(
+def describe_changes(
     actor: ActorPlan | None, before: Mapping[bytes, bytes], after: Mapping[bytes, bytes]
 ) -> tuple[Change, ...]:
-    """What differs between the rows of one key then and now: in words, or in bytes where no word tells it."""
+    """What differs between two states of one key: fields, entries and timers, or bytes where their texts are the same."""
     found = [] if actor is None else changes(picture(actor, before), picture(actor, after))
     return tuple(found) or tuple(
         Change(f"the bytes of {rest!r}", *(ABSENT if value is None else value.hex() for value in both))
         for rest in sorted(before.keys() | after.keys())
         if (both := (before.get(rest), after.get(rest)))[0] != both[1]
     )
+
+
+def shown_key(actor: ActorPlan | None, key: bytes) -> str:
+    """A key as Python writes it; its bytes where it cannot be read."""
+    try:
+        return repr(key if actor is None else actor.key_codec.decode(key))
+    except TailraceError:
+        return repr(key)
 
 
 def _fields(actor: ActorPlan, value: bytes) -> Picture:

@@ -17,12 +17,11 @@ A cut that claims to be a moment of a task's tape is held against the record of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.describe_rows import instant
+from tailrace.core.engine.describe_rows import Change, instant, shown_key
 from tailrace.history.stretches import first
 from tailrace.log.interface import Log, TopicPartition
 
@@ -37,22 +36,11 @@ _COUNTED = {
 """Not outputs: a task that is started from a snapshot goes on with the higher of two numbers."""
 
 
-class Apart(NamedTuple):
-    """One thing in which two cuts differ, in words."""
-
-    what: str
-    one: str
-    other: str
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.one} and {self.other}"
-
-
-def apart(one: tape.Cut | None, other: tape.Cut | None) -> list[Apart]:
-    """In what two cuts of an app are not the same moment; nothing if they are. None: the task has not committed."""
+def cut_changes(one: tape.Cut | None, other: tape.Cut | None) -> list[Change]:
+    """What two cuts of an app differ in; nothing if they are the same moment. None: the task has not committed."""
     if one is None or other is None:
-        return [] if one is other else [Apart("commits", *(_commits(cut) for cut in (one, other)))]
-    found = positions_apart(one.positions, other.positions)
+        return [] if one is other else [Change("commits", *(_commits(cut) for cut in (one, other)))]
+    found = position_changes(one.positions, other.positions)
     for name, said in _COUNTED.items():
         found += _differing(said, getattr(one.totals, name), getattr(other.totals, name))
     found += _differing("the clock", instant(one.now), instant(other.now))
@@ -64,26 +52,26 @@ def apart(one: tape.Cut | None, other: tape.Cut | None) -> list[Apart]:
     if (one.lineage, one.base) == (other.lineage, other.base):
         found += _differing("commits", one.tape, other.tape)
     elif one.lineage != other.lineage:
-        found.append(Apart("the history", one.lineage.hex()[:8], other.lineage.hex()[:8]))
+        found.append(Change("the history", one.lineage.hex()[:8], other.lineage.hex()[:8]))
     return found
 
 
-def told(found: list[Apart]) -> str:
+def in_one_line(found: list[Change]) -> str:
     """The first of them, in a line."""
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return "; ".join(map(str, found[:_SHOWN])) + more
+    return "; ".join(f"{what}: {one} and {other}" for what, one, other in found[:_SHOWN]) + more
 
 
-def positions_apart(one: Mapping[str, int], other: Mapping[str, int]) -> list[Apart]:
+def position_changes(one: Mapping[str, int], other: Mapping[str, int]) -> list[Change]:
     """The inputs of which two tasks have not read the same."""
     return [
-        Apart(name, *("nothing" if at is None else f"{at:,}" for at in pair))
+        Change(name, *("nothing" if at is None else f"{at:,}" for at in pair))
         for name, pair in sorted(_both(one, other).items())
         if pair[0] != pair[1]
     ]
 
 
-def timers_apart(
+def passed_timers(
     plan: Plan,
     one: tape.Cut,
     one_rows: Iterable[tuple[bytes, bytes]],
@@ -103,9 +91,8 @@ def timers_apart(
             by_event = domain == rows.EVENT_TIME
             reached = (passed.operators or {}).get(actor, passed.watermark) if by_event else passed.now
             if time_ms <= reached:
-                codec = names[actor].key_codec if actor in names else None
-                shown = repr(key if codec is None else codec.decode(key))
                 label = "" if name[:1] == b"u" else f" {name[1:].decode()!r}"
+                shown = shown_key(names.get(actor), key)
                 found.append(f"{actor} {shown}, timer{label} at {instant(time_ms)}")
         sides.append(found)
     return sides[0], sides[1]
@@ -168,10 +155,10 @@ def _pending(found: Iterable[tuple[bytes, bytes]]) -> set[tuple[int, str, int, b
     return timers
 
 
-def _differing(what: str, one: object, other: object) -> list[Apart]:
+def _differing(what: str, one: object, other: object) -> list[Change]:
     if one == other:
         return []
-    return [Apart(what, *(f"{each:,}" if isinstance(each, int) else str(each) for each in (one, other)))]
+    return [Change(what, *(f"{each:,}" if isinstance(each, int) else str(each) for each in (one, other)))]
 
 
 def _both(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, tuple[int | None, int | None]]:

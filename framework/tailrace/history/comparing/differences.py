@@ -1,46 +1,68 @@
-"""What was found to differ between a first run and its replay: told key by key, field by field, as far as anyone reads."""
+"""One thing in which two runs differ, whatever compared them: a key's state, an output, a commit, a position.
+
+Every comparison of the framework reports its findings as a ``Difference``::
+
+    replay --compare    the first run, from the log or a state folder, and its replay
+    compare             two states, wherever they are kept
+    rebuild --twice     the first and the second run
+    explore             two schedules
+
+``changes`` name what differs (a field, an entry, a timer, a header) with its value on either side; they come from
+``describe_changes`` for rows and from ``outputs`` for outputs. Only the first ``SHOWN`` differences are described; the others
+are counted.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from itertools import zip_longest
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from tailrace.core.engine.describe_rows import Change
 
-Kind: TypeAlias = Literal["commit", "handler", "output", "state", "position", "index"]
+Kind: TypeAlias = Literal["commit", "handler", "output", "state", "position", "index", "dead letter"]
+T = TypeVar("T")
 
 SHOWN = 20
-"""Keys whose difference is told in full; the others are counted."""
+"""Number of differences that are described; the others are counted."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """The first thing in which one key, one commit or one partition differs.
-
-    ``where`` says it in words; ``changes`` are what the first run has, and what the replay has, by label.
-    """
+    """The first thing in which one key, output, commit or partition differs."""
 
     kind: Kind
-    partition: int
     where: str
-    source: str = "the log"
-    """Where the first run's side was read from."""
+    """What differs, in words."""
+    names: tuple[str, str] = ("the log", "the replay")
+    """What the two sides are called."""
+    partition: int | None = None
+    """None: a topic or an actor as a whole was compared."""
     actor: str | None = None
     topic: str | None = None
     key: str | None = None
+    """The key as Python writes it."""
+    key_bytes: bytes | None = None
     changes: tuple[Change, ...] = ()
+    only_order: bool = False
+    """Both sides have the same outputs, in another order."""
     detail: str = ""
+    since: str = ""
+    """From which event on the two differ, where that was looked for."""
+
+    def lines(self) -> list[str]:
+        """The changes, with the names of the two sides."""
+        return [change.between(*self.names) for change in self.changes]
 
     def __str__(self) -> str:
-        said = [self.where]
-        said += [f"{label}: {was} in {self.source}, {now} in the replay" for label, was, now in self.changes]
-        return "; ".join([*said, self.detail] if self.detail else said)
+        return "; ".join([self.where, *self.lines(), *filter(None, (self.detail, self.since))])
 
 
 @dataclass(slots=True)
 class Differences:
-    """All that was found: the first ones in full, and how many in all."""
+    """All differences that were found: the first ones described, and the number of all."""
 
     shown: list[Difference] = field(default_factory=list[Difference])
     count: int = 0
@@ -52,3 +74,22 @@ class Differences:
             self.shown.insert(0, one)
         elif len(self.shown) < SHOWN:
             self.shown.append(one)
+
+    def add_all(self, others: Differences) -> None:
+        """Add what another part of the same comparison has found."""
+        for one in others.shown:
+            self.add(one)
+        self.count += others.count - len(others.shown)
+
+
+def first_apart(
+    one: Iterable[T], other: Iterable[T], by: Callable[[T], Any] = lambda item: item
+) -> tuple[T | None, T | None] | None:
+    """The first place at which two sequences differ: what each has there, None for one that has ended; None if they are equal.
+
+    Items are compared ``by`` a part of them.
+    """
+    for pair in zip_longest(one, other):
+        if pair[0] is None or pair[1] is None or by(pair[0]) != by(pair[1]):
+            return pair
+    return None

@@ -10,18 +10,20 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.describe_rows import changes, instant
+from tailrace.core.engine.describe_rows import Change, changes, instant
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import Headers, Output
 from tailrace.history.app_history import Emitted, hash_of
-from tailrace.history.comparing.differences import Difference, Differences
+from tailrace.history.comparing.differences import Difference, Differences, first_apart
+
+Numbered: TypeAlias = tuple[int, Output]
+"""An output with the running number that its task gave it."""
 
 _KEPT = 10_000
 """Outputs kept of commits that differ; those of later ones are only counted."""
@@ -87,16 +89,19 @@ class OutputComparison:
             for one in self._by_key(was, now, seen):
                 into.add(one)
             if len(seen) == before and [one for _, one in was] != outputs and not seen:
-                into.add(self._of_order(was, now))
+                # The same for every key, in another order or under other numbers.
+                pair = first_apart(was, now)
+                assert pair is not None
+                into.add(output_difference(self._plan, self._partition, *pair))
         into.count += self._more
 
     def _by_key(
         self,
-        was: list[tuple[int, Output]],
-        now: list[tuple[int, Output]],
+        was: list[Numbered],
+        now: list[Numbered],
         seen: set[tuple[str, bytes | None]],
     ) -> Iterator[Difference]:
-        grouped: dict[tuple[str, bytes | None], tuple[list[tuple[int, Output]], ...]]
+        grouped: dict[tuple[str, bytes | None], tuple[list[Numbered], ...]]
         grouped = defaultdict(lambda: ([], []))
         for side, outputs in enumerate((was, now)):
             for number, one in outputs:
@@ -104,38 +109,49 @@ class OutputComparison:
         for place, (before, after) in grouped.items():
             if place in seen:
                 continue
-            for first, then in zip_longest(before, after):
-                if first is None or then is None or _bare(first[1]) != _bare(then[1]):
-                    seen.add(place)
-                    yield self._of_output(first, then)
-                    break
-
-    def _of_output(self, was: tuple[int, Output] | None, now: tuple[int, Output] | None) -> Difference:
-        either = was or now
-        assert either is not None
-        number, output = either
-        shown = [{} if one is None else output_picture(self._plan, one[1]) for one in (was, now)]
-        key = shown[0 if was else 1].get("key")
-        return Difference(
-            kind="output",
-            partition=self._partition,
-            where=f"output {number} of app {self._plan.app!r} partition {self._partition} differs, "
-            f"to {output.topic!r} with key {key}",
-            topic=output.topic,
-            key=key,
-            changes=tuple(changes(*shown)),
-        )
-
-    def _of_order(self, was: list[tuple[int, Output]], now: list[tuple[int, Output]]) -> Difference:
-        """The same for every key, in another order or under other numbers."""
-        for one, other in zip_longest(was, now):
-            if one != other:
-                return self._of_output(one, other)
-        return Difference(kind="output", partition=self._partition, where="outputs differ")
+            if pair := first_apart(before, after, _bare):
+                seen.add(place)
+                yield output_difference(self._plan, self._partition, *pair)
 
 
-def _bare(output: Output) -> tuple[Any, ...]:
+def output_difference(
+    plan: Plan,
+    partition: int,
+    was: Numbered | None,
+    now: Numbered | None,
+    names: tuple[str, str] = ("the log", "the replay"),
+) -> Difference:
+    """Describe two outputs that differ, field by field; None is an output that a side does not have."""
+    either = was or now
+    assert either is not None
+    number, output = either
+    shown = [{} if one is None else output_picture(plan, one[1]) for one in (was, now)]
+    key = shown[0 if was else 1]["key"]
+    return Difference(
+        kind="output",
+        where=f"output {number} of app {plan.app!r} partition {partition} differs, to {output.topic!r} with key {key}",
+        names=names,
+        partition=partition,
+        topic=output.topic,
+        key=key,
+        key_bytes=output.key,
+        changes=tuple(changes(*shown)) or _changed_bytes(was, now),
+    )
+
+
+def _changed_bytes(was: Numbered | None, now: Numbered | None) -> tuple[Change, ...]:
+    """What differs in outputs that read the same: their numbers, or the bytes of key, value or headers."""
+    sides = [{} if one is None else {"number": str(one[0]), **_raw(one[1])} for one in (was, now)]
+    return tuple(changes(*sides))
+
+
+def _raw(output: Output) -> dict[str, str]:
+    return {name: repr(value) for name, value in output._asdict().items()}
+
+
+def _bare(numbered: Numbered) -> tuple[Any, ...]:
     """An output without its number, which says nothing once another has come or gone before it."""
+    output = numbered[1]
     return (*output[:4], output.headers[:-1])
 
 

@@ -1,7 +1,6 @@
 """The state of a first run held against that of its replay.
 
-Equality is asked of bytes, in one pass: rows come in the order of their keys, so two stores are merged as they are
-scanned. Only what differs is decoded, and told field by field.
+Two stores are matched key by key as they are scanned (see ``matched_rows``). Cuts and the index are compared as well.
 """
 
 from __future__ import annotations
@@ -14,14 +13,12 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
-from tailrace.core.declare.schema import decode_schemas
 from tailrace.core.engine import tape
-from tailrace.core.engine.as_read import ReadAs, read_the_same
-from tailrace.core.engine.describe_rows import changes, instant, told
-from tailrace.core.engine.value_rows import KeyRows
+from tailrace.core.engine.describe_rows import changes, instant, shown_key
 from tailrace.core.errors import TailraceError
 from tailrace.core.storage import StateReader
 from tailrace.history.comparing.differences import SHOWN, Difference, Differences
+from tailrace.history.comparing.matched_rows import MatchedKey, matched_keys, readers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +48,20 @@ def compare_state(
     Where the declarations have changed since the first commit, live rows may be of another form than the replay's, and hold
     what nothing declares any more, which only the code of then can make: what is compared is then what is read of both.
     """
-    found: dict[tuple[str, bytes], None] = {}
-    read_as = [_read_as(plan, store.get(rows.SCHEMA_ROW)) for store in (live.store, replayed)]
-    changed = live.store.get(rows.SCHEMA_ROW) != replayed.get(rows.SCHEMA_ROW)
+    readers = readers_of(live.store.get(rows.SCHEMA_ROW), replayed.get(rows.SCHEMA_ROW), plan)
+    actors = {one.name: one for one in plan.actors}
     count = 0
     for start, stop in _ranges(plan, keys):
-        count += _merge(live.store.scan(start, stop), replayed.scan(start, stop), found)
-    actors = {one.name: one for one in plan.actors}
-    for name, key in found:
-        actor = actors.get(name)
-        if actor is None:
-            continue  # its state is kept though nothing declares it any more: only the code of then can make it
-        if changed and name in read_as[0] and name in read_as[1]:
-            was, now = (_rows_of_key(store, actor, key) for store in (live.store, replayed))
-            if read_the_same(read_as[0][name], was, read_as[1][name], now):
+        for key in matched_keys(live.store.scan(start, stop), replayed.scan(start, stop)):
+            count += len(key.now)
+            # Of an actor that nothing declares any more the state is kept, but only the code of then can make it.
+            actor = actors.get(key.actor)
+            if actor is None or key.was == key.now or not key.differs(readers):
                 continue
-        if into.count >= SHOWN:
-            into.count += 1
-            continue
-        into.add(_of_key(plan, partition, live, replayed, actor, key))
+            if into.count >= SHOWN:
+                into.count += 1
+            else:
+                into.add(_of_key(plan, partition, live, actor, key))
     return count
 
 
@@ -86,68 +78,21 @@ def _ranges(plan: Plan, keys: Collection[Any] | None) -> Iterator[tuple[bytes, b
             yield prefix, rows.prefix_end(prefix)
 
 
-def _merge(
-    live: Iterator[tuple[bytes, bytes]],
-    replayed: Iterator[tuple[bytes, bytes]],
-    found: dict[tuple[str, bytes], None],
-) -> int:
-    """Note the keys whose rows differ; returns how many rows there are on the second side."""
-    count = 0
-    one, other = next(live, None), next(replayed, None)
-    while one is not None or other is not None:
-        if one == other:
-            count += 1
-            one, other = next(live, None), next(replayed, None)
-            continue
-        row = min(side[0] for side in (one, other) if side is not None)
-        parts = rows.read_state_row(row)
-        found[parts.actor, parts.key] = None
-        if one is not None and one[0] == row:
-            one = next(live, None)
-        if other is not None and other[0] == row:
-            count += 1
-            other = next(replayed, None)
-    return count
-
-
-def _rows_of_key(store: StateReader, actor: ActorPlan, key: bytes) -> KeyRows:
-    prefix = rows.actor_prefix(actor.name) + rows.escaped(key)
-    return {row[len(prefix) :]: value for row, value in store.scan(prefix, rows.prefix_end(prefix))}
-
-
-def _read_as(plan: Plan, schemas: bytes | None) -> dict[str, ReadAs]:
-    """What reads each actor, of what the plan declares."""
-    known = decode_schemas(schemas) if schemas else {}
-    return {
-        actor.name: ReadAs(known[actor.name], {one.name for one in actor.schema.fields})
-        for actor in plan.actors
-        if actor.name in known
-    }
-
-
-def _of_key(
-    plan: Plan, partition: int, live: LiveState, replayed: StateReader, actor: ActorPlan, key: bytes
-) -> Difference:
-    was, now = _rows_of_key(live.store, actor, key), _rows_of_key(replayed, actor, key)
-    shown = shown_key(actor, key)
+def _of_key(plan: Plan, partition: int, live: LiveState, actor: ActorPlan, found: MatchedKey) -> Difference:
+    key = shown_key(actor, found.key)
     return Difference(
         kind="state",
+        where=f"the state of {actor.name}, key {key} (app {plan.app!r} partition {partition}) differs",
+        names=(live.name, "the replay"),
         partition=partition,
-        where=f"the state of {actor.name}, key {shown} (app {plan.app!r} partition {partition}) differs",
-        source=live.name,
         actor=actor.name,
-        key=shown,
-        changes=told(actor, was, now),
-        detail="" if was and now else f"{live.name if now else 'the replay'} has no such instance",
+        key=key,
+        key_bytes=found.key,
+        changes=found.describe(actor, {}),
+        detail=""
+        if found.was and found.now
+        else f"{live.name if found.now else 'the replay'} has no such instance",
     )
-
-
-def shown_key(actor: ActorPlan, key: bytes) -> str:
-    """A key as Python writes it; its bytes where it cannot be read."""
-    try:
-        return repr(actor.key_codec.decode(key))
-    except TailraceError:
-        return repr(key)
 
 
 def compare_cuts(
@@ -168,7 +113,7 @@ def compare_cuts(
             kind="position",
             partition=partition,
             where=f"app {plan.app!r} partition {partition} stands elsewhere",
-            source=live.name,
+            names=(live.name, "the replay"),
             changes=tuple(changes(was, now)),
         )
     )
@@ -193,7 +138,7 @@ def check_index(plan: Plan, partition: int, live: LiveState, into: Differences) 
                     partition=partition,
                     where=f"the index of app {plan.app!r} partition {partition} in {live.name} does not have {name!r} of "
                     f"{actor}, key {key!r}, due at {instant(time_ms)}",
-                    source=live.name,
+                    names=(live.name, "the replay"),
                     actor=actor,
                     detail="this is a mistake of the framework: please report it",
                 )

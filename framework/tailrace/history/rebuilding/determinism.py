@@ -8,9 +8,7 @@ of the keys found is run again both ways, step by step, up to the first after wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -18,18 +16,13 @@ from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import ReplayDivergedError, UsageError
-from tailrace.history.comparing.states import (
-    KeyDifference,
-    KeyOfActor,
-    Side,
-    Step,
-    compare_states,
-    first_apart,
-)
+from tailrace.history.comparing.differences import Difference, first_apart
+from tailrace.history.comparing.outputs import output_difference
+from tailrace.history.comparing.states import KeyOfActor, Side, Step, compare_states, first_step_apart
 from tailrace.history.rebuilding.driver import OnProgress, rebuild, settled_job
 from tailrace.history.rebuilding.engines import Engine
 from tailrace.history.rebuilding.job import Unit
-from tailrace.history.rebuilding.output_files import PARQUET
+from tailrace.history.rebuilding.output_files import PARQUET, read_outputs
 from tailrace.history.rebuilding.output_watermarks import TOPIC
 from tailrace.history.rebuilding.publishing import MANIFEST, OutputsManifest
 from tailrace.history.rebuilding.report import RebuildReport
@@ -37,25 +30,11 @@ from tailrace.history.rebuilding.request import Request, Variant
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.processes.app_loading import plan_reading
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
-from tailrace.state.snapshots.arrow import parquet
 
 ANOTHER = Variant("another", cache_bytes=1 << 20, timers_in_memory=100, reload=True)
 SEEDS = (1, 2)
 """Of the hashes of texts, in the first and in the second run."""
 NAMES = ("the first run", "the second")
-_SHOWN = 20
-
-
-class OutputDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """The first output of a partition that is not the same: where it goes, and what each run has made of it."""
-
-    partition: int
-    number: int
-    topic: str
-    key: bytes
-    one: str
-    other: str
-    since: str = ""
 
 
 class TwiceReport(msgspec.Struct, kw_only=True):
@@ -65,8 +44,10 @@ class TwiceReport(msgspec.Struct, kw_only=True):
     """None where the first run was stopped by a difference to the service itself."""
     keys: int = 0
     """That differ."""
-    shown: list[KeyDifference] = []
-    outputs: list[OutputDifference] = []
+    shown: list[Difference] = []
+    """The first of these keys."""
+    outputs: list[Difference] = []
+    """The first output of each partition that differs."""
     stopped: str = ""
     """What has stopped the first run."""
 
@@ -83,16 +64,9 @@ class TwiceReport(msgspec.Struct, kw_only=True):
         if not self.differs:
             return [*said, "run twice: no difference"]
         said.append(f"run twice: {self.keys:,} keys and the outputs of {len(self.outputs)} partitions differ")
-        for one in self.shown:
-            said.append(f"{one.actor}, key {one.key} (partition {one.partition}) {one.since}".rstrip())
-            said += [
-                f"    {label}: {was} in {NAMES[0]}, {now} in {NAMES[1]}" for label, was, now in one.changes
-            ]
-        for each in self.outputs:
-            said.append(
-                f"output {each.number:,} of partition {each.partition} to {each.topic}, key {each.key!r} {each.since}"
-            )
-            said.append(f"    {each.one} in {NAMES[0]}, {each.other} in {NAMES[1]}")
+        for one in (*self.shown, *self.outputs):
+            said.append(f"{one.where} {one.since}".rstrip())
+            said += [f"    {line}" for line in one.lines()]
         return said
 
 
@@ -186,37 +160,11 @@ def _files(uri: str, app: str, manifest: Manifest) -> dict[int, Place]:
     return {one.partition: folder / one.name for one in named.files}
 
 
-def _compare_outputs(
-    plan: Plan, one: dict[int, Place], other: dict[int, Place]
-) -> Iterator[OutputDifference]:
+def _compare_outputs(plan: Plan, one: dict[int, Place], other: dict[int, Place]) -> Iterator[Difference]:
     for number in range(plan.partitions):
-        sides = [_outputs(files[number]) if number in files else iter(()) for files in (one, other)]
-        for was, now in zip_longest(*sides):
-            if was != now:
-                said = was or now
-                assert said is not None
-                yield OutputDifference(
-                    partition=number,
-                    number=said[0],
-                    topic=said[1],
-                    key=said[2] or b"",
-                    one=_shown(was),
-                    other=_shown(now),
-                )
-                break
-
-
-def _outputs(place: Place) -> Iterator[tuple[Any, ...]]:
-    with place.open() as stream:
-        for batch in parquet.ParquetFile(stream).iter_batches(20_000):
-            names = ("number", "topic", "key", "value", "timestamp", "headers")
-            yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-
-
-def _shown(output: tuple[Any, ...] | None) -> str:
-    if output is None:
-        return "nothing"
-    return f"{output[3] if output[3] is not None else b''!r} at {output[4].isoformat()}"
+        was, now = (read_outputs(files[number]) if number in files else iter(()) for files in (one, other))
+        if pair := first_apart(was, now):
+            yield output_difference(plan, number, *pair, NAMES)
 
 
 # --- from which event on ---
@@ -225,10 +173,8 @@ def _shown(output: tuple[Any, ...] | None) -> str:
 def _explain(found: TwiceReport, request: Request, engine_of: Callable[[int], Engine]) -> None:
     """Run the history of what differs again, both ways, and say in each difference where it begins."""
     wanted: dict[int, list[bytes]] = {}
-    for each in found.shown[:_SHOWN]:
-        wanted.setdefault(each.partition, []).append(each.key_bytes)
-    for output in found.outputs:
-        wanted.setdefault(output.partition, []).append(output.key)
+    for each in (*found.shown, *found.outputs):
+        wanted.setdefault(each.partition or 0, []).append(each.key_bytes or b"")
     tracks: list[dict[KeyOfActor, list[Step]]] = []
     for seed, variant in zip(SEEDS, (Variant(), ANOTHER), strict=True):
         job = settled_job(replace(request, execution=replace(request.execution, variant=variant)))
@@ -247,12 +193,14 @@ def _explain(found: TwiceReport, request: Request, engine_of: Callable[[int], En
                 )
             tracks.append(dict(made))
             work.clear()
-    found.shown = [replace(each, since=_where(tracks, (each.actor, each.key_bytes))) for each in found.shown]
-    found.outputs = [replace(each, since=_of_output(tracks, each.key)) for each in found.outputs]
+    found.shown = [
+        replace(each, since=_where(tracks, (each.actor or "", each.key_bytes or b""))) for each in found.shown
+    ]
+    found.outputs = [replace(each, since=_of_output(tracks, each.key_bytes or b"")) for each in found.outputs]
 
 
 def _where(tracks: Sequence[dict[KeyOfActor, list[Step]]], place: KeyOfActor) -> str:
-    return first_apart(tracks[0].get(place, []), tracks[1].get(place, []), NAMES)
+    return first_step_apart(tracks[0].get(place, []), tracks[1].get(place, []), NAMES)
 
 
 def _of_output(tracks: Sequence[dict[KeyOfActor, list[Step]]], key: bytes) -> str:

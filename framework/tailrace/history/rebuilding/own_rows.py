@@ -26,6 +26,7 @@ from zlib import crc32
 from tailrace.core import rows
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.describe_rows import shown_key
 from tailrace.core.records import InputRecord
 from tailrace.history.changelog import changes
 from tailrace.history.rebuilding.job import UnitResult
@@ -130,5 +131,5 @@ def _named(plan: Plan, row: bytes) -> str:
     if row[:1] != rows.STATE:
         return "the schema"
     parts = rows.read_state_row(row)
-    codec = next((one.key_codec for one in plan.actors if one.name == parts.actor), None)
-    return f"{parts.actor} {parts.key if codec is None else codec.decode(parts.key)!r}"
+    actor = next((one for one in plan.actors if one.name == parts.actor), None)
+    return f"{parts.actor} {shown_key(actor, parts.key)}"

@@ -12,9 +12,9 @@ their end. Who lives on them retires it (see ``retirement``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from operator import attrgetter
 from pathlib import Path
 
@@ -25,9 +25,9 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.publications import published_by
 from tailrace.core.errors import StateInUseError, TaskOwnedError, TopicMismatchError
-from tailrace.core.records import CHANNEL, Output
+from tailrace.core.records import CHANNEL
 from tailrace.history.rebuilding.job import Job, OutputFile, UnitResult
-from tailrace.history.rebuilding.output_files import PARQUET, outputs_folder
+from tailrace.history.rebuilding.output_files import PARQUET, outputs_folder, read_outputs
 from tailrace.history.rebuilding.output_watermarks import TOPIC, decode_marks, marks_wanted, turns
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
@@ -37,10 +37,8 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log, TopicPartition, TopicSettings
 from tailrace.processes.task_ownership import TaskOwnership
 from tailrace.state.snapshots import Place
-from tailrace.state.snapshots.arrow import parquet
 
 MANIFEST = "outputs.json"
-_AT_ONCE = 20_000
 
 
 class OutputsManifest(msgspec.Struct, frozen=True):
@@ -163,7 +161,11 @@ class _Task:
         self._said = {topic: mark for (topic, by), mark in log.publications().items() if by == name}
         self.done = log.committed_offsets(self._group, [self._place]).get(self._place)
         self._rows = self.marks[self.done - 1].rows if self.done else 0
-        self._outputs = chain.from_iterable(_read(outputs_folder(job), one.name, self._rows) for one in files)
+        self._outputs = (
+            output
+            for one in files
+            for _, output in read_outputs(Place.at(outputs_folder(job)) / one.name, self._rows)
+        )
 
     def begin(self) -> None:
         """Say that there is this publisher, and that it holds all back until it says more."""
@@ -205,20 +207,3 @@ class _Task:
     def close(self) -> None:
         """Let go of the publisher."""
         self._writer.close()
-
-
-def _read(folder: str, name: str, first: int) -> Iterator[Output]:
-    """The outputs in a file, without so many first ones."""
-    with (Place.at(folder) / name).open() as stream:
-        passed = 0
-        for batch in parquet.ParquetFile(stream).iter_batches(_AT_ONCE):
-            passed += batch.num_rows
-            if passed <= first:
-                continue
-            found = batch.slice(max(0, first - (passed - batch.num_rows)))
-            columns = [found.column(column) for column in ("topic", "key", "value", "headers")]
-            times: list[int] = found.column("timestamp").cast("int64").to_pylist()
-            for (topic, key, value, headers), time_ms in zip(
-                zip(*(column.to_pylist() for column in columns), strict=True), times, strict=True
-            ):
-                yield Output(topic, key, value, time_ms, tuple((one["key"], one["value"]) for one in headers))

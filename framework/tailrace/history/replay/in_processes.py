@@ -19,7 +19,6 @@ from typing import TypeAlias, cast
 
 from tailrace.core.errors import TailraceError, WorkerLostError
 from tailrace.core.storage import Store
-from tailrace.history.comparing.differences import Differences
 from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, ReplayStatus, replay
 from tailrace.history.state_folders import LiveFolder
 from tailrace.log.embedded import EmbeddedLog
@@ -123,17 +122,11 @@ def merged(reports: list[ReplayReport]) -> ReplayReport:
         whole.met |= one.met
         whole.limit_reached |= one.limit_reached
         whole.seconds = max(whole.seconds, one.seconds)
-        _add(one.differences, whole.differences)
+        whole.differences.add_all(one.differences)
         whole.compared += [said for said in one.compared if said not in whole.compared]
         for note in one.notes:
             whole.note(note)
     return whole
-
-
-def _add(some: Differences, into: Differences) -> None:
-    for one in some.shown:
-        into.add(one)
-    into.count += some.count - len(some.shown)
 
 
 def _listen(

@@ -51,7 +51,13 @@ from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.history.app_history import AppHistory, Committed
 from tailrace.history.beginnings import Beginning, base_name, begun_cut, here, is_own, rows_of
-from tailrace.history.comparing.cut_differences import apart, is_on_tape, positions_apart, timers_apart, told
+from tailrace.history.comparing.cut_differences import (
+    cut_changes,
+    in_one_line,
+    is_on_tape,
+    passed_timers,
+    position_changes,
+)
 from tailrace.history.dead_letters.handled import check_not_redriven_since, settle_letters
 from tailrace.log.interface import Log, TopicPartition, Writer
 from tailrace.processes.environment import timezones_version
@@ -278,15 +284,15 @@ class _Task:
                 hint="Start an app that has not run yet from it, with --as NAME.",
             )
         if cut is not None and any(one.source == "canonical" for one in self._snapshot.chain):
-            found = positions_apart(cut.positions, live.positions)
+            found = position_changes(cut.positions, live.positions)
             if not found:
                 self._check_timers(number, cut, live)
         else:
-            found = apart(cut, live)
+            found = cut_changes(cut, live)
         if found:
             raise SnapshotMismatchError(
                 f"in partition {number} the snapshot {self._id} does not stand where the app {app!r} does. In the snapshot, and "
-                f"now: {told(found)}",
+                f"now: {in_one_line(found)}",
                 hint="With the app stopped, rebuild from the snapshot up to the present (tailrace rebuild --from-snapshot), and "
                 "start from what that gives; or run the app beside under another name (--as NAME).",
             )
@@ -295,7 +301,7 @@ class _Task:
         """Of a snapshot in canonical order, which has its own clock and watermarks: no timer may fire twice, or never."""
         folded = AppHistory(self._plan, self._log).committed(number, with_rows=True).rows
         assert folded is not None
-        again, never = timers_apart(self._plan, cut, rows_of(self._snapshot, number), live, folded.rows())
+        again, never = passed_timers(self._plan, cut, rows_of(self._snapshot, number), live, folded.rows())
         for some, said in ((again, "fire a second time"), (never, "never fire")):
             if some:
                 raise SnapshotMismatchError(

@@ -15,9 +15,10 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
-from tailrace.core.engine.describe_rows import ABSENT, Change, told
+from tailrace.core.engine.describe_rows import ABSENT, Change, describe_changes, shown_key
 from tailrace.core.errors import UsageError
 from tailrace.core.records import Output
+from tailrace.history.comparing.differences import Difference
 from tailrace.history.comparing.outputs import output_event
 from tailrace.history.replay.replaying import seldom_collected
 from tailrace.testing.exploring.driving import Ends, Run
@@ -30,7 +31,6 @@ from tailrace.testing.exploring.report import (
     Dependence,
     ExploreReport,
     ScheduleDependentError,
-    ScheduleDifference,
 )
 from tailrace.testing.exploring.schedules import Schedule, drawn
 from tailrace.testing.exploring.tracks import Parting, Trace, Tracer, TrackId
@@ -241,7 +241,7 @@ class _Exploration:
             return found or _unknown(
                 f"the state of {self._name(where)} differs, and no handler call tells why"
             )
-        if where.kind == "outputs":
+        if where.kind == "output":
             for side, value in _that_differ(self._reference.get(where, ()), outcome.get(where, ())):
                 for place in partings.writers(side, where.name, where.key, value):
                     if (found := partings.of(place)) is not None:
@@ -277,11 +277,10 @@ class _Exploration:
                 f"{cause}. {first.said}" if explained else cause,
                 number,
                 str(schedule),
-                names,
                 time_ms=first.time_ms,
                 timer=first.timer,
                 handlers=first.handlers,
-                differences=[self._difference(where, expected, again) for where in wheres[:SHOWN]],
+                differences=[self._difference(where, names, expected, again) for where in wheres[:SHOWN]],
                 keys=len(wheres),
             )
         ]
@@ -295,16 +294,16 @@ class _Exploration:
         wheres = {where for where, _ in members}
         first = members[0][1]
         if group not in self._found:
+            names = _named(0), _named(number)
             one = Dependence(
                 first.said,
                 number,
                 str(self._schedule(number)),
-                (_named(0), _named(number)),
                 first.declared,
                 first.time_ms,
                 first.timer,
                 first.handlers,
-                [self._difference(where, self._reference, outcome) for where, _ in members[:SHOWN]],
+                [self._difference(where, names, self._reference, outcome) for where, _ in members[:SHOWN]],
             )
             self._found[group] = one, set()
             (self.report.declared if first.declared else self.report.errors).append(one)
@@ -314,24 +313,31 @@ class _Exploration:
         if not first.declared:
             self._blamed |= wheres
 
-    def _difference(self, where: Where, one: Outcome, other: Outcome) -> ScheduleDifference:
+    def _difference(self, where: Where, names: tuple[str, str], one: Outcome, other: Outcome) -> Difference:
         was, now = one.get(where, ()), other.get(where, ())
-        only_order = is_order_only(one, other, where)
         if where.kind == "state":
             actor = next((each for each in self._plan.actors if each.name == where.name), None)
             rows = [{rest: value for rest, value in side if isinstance(value, bytes)} for side in (was, now)]
-            return ScheduleDifference(self._name(where), told(actor, rows[0], rows[1]))
-        changes = [
-            Change(f"number {at + 1}", self._output(where, left), self._output(where, right))
-            for at, (left, right) in enumerate(zip_longest(was, now))
-            if left != right
-        ]
-        return ScheduleDifference(self._name(where), tuple(changes), only_order)
+            changes = describe_changes(actor, rows[0], rows[1])
+        else:
+            changes = tuple(
+                Change(f"number {at + 1}", self._output(where, left), self._output(where, right))
+                for at, (left, right) in enumerate(zip_longest(was, now))
+                if left != right
+            )
+        return Difference(
+            kind=where.kind,
+            where=self._name(where),
+            names=names,
+            key_bytes=where.key,
+            changes=changes,
+            only_order=is_order_only(one, other, where),
+        )
 
     def _output(self, where: Where, item: Item | None) -> str:
         if item is None:
             return ABSENT
-        if where.kind != "outputs":
+        if where.kind != "output":
             return repr(item[0])
         return repr(output_event(self._plan, Output(where.name, where.key, item[0], 0)))
 
@@ -339,13 +345,12 @@ class _Exploration:
         """A key as a person knows it."""
         if where.kind == "state":
             actor = next((one for one in self._plan.actors if one.name == where.name), None)
-            key = where.key if actor is None else actor.key_codec.decode(where.key or b"")
-            return f"{where.name} {key!r}"
+            return f"{where.name} {shown_key(actor, where.key or b'')}"
         topic = self._plan.topics.get(where.name)
         key = where.key
         if topic is not None and topic.key_of is not None and key is not None:
             key = topic.key_codec.decode(key)
-        what = "outputs to" if where.kind == "outputs" else "dead letters of"
+        what = "outputs to" if where.kind == "output" else "dead letters of"
         return f"{what} {where.name!r}" + ("" if key is None else f", key {key!r}")
 
 

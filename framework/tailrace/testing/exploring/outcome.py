@@ -18,7 +18,7 @@ from tailrace.testing.emitted import dead_letter
 from tailrace.testing.inputs import written_topics
 from tailrace.testing.memory_log import MemoryLog
 
-Kind: TypeAlias = Literal["outputs", "state", "dead letters"]
+Kind: TypeAlias = Literal["output", "state", "dead letter"]
 Item: TypeAlias = tuple[bytes, bytes | int]
 """An output: value and timestamp. A row of state: what follows the key in its name, and its value."""
 
@@ -42,14 +42,14 @@ def outcome_of(plan: Plan, log: MemoryLog, stores: Sequence[Store], *, timestamp
     for topic in sorted(written_topics(plan)):
         for record in log.read(topic):
             if origin_of(record, app) is not None:
-                where = Where("outputs", topic, record.key)
+                where = Where("output", topic, record.key)
                 found.setdefault(where, []).append(
                     (record.value or b"", record.timestamp_ms if timestamps else 0)
                 )
     for record in log.read(plan.dead_letters_topic):
         letter = dead_letter(record)
         said = letter.value or letter.headers.get("tailrace-timer", b"")
-        where = Where("dead letters", letter.topic or "", record.key or letter.headers.get("tailrace-key"))
+        where = Where("dead letter", letter.topic or "", record.key or letter.headers.get("tailrace-key"))
         found.setdefault(where, []).append((said + b" " + letter.reason.encode(), 0))
     for store in stores:
         for name, value in store.scan(rows.STATE, rows.prefix_end(rows.STATE)):
@@ -78,7 +78,7 @@ def differing(plan: Plan, one: Outcome, other: Outcome, unordered: Collection[st
     def differs(where: Where) -> bool:
         was, now = one.get(where, ()), other.get(where, ())
         in_order = where.kind == "state" or (
-            where.kind == "outputs" and where.name not in free and where.key is not None
+            where.kind == "output" and where.name not in free and where.key is not None
         )
         return was != now and (in_order or sorted(was) != sorted(now))
 
@@ -91,4 +91,4 @@ def _place(where: Where) -> tuple[str, str, bytes]:
 
 def is_order_only(one: Outcome, other: Outcome, where: Where) -> bool:
     """Whether the same was emitted under a key, in another order."""
-    return where.kind == "outputs" and sorted(one.get(where, ())) == sorted(other.get(where, ()))
+    return where.kind == "output" and sorted(one.get(where, ())) == sorted(other.get(where, ()))

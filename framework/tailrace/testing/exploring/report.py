@@ -5,23 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tailrace.core.counting import counted
-from tailrace.core.engine.describe_rows import Change
 from tailrace.core.errors import TailraceError
+from tailrace.history.comparing.differences import Difference
 
 SHOWN = 3
 """Dependences and keys that are told in full; the others are counted."""
 CHANGES = 2
 """Labels that are shown of each key."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleDifference:
-    """A key under which two runs differ: ``changes`` are label, the first run, the second."""
-
-    where: str
-    changes: tuple[Change, ...]
-    only_order: bool = False
-    """The same was emitted, in another order."""
 
 
 @dataclass(slots=True)
@@ -34,8 +24,6 @@ class Dependence:
     """The schedule that differs from schedule 0."""
     special: str
     """What is special about it."""
-    names: tuple[str, str]
-    """What the two runs are called."""
     declared: str = ""
     """What the app declares that this rests on; empty: it declares nothing of the kind."""
     time_ms: int = 0
@@ -43,7 +31,7 @@ class Dependence:
     timer: str | None = None
     """The timer concerned, "" for one without a name; None where it is none."""
     handlers: tuple[str, ...] = ()
-    differences: list[ScheduleDifference] = field(default_factory=list[ScheduleDifference])
+    differences: list[Difference] = field(default_factory=list[Difference])
     keys: int = 0
     """Keys that differ for this cause, in the schedules that were looked into."""
 
@@ -55,10 +43,7 @@ class Dependence:
         for one in self.differences:
             order = " (the same, in another order)" if one.only_order else ""
             said.append(f"    {one.where}{order}")
-            said += [
-                f"        {label}: {was} in {self.names[0]}, {now} in {self.names[1]}"
-                for label, was, now in one.changes[:CHANGES]
-            ]
+            said += [f"        {line}" for line in one.lines()[:CHANGES]]
         if self.keys > len(self.differences):
             said.append(f"    and {counted(self.keys - len(self.differences), 'other key')}")
         said.append(f"    schedule {self.schedule}: {self.special}")

@@ -1,0 +1,106 @@
+"""The rows of two states of an app, matched key by key: the one pass that every comparison of states makes.
+
+Both sides give their rows in ascending order, so one pass finds every key that differs and holds the rows of one key at
+most. Equality is a question of bytes; only what differs is decoded. Where different versions of the code have written the two
+sides, bytes do not decide: a row may be without a field that was added later. Then what each version reads is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.declare.schema import decode_schemas
+from tailrace.core.engine.as_read import ReadAs, read_the_same
+from tailrace.core.engine.describe_rows import Change, describe_changes
+from tailrace.core.engine.value_rows import KeyRows
+
+Row: TypeAlias = tuple[bytes, bytes]
+Readers: TypeAlias = dict[str, tuple[ReadAs, ReadAs]]
+"""By actor, what reads the rows of the two sides. Actors that are not in it are compared by bytes."""
+
+
+class MatchedKey(NamedTuple):
+    """A key of an actor with its rows on both sides; a side that does not have the key has no rows."""
+
+    prefix: bytes
+    """What the names of all these rows begin with."""
+    was: Sequence[Row]
+    now: Sequence[Row]
+
+    @property
+    def actor(self) -> str:
+        """The actor's name."""
+        return rows.read_state_row(self.prefix).actor
+
+    @property
+    def key(self) -> bytes:
+        """The bytes of the key."""
+        return rows.read_state_row(self.prefix).key
+
+    def differs(self, readers: Readers) -> bool:
+        """Whether the two sides differ, in what their code reads or else in bytes."""
+        both = readers.get(self.actor) if readers else None
+        if both is None:
+            return self.was != self.now
+        was, now = self._by_rest()
+        return not read_the_same(both[0], was, both[1], now)
+
+    def describe(self, actor: ActorPlan | None, readers: Readers) -> tuple[Change, ...]:
+        """What differs: as their code reads it where ``readers`` has the actor, as it is stored otherwise."""
+        was, now = self._by_rest()
+        if (both := readers.get(self.actor)) is not None:
+            was, now = both[0].read(was), both[1].read(now)
+        return describe_changes(actor, was, now)
+
+    def _by_rest(self) -> tuple[KeyRows, KeyRows]:
+        """The rows of both sides by what follows the key in their names."""
+        start = len(self.prefix)
+        return {row[start:]: value for row, value in self.was}, {
+            row[start:]: value for row, value in self.now
+        }
+
+
+def matched_keys(one: Iterable[Row], other: Iterable[Row]) -> Iterator[MatchedKey]:
+    """Match the rows of two states, which ascend; rows that are not state are left out."""
+    # Written out for speed: a comparison goes through every row of a service.
+    first, second = ((row for row in side if row[0][:1] == rows.STATE) for side in (one, other))
+    was, now = next(first, None), next(second, None)
+    while True:
+        least = was if now is None or (was is not None and was[0] < now[0]) else now
+        if least is None:
+            return
+        prefix = rows.key_prefix(least[0])
+        before: list[Row] = []
+        while was is not None and was[0].startswith(prefix):
+            before.append(was)
+            was = next(first, None)
+        after: list[Row] = []
+        while now is not None and now[0].startswith(prefix):
+            after.append(now)
+            now = next(second, None)
+        yield MatchedKey(prefix, before, after)
+
+
+def readers_of(one: bytes | None, other: bytes | None, plan: Plan | None = None) -> Readers:
+    """What reads the two sides, from their schema rows; empty where one code has written both.
+
+    By default these are the actors whose schemas differ. With ``plan`` these are all of its actors, and only the fields
+    that it declares are read: a replay cannot make what nothing declares any more.
+    """
+    if one == other or not one or not other:
+        return {}
+    before, after = decode_schemas(one), decode_schemas(other)
+    both = [name for name in before if name in after]
+    if plan is None:
+        return {
+            name: (ReadAs(before[name]), ReadAs(after[name])) for name in both if before[name] != after[name]
+        }
+    declared = {actor.name: {field.name for field in actor.schema.fields} for actor in plan.actors}
+    return {
+        name: (ReadAs(before[name], declared[name]), ReadAs(after[name], declared[name]))
+        for name in both
+        if name in declared
+    }
