@@ -88,7 +88,7 @@ def test_what_goes_wrong_in_a_process_is_told(lived, tmp_path, capsys) -> None:
     log.close()
     assert execute(["replay", APP, "--log", str(tmp_path / "log"), "--workers", "2"]) != 0
     assert "has never run on it" in capsys.readouterr().err
-    with pytest.raises(WorkerLostError, match="said nothing"):
+    with pytest.raises(WorkerLostError, match="a process of the replay died with exit code 7"):
         replay_apart(ReplayJob("tests.cli.dies:app", lived / "log", ReplayOptions()), 2)
 
 

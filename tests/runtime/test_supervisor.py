@@ -30,7 +30,7 @@ def supervisor() -> Iterator[Supervisor]:
     options = ServiceOptions("a:app", Path("log"), Path("state"), workers=2, until_end=True)
     found = Supervisor(options, make_app().plan())
     for child in found._children:
-        fake: Any = SimpleNamespace(pid=100 + child.index)
+        fake: Any = SimpleNamespace(pid=100 + child.index, send=lambda _order: None)
         child.process = fake
     found._phase = READING
     yield found

@@ -7,19 +7,13 @@ ended; what the process does has to bear that.
 from __future__ import annotations
 
 import logging
-import multiprocessing
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable
-from multiprocessing.connection import wait
-from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from tailrace.processes import logs
+from tailrace.core.errors import WorkerLostError
+from tailrace.processes.child_process import ChildProcess, Conduct, Pipe
 from tailrace.processes.logs import LogFormat
-from tailrace.processes.signals import held_back
 
 _log = logging.getLogger("tailrace.beside")
 
@@ -30,10 +24,10 @@ class BackgroundProcess:
     """One process at a time that runs ``work(*arguments)``, which can be sent to it."""
 
     def __init__(self, name: str, log_format: LogFormat, work: Callable[..., None]) -> None:
-        self._name = name
-        self._format = log_format
+        self._name = f"the process for the {name}"
+        self._conduct = Conduct(log_format=log_format, niceness=_NICER)
         self._work = work
-        self._process: SpawnProcess | None = None
+        self._process: ChildProcess | None = None
         self._begun_s = 0.0
 
     @property
@@ -44,12 +38,12 @@ class BackgroundProcess:
     @property
     def is_done(self) -> bool:
         """Whether the process that was begun has come to its end."""
-        return self._process is not None and not self._process.is_alive()
+        return self._process is not None and not self._process.is_alive
 
     @property
     def exit_code(self) -> int | None:
         """How it ended; negative for a signal; None if it has not."""
-        return None if self._process is None else self._process.exitcode
+        return None if self._process is None or self._process.is_alive else self._process.exit_code
 
     @property
     def took_s(self) -> float:
@@ -60,16 +54,10 @@ class BackgroundProcess:
         """Begin a process. Where the system gives none, that is said, and it is as if nothing had been begun."""
         self.close()
         self._begun_s = time.monotonic()
-        process = multiprocessing.get_context("spawn").Process(
-            target=_life, args=(self._format, self._work, arguments), name=self._name, daemon=True
-        )
         try:
-            with held_back():
-                process.start()
-        except OSError as error:
-            _log.warning("no process can be begun for the %s: %s", self._name, error)
-            return
-        self._process = process
+            self._process = ChildProcess(self._name, _live, self._work, arguments, conduct=self._conduct)
+        except WorkerLostError as error:
+            _log.warning("%s", error)
 
     def join(self, timeout_s: float) -> None:
         """Wait for its end, at most so long."""
@@ -80,22 +68,8 @@ class BackgroundProcess:
         """End it, if it is under way, and forget it."""
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
-            process.join()
             process.close()
 
 
-def _life(log_format: LogFormat, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    # What Ctrl-C and SIGTERM mean is for the service to say, which ends this process.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.nice(_NICER)
-    logs.configure(log_format)
+def _live(_pipe: Pipe, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     work(*arguments)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os._exit(0)

@@ -19,7 +19,6 @@ its way.
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import signal
 import sys
@@ -28,18 +27,16 @@ from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from multiprocessing import connection
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from types import FrameType
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TailraceError, UsageError, WorkerLostError
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.processes import logs
 from tailrace.processes.app_loading import find_app
-from tailrace.processes.signals import held_back, stop_signals
+from tailrace.processes.child_process import ChildProcess, Conduct, Pipe
+from tailrace.processes.signals import stop_signals
 from tailrace.processes.task_ownership import TaskOwnership
 from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor, Kind
 from tailrace.runtime.housekeeping import Housekeeping
@@ -63,14 +60,9 @@ _SILENT_S = 15.0
 _LEAVING_S = 60.0
 """For how long a child may take to leave."""
 _ASK_S, _ASK_BOUNDED_S = 1.0, 0.02
-_TOLD_BY = (signal.SIGINT, signal.SIGTERM)
-"""Who is at the terminal, or ends a unit, tells all of its processes at once."""
 
 _Order: TypeAlias = Literal["status", "stop"] | int
 _Answer: TypeAlias = Status | TailraceError
-_Parents: TypeAlias = "Connection[_Order, _Answer]"
-"""The parent's end of the pipe."""
-_Childs: TypeAlias = "Connection[_Answer, _Order]"
 
 
 # --- the child
@@ -81,7 +73,7 @@ class _Link:
 
     def __init__(
         self,
-        pipe: _Childs,
+        pipe: Pipe,
         worker: Worker,
         ownership: TaskOwnership,
         housekeeping: Housekeeping | None = None,
@@ -107,7 +99,7 @@ class _Link:
                 self._asked = False
                 self._pipe.send(worker.status())
             while self._pipe.poll():
-                order = self._pipe.recv()
+                order: _Order = self._pipe.recv()
                 if order == "status":
                     self._asked = True
                 elif order == "stop":
@@ -120,28 +112,21 @@ class _Link:
             worker.stop()
 
 
-def work(options: ServiceOptions, index: int, phase: int, pipe: _Childs) -> None:
+def work(pipe: Pipe, options: ServiceOptions, index: int, phase: int) -> None:
     """The whole life of a child process."""
-    # Ctrl-C reaches every process at the terminal; what follows from it is for the parent to say.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logs.configure(options.log_format)
     tune_collector()
-    try:
-        app = find_app(options.app)
-        _check_declared(app, options)
-        plan = app.plan()
-        numbers = range(index, plan.partitions, options.workers)
-        with ExitStack() as leaving:
-            opened = open_worker(options, plan, numbers, leaving)
-            opened.worker.phase = phase
-            link = _Link(pipe, *opened)
-            signal.signal(signal.SIGTERM, link.terminated)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD_BY)
-            run_worker(opened.worker, link.steer)
-    except TailraceError as error:
-        _log.debug("this worker ends", exc_info=True)
-        _say(pipe, error)
-        sys.exit(1)
+    app = find_app(options.app)
+    _check_declared(app, options)
+    plan = app.plan()
+    numbers = range(index, plan.partitions, options.workers)
+    with ExitStack() as leaving:
+        opened = open_worker(options, plan, numbers, leaving)
+        opened.worker.phase = phase
+        link = _Link(pipe, *opened)
+        signal.signal(signal.SIGTERM, link.terminated)
+        # Held back since the child was started: there was nothing yet that could leave in good order.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
+        run_worker(opened.worker, link.steer)
 
 
 def _check_declared(app: App, options: ServiceOptions) -> None:
@@ -165,15 +150,6 @@ def declared_by(app: App) -> frozenset[str]:
     return frozenset(f"the {kind} {name!r}" for kind, names in kinds for name in list(names))
 
 
-def _say(pipe: _Childs, error: TailraceError) -> None:
-    try:
-        pipe.send(error)
-    except OSError:
-        pass  # nobody listens any more
-    except Exception:  # noqa: BLE001  # a key, say, that cannot be sent to another process
-        pipe.send(TailraceError(str(error)))
-
-
 # --- the parent
 
 
@@ -182,8 +158,7 @@ class _Child:
     """The place of one worker process."""
 
     index: int
-    process: SpawnProcess | None = None
-    pipe: _Parents | None = None
+    process: ChildProcess | None = None
     begun_s: float = 0.0
     pause_s: float = 0.0
     again_at_s: float = 0.0
@@ -206,7 +181,6 @@ class Supervisor:
     def __init__(self, options: ServiceOptions, plan: Plan) -> None:
         self._options = options
         self._plan = plan
-        self._spawn = multiprocessing.get_context("spawn")
         self._children = [_Child(index) for index in range(options.workers)]
         self._phase = STARTING
         self._round: tuple[tuple[int, int], ...] | None = None
@@ -276,24 +250,21 @@ class Supervisor:
     # --- one child
 
     def _start(self, child: _Child) -> None:
-        ours, theirs = cast("tuple[_Parents, _Childs]", connection.Pipe())
-        process = self._spawn.Process(
-            target=work,
-            args=(self._options, child.index, self._phase, theirs),
-            name=f"{self._plan.app}-{child.index}",
-        )
         child.begun_s = time.monotonic()
         try:
-            with held_back(*_TOLD_BY):  # it lets them through itself: see ``work``
-                process.start()
-        except OSError as error:
-            ours.close()
-            theirs.close()
+            process = ChildProcess(
+                "a worker",
+                work,
+                self._options,
+                child.index,
+                self._phase,
+                conduct=Conduct(log_format=self._options.log_format, leaves_by_itself=True),
+            )
+        except WorkerLostError as error:
             pause_s = self._pause(child)
-            _log.warning("a worker cannot be started: %s; again in %.1f s", error, pause_s)
+            _log.warning("%s; again in %.1f s", error.what, pause_s)
             return
-        theirs.close()
-        child.process, child.pipe = process, ours
+        child.process = process
         child.asked_at_s, child.silent, child.status, child.fresh = None, False, None, False
         self._round = None
         _log.info("a worker is started", extra={"worker": child.index, "worker_process": process.pid})
@@ -304,11 +275,10 @@ class Supervisor:
             if self._due_again(child) and time.monotonic() >= child.again_at_s:
                 self._start(child)
             return
-        alive = child.process.is_alive()  # asked first: what it said last is then still read
-        assert child.pipe is not None
+        alive = child.process.is_alive  # asked first: what it said last is then still read
         try:
-            while child.pipe.poll():
-                answer = child.pipe.recv()
+            while child.process.pipe.poll():
+                answer: _Answer = child.process.pipe.recv()
                 child.asked_at_s, child.silent = None, False
                 if isinstance(answer, Status):
                     child.status, child.fresh = answer, True
@@ -317,27 +287,24 @@ class Supervisor:
         except (EOFError, OSError):
             pass
         if not alive:
-            self._ended(child)
+            self._ended(child, child.process)
 
-    def _ended(self, child: _Child) -> None:
-        assert child.process is not None
-        assert child.pipe is not None
-        process, child.process = child.process, None
-        code, pid = process.exitcode, process.pid
-        process.join()
+    def _ended(self, child: _Child, process: ChildProcess) -> None:
+        child.process = None
         process.close()
-        child.pipe.close()
-        said = {"worker": child.index, "worker_process": pid}
+        said = {"worker": child.index, "worker_process": process.pid}
         if child.failed is not None:
             self._failure = self._failure or child.failed
             self._stop()
         elif self._stopping_s is None:
             pause_s = self._pause(child)
-            _log.warning("a worker %s; it is started again in %.1f s", _how(code), pause_s, extra=said)
-        elif code:
-            _log.warning("a worker %s while leaving", _how(code), extra=said)
+            _log.warning(
+                "a worker %s; it is started again in %.1f s", process.how_it_ended, pause_s, extra=said
+            )
+        elif process.exit_code:
+            _log.warning("a worker %s while leaving", process.how_it_ended, extra=said)
             self._failure = self._failure or WorkerLostError(
-                f"worker {child.index} {_how(code)} while it was leaving",
+                f"worker {child.index} {process.how_it_ended} while it was leaving",
                 hint="What it had not committed is done again by who starts next.",
             )
 
@@ -355,12 +322,8 @@ class Supervisor:
         return child.process is None and self._stopping_s is None
 
     def _tell(self, child: _Child, order: _Order) -> None:
-        if child.process is None or child.pipe is None:
-            return
-        try:
-            child.pipe.send(order)
-        except OSError:
-            pass  # it is dying; the next look sees it
+        if child.process is not None:
+            child.process.send(order)
 
     # --- all of them
 
@@ -371,10 +334,10 @@ class Supervisor:
             [self._ask_every_s if self._stopping_s is None else _ASK_S]
             + [max(0.0, one.again_at_s - now_s) for one in self._children if self._due_again(one)]
         )
-        waited: list[_Parents | int] = [self._wake_reader]
+        waited: list[Pipe | int] = [self._wake_reader]
         for child in self._children:
-            if child.process is not None and child.pipe is not None:
-                waited += [child.pipe, child.process.sentinel]
+            if child.process is not None:
+                waited += [child.process.pipe, child.process.sentinel]
         if self._wake_reader in connection.wait(waited, timeout_s):
             os.read(self._wake_reader, 4096)
 
@@ -425,7 +388,7 @@ class Supervisor:
             child.fresh = False
             status, process = child.status, child.process
             if status is not None and process is not None and status.quiet and status.phase == self._phase:
-                found.append((process.pid or 0, status.turns))
+                found.append((process.pid, status.turns))
         before, self._round = self._round, None
         if len(found) < len(self._children):
             return
@@ -455,15 +418,5 @@ class Supervisor:
 
     def _kill_all(self) -> None:
         for child in self._children:
-            if child.process is not None and child.process.pid is not None:
-                try:
-                    os.kill(child.process.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-
-
-def _how(code: int | None) -> str:
-    """How a process ended, from its exit code."""
-    if code is not None and code < 0:
-        return f"was ended by {signal.Signals(-code).name}"
-    return "left by itself" if not code else f"died with exit code {code}"
+            if child.process is not None:
+                child.process.kill()

@@ -217,7 +217,7 @@ def test_a_process_that_is_killed_ends_the_rebuild_with_what_to_do_and_it_goes_o
         victim = next(pid for pid in running.members() if pid != running.process.pid and is_worker(pid))
         running.signal(signal.SIGKILL, victim)
         assert running.ended() == 1
-        assert "was ended from outside" in running.complaint
+        assert "a process of the rebuild was ended by SIGKILL" in running.complaint
         assert "goes on where it was" in running.complaint
     assert Snapshots(str(tmp_path), "tally").list() == []
     report = again(tally, tmp_path)

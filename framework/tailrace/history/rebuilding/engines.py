@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from typing import Protocol, TypeAlias
 
-from tailrace.core.errors import WorkerLostError
 from tailrace.history.rebuilding.job import Unit, UnitResult, decode_result, decode_unit, encode_result
 from tailrace.history.rebuilding.units import run_unit
-from tailrace.processes.hash_seeds import started_with
-from tailrace.processes.signals import held_back
+from tailrace.processes.child_process import ChildProcess, Conduct, Pipe, send_error, wait_for
 
 OnProgress: TypeAlias = Callable[[], None]
 
 _EVERY_S = 0.5
+_IF_IT_IS_LOST = (
+    "If memory is short, give it fewer --workers. Run the same command again: it goes on where it was."
+)
 
 
 class Engine(Protocol):
@@ -70,47 +69,43 @@ class LocalEngine:
                 yield run_unit(unit)
                 on_progress()
             return
-        context = multiprocessing.get_context("spawn")
-        with started_with(self.hash_seed):
-            count = min(self.processes, len(units))
-            pool = ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_parent)
-            try:
-                with held_back():
-                    waiting = {pool.submit(_run, unit.encode()) for unit in units}
-                while waiting:
-                    done, waiting = wait(waiting, _EVERY_S, FIRST_COMPLETED)
-                    for one in done:
-                        yield _result(one)
-                    on_progress()
-            except BaseException:
-                for process in list((pool._processes or {}).values()):
-                    process.kill()  # what it was doing is gone on with by whoever runs the unit next
-                raise
-            finally:
-                pool.shutdown(cancel_futures=True)
+        waiting = [unit.encode() for unit in reversed(units)]
+        with ExitStack() as closing_all:
+            at_work: set[ChildProcess] = set()
+            while waiting and len(at_work) < self.processes:
+                child = ChildProcess(
+                    "a process of the rebuild",
+                    _run_units,
+                    conduct=Conduct(hash_seed=self.hash_seed),
+                    hint=_IF_IT_IS_LOST,
+                )
+                closing_all.callback(
+                    child.close
+                )  # what it was doing is gone on with by whoever runs the unit next
+                child.send(waiting.pop())
+                at_work.add(child)
+            while at_work:
+                done: list[bytes] = []
+                for child in wait_for(at_work, _EVERY_S):
+                    done.append(child.receive())
+                    if waiting:
+                        child.send(waiting.pop())
+                    else:
+                        at_work.remove(child)
+                        child.leave()
+                yield from map(decode_result, done)
+                on_progress()
 
 
-def _run(unit: bytes) -> bytes:
-    return encode_result(run_unit(decode_unit(unit)))
-
-
-def _result(one: Future[bytes]) -> UnitResult:
-    try:
-        return decode_result(one.result())
-    except BrokenProcessPool as error:
-        raise WorkerLostError(
-            "a process of the rebuild was ended from outside",
-            hint="If memory is short, give it fewer --workers. Run the same command again: it goes on where it was.",
-        ) from error
-
-
-def _end_with_parent() -> None:
-    """A process that nobody waits for ends at once: it would hold what the next driver needs."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+def _run_units(pipe: Pipe) -> None:
+    """The life of a process: units are run until the parent closes the pipe."""
+    while True:
+        try:
+            unit: bytes = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send(encode_result(run_unit(decode_unit(unit))))
+        except Exception as error:  # noqa: BLE001  # what it is, the driver decides
+            error.add_note(f"In a process of the rebuild:\n{traceback.format_exc()}")
+            send_error(pipe, error)

@@ -6,30 +6,21 @@ is told from one process to another but how far they are, and at the end what th
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import TypeAlias, cast
 
-from tailrace.core.errors import TailraceError, WorkerLostError
 from tailrace.core.storage import Store
 from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, ReplayStatus, replay
 from tailrace.history.state_folders import LiveFolder
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
-from tailrace.processes.hash_seeds import another_seed, given_seed, started_with
-from tailrace.processes.signals import held_back
+from tailrace.processes.child_process import ChildProcess, Conduct, Pipe, wait_for
+from tailrace.processes.hash_seeds import another_seed, given_seed
 from tailrace.state import StateIdentity, StateMemory, open_store
 
-_Told: TypeAlias = ReplayStatus | ReplayReport | TailraceError
-_Childs: TypeAlias = "Connection[_Told, None]"
-_Parents: TypeAlias = "Connection[None, _Told]"
+_IF_MEMORY_IS_SHORT = "If the system ended it for want of memory, replay with fewer workers."
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,33 +75,26 @@ def replay_apart(
 
     Raises:
         TailraceError: What the first process that failed has raised; see ``replay``.
-        WorkerLostError: A process ended without a word, as one that is killed does.
+        WorkerLostError: A process ended without a word, as one that is killed does, or cannot be started.
     """
     options = job.options
     numbers = sorted(
         range(find_app(job.app).plan().partitions) if options.partitions is None else options.partitions
     )
-    spawn = multiprocessing.get_context("spawn")
-    processes: dict[_Parents, SpawnProcess] = {}
-    reports: dict[_Parents, ReplayReport] = {}
-    try:
+    conduct = Conduct(hash_seed=None if given_seed() is None else another_seed())
+    with ExitStack() as closing_all:
+        children: list[ChildProcess] = []
         for index in range(max(1, min(workers, len(numbers)))):
-            ours, theirs = cast("tuple[_Parents, _Childs]", spawn.Pipe(duplex=False))
             share = replace(job, options=replace(options, partitions=numbers[index::workers]))
-            process = spawn.Process(target=_work, args=(share, theirs), daemon=True)
-            processes[ours] = process
-            with held_back(), started_with(None if given_seed() is None else another_seed()):
-                process.start()
-            theirs.close()
-        _listen(processes, reports, on_progress)
-    finally:
-        for pipe, process in processes.items():
-            if process.pid is not None:
-                if pipe not in reports:
-                    process.kill()
-                process.join()
-            pipe.close()
-    return merged([reports[pipe] for pipe in processes])
+            child = ChildProcess(
+                "a process of the replay", _work, share, conduct=conduct, hint=_IF_MEMORY_IS_SHORT
+            )
+            closing_all.callback(child.close)
+            children.append(child)
+        reports = _reports(children, on_progress)
+        for child in children:
+            child.leave()
+    return merged(reports)
 
 
 def merged(reports: list[ReplayReport]) -> ReplayReport:
@@ -129,46 +113,22 @@ def merged(reports: list[ReplayReport]) -> ReplayReport:
     return whole
 
 
-def _listen(
-    processes: Mapping[_Parents, SpawnProcess],
-    reports: dict[_Parents, ReplayReport],
-    on_progress: Callable[[ReplayStatus], None] | None,
-) -> None:
-    """Take what the processes say, until each has given its report."""
-    records = dict.fromkeys(processes, 0)
-    while silent := [pipe for pipe in processes if pipe not in reports]:
-        for pipe in cast("list[_Parents]", wait(silent)):
-            try:
-                said = pipe.recv()
-            except EOFError:
-                processes[pipe].join()
-                raise WorkerLostError(
-                    f"a process of the replay ended with code {processes[pipe].exitcode}, and said nothing",
-                    hint="If the system ended it for want of memory, replay with fewer workers.",
-                ) from None
-            if isinstance(said, TailraceError):
-                raise said
+def _reports(
+    children: Sequence[ChildProcess], on_progress: Callable[[ReplayStatus], None] | None
+) -> list[ReplayReport]:
+    """Listen until each of the processes has given its report."""
+    records = dict.fromkeys(children, 0)
+    reports: dict[ChildProcess, ReplayReport] = {}
+    while silent := [child for child in children if child not in reports]:
+        for child in wait_for(silent):
+            said: ReplayStatus | ReplayReport = child.receive()
             if isinstance(said, ReplayReport):
-                reports[pipe] = said
+                reports[child] = said
             elif on_progress is not None:
-                records[pipe] = said.records
+                records[child] = said.records
                 on_progress(replace(said, records=sum(records.values())))
+    return [reports[child] for child in children]
 
 
-def _work(job: ReplayJob, pipe: _Childs) -> None:
-    """The whole life of a process."""
-    # Ctrl-C reaches every process at the terminal; what follows from it is for the parent to say.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    said: _Told
-    try:
-        said = run_job(job, pipe.send)
-    except TailraceError as error:
-        said = error
-    except OSError:
-        os._exit(1)  # nobody listens any more
-    try:
-        pipe.send(said)
-    except OSError:
-        pass
-    except Exception:  # noqa: BLE001  # a key, say, that cannot be sent to another process
-        pipe.send(TailraceError(str(said)))
+def _work(pipe: Pipe, job: ReplayJob) -> None:
+    pipe.send(run_job(job, pipe.send))

@@ -1,0 +1,212 @@
+"""A process that this process starts: a worker, a part of a replay or of a rebuild, work beside a service.
+
+All of them are started here, so all of them obey the same rules::
+
+    Ctrl-C            reaches every process at the terminal. A child ignores it from its first instruction on: the parent decides
+    the parent ends   the child ends at once, however the parent ended. With ``leaves_by_itself`` it sees its pipe closed instead
+    the child fails   a ``TailraceError`` goes to the parent over the pipe; any other exception leaves its traceback on stderr
+    the child ends    its pipe is closed; ``how_it_ended`` names the exit code or the signal
+    no process        the constructor raises WorkerLostError, and nothing is left behind
+    ``close``         kills a child that still runs; waits for it and frees the pipe. It leaves nothing behind
+
+What the child does is a function of a module, ``life(pipe, *arguments)``. It is imported and called in a new interpreter
+("spawn"), so that no thread, lock or open file of the parent gets into the child. A spawned process imports the main module
+as well; ``testing.other_seed`` starts its process in another way, as a test's main module may be anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from typing import Any, TypeAlias, cast
+
+from tailrace.core.errors import TailraceError, WorkerLostError
+from tailrace.processes import logs
+from tailrace.processes.hash_seeds import started_with
+from tailrace.processes.logs import LogFormat
+from tailrace.processes.signals import held_back
+
+_log = logging.getLogger("tailrace.process")
+
+Pipe: TypeAlias = "Connection[Any, Any]"
+"""One end of the pipe between parent and child; each sends and receives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conduct:
+    """How a child behaves besides its work. It is sent to the child."""
+
+    hash_seed: int | None = None
+    """Seed of its hashes (default: as the environment says)."""
+    log_format: LogFormat | None = None
+    """Format of its logs, which go to standard error (default: logging is not set up)."""
+    niceness: int = 0
+    """Added to the niceness of the parent."""
+    leaves_by_itself: bool = False
+    """It may outlive its parent to leave in good order, hears SIGTERM, and may have children of its own."""
+
+
+class ChildProcess:
+    """One process. It has been started when the constructor returns; the caller must close it."""
+
+    def __init__(
+        self,
+        name: str,
+        life: Callable[..., None],
+        *arguments: Any,
+        conduct: Conduct | None = None,
+        hint: str = "",
+    ) -> None:
+        """``name`` is for messages, such as "a process of the replay"; ``hint``, what to do if it is lost.
+
+        Raises:
+            WorkerLostError: The system gives no process.
+        """
+        conduct = conduct or Conduct()
+        self.name = name
+        self.exit_code: int | None = None
+        """The exit code, negative for a signal. It is known once the process has been waited for."""
+        self._hint = hint
+        theirs: Pipe
+        self.pipe: Pipe
+        self.pipe, theirs = multiprocessing.Pipe()
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=_live,
+            args=(conduct, life, theirs, arguments),
+            name=name,
+            daemon=not conduct.leaves_by_itself,
+        )
+        signals = (signal.SIGINT, signal.SIGTERM) if conduct.leaves_by_itself else (signal.SIGINT,)
+        try:
+            with held_back(*signals), started_with(conduct.hash_seed):
+                self._process.start()
+        except OSError as error:
+            self.close()
+            raise WorkerLostError(f"{name} cannot be started: {error}", hint=hint) from error
+        except BaseException:  # a Ctrl-C that was held back is heard here, with the child started
+            self.close()
+            raise
+        finally:
+            theirs.close()
+        self.pid = self._process.pid or 0
+
+    @property
+    def sentinel(self) -> int:
+        """What ``multiprocessing.connection.wait`` takes to wait for its end."""
+        return self._process.sentinel
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        return self.exit_code is None and not self._has_ended(0)
+
+    @property
+    def how_it_ended(self) -> str:
+        """The verb of a message: how the process ended."""
+        code = self.exit_code
+        if code is not None and code < 0:
+            return f"was ended by {signal.Signals(-code).name}"
+        return "left by itself" if not code else f"died with exit code {code}"
+
+    def send(self, message: object) -> None:
+        """Send a message. One that has ended does not get it, which the next ``receive`` shows."""
+        try:
+            self.pipe.send(message)
+        except OSError:
+            pass
+
+    def receive(self) -> Any:
+        """Wait for the next message.
+
+        Raises:
+            Exception: What the child has failed with.
+            WorkerLostError: It has ended without a word.
+        """
+        try:
+            message = self.pipe.recv()
+        except (EOFError, OSError):
+            self.join()
+            raise WorkerLostError(f"{self.name} {self.how_it_ended}", hint=self._hint) from None
+        if isinstance(message, Exception):
+            raise message
+        return message
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for its end, at most so long."""
+        if self.exit_code is None:
+            self._has_ended(timeout_s)
+
+    def kill(self) -> None:
+        """End it at once. It can be called from a signal handler."""
+        if self.exit_code is None and self._process.pid is not None:
+            self._process.kill()
+
+    def leave(self) -> None:
+        """Let it end: close the pipe, which it sees, wait for it, and close it."""
+        self.pipe.close()
+        self.join()
+        self.close()
+
+    def close(self) -> None:
+        """End it if it still runs, and free what it holds."""
+        self.pipe.close()
+        if self.exit_code is None and self._process.pid is not None:
+            self._process.kill()
+            self.join()
+        self._process.close()
+
+    def _has_ended(self, timeout_s: float | None) -> bool:
+        self._process.join(timeout_s)
+        self.exit_code = self._process.exitcode
+        return self.exit_code is not None
+
+
+def wait_for(children: Iterable[ChildProcess], timeout_s: float | None = None) -> list[ChildProcess]:
+    """Wait until one of them has said something or has ended; returns those that have."""
+    by_pipe = {child.pipe: child for child in children}
+    return [by_pipe[cast("Pipe", pipe)] for pipe in connection.wait(by_pipe, timeout_s)]
+
+
+# --- the child
+
+
+def _live(conduct: Conduct, life: Callable[..., None], pipe: Pipe, arguments: tuple[Any, ...]) -> None:
+    """The whole life of the child."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if not conduct.leaves_by_itself:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+    if conduct.niceness:
+        os.nice(conduct.niceness)
+    if conduct.log_format is not None:
+        logs.configure(conduct.log_format)
+    try:
+        life(pipe, *arguments)
+    except TailraceError as error:
+        _log.debug("this process ends", exc_info=True)
+        send_error(pipe, error)
+        sys.exit(1)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def send_error(pipe: Pipe, error: Exception) -> None:
+    """Send an error to the parent, if there is one; as text if it cannot be sent, such as one with a key of a local class."""
+    try:
+        pipe.send(error)
+    except OSError:
+        pass
+    except Exception:  # noqa: BLE001  # whatever its fields raise when they are pickled
+        pipe.send(TailraceError(str(error)))
