@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -51,7 +51,7 @@ def telling_its_seed(pipe: Pipe) -> None:
 
 
 @contextmanager
-def started(life: Any, *arguments: Any, **options: Any) -> Iterator[ChildProcess]:
+def started(life: Any, *arguments: Any, **options: Any) -> Generator[ChildProcess]:
     child = ChildProcess("a process of the test", life, *arguments, **options)
     try:
         yield child

@@ -75,9 +75,9 @@ class ChildProcess:
         self.exit_code: int | None = None
         """The exit code, negative for a signal. It is known once the process has been waited for."""
         self._hint = hint
-        theirs: Pipe
-        self.pipe: Pipe
-        self.pipe, theirs = multiprocessing.Pipe()
+        ends: tuple[Any, Any] = multiprocessing.Pipe()
+        self.pipe: Pipe = ends[0]
+        theirs: Pipe = ends[1]
         self._process = multiprocessing.get_context("spawn").Process(
             target=_live,
             args=(conduct, life, theirs, arguments),
