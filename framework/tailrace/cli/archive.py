@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import click
@@ -10,7 +9,7 @@ import msgspec
 
 from tailrace.cli.arguments import json_option, log_option, opened, outside_of_log, piped
 from tailrace.cli.commands import Command
-from tailrace.cli.progress_line import ProgressLine
+from tailrace.cli.console import progress
 from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
 from tailrace.history.opening import open_archive
@@ -63,9 +62,9 @@ def archive(
     outside_of_log(uri, folder, "--to")
     found = open_archive(uri)
     options = ArchiveOptions(topics or None, records_per_file, after_deleted)
-    with opened(folder) as log, ProgressLine() as line:
+    with opened(folder) as log, progress() as report_progress:
         report = archive_log(
-            log, found, options, on_progress=lambda status: line.report(partial(_progress, status))
+            log, found, options, on_progress=lambda status: report_progress(*_progress(status))
         )
     with piped():
         (_say_json if as_json else _say)(report)
@@ -97,8 +96,9 @@ def _say(report: ArchiveReport) -> None:
         )
 
 
-def _progress(status: ArchiveStatus, _seconds: float) -> str:
-    return (
+def _progress(status: ArchiveStatus) -> tuple[str, int, int]:
+    said = (
         f"{status.topic} partition {status.partition}: offset {status.offset:,} of {status.end:,}, "
         f"{status.records:,} records"
     )
+    return said, status.offset, status.end

@@ -272,20 +272,3 @@ def written(path: str) -> Generator[BinaryIO]:
         else:
             with Path(path).open("wb") as file:
                 yield file
-
-
-def table(rows: list[tuple[object, ...]], header: tuple[str, ...]) -> str:
-    """Columns as wide as they need to be; numbers to the right."""
-    texts = [
-        header,
-        *(tuple(f"{cell:,}" if type(cell) is int else str(cell) for cell in row) for row in rows),
-    ]
-    widths = [max(len(text[at]) for text in texts) for at in range(len(header))]
-    right = [bool(rows) and all(type(row[at]) is int for row in rows) for at in range(len(header))]
-    return "\n".join(
-        "  ".join(
-            text.rjust(width) if is_right else text.ljust(width)
-            for text, width, is_right in zip(one, widths, right, strict=True)
-        ).rstrip()
-        for one in texts
-    )

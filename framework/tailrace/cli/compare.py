@@ -12,6 +12,7 @@ import msgspec
 
 from tailrace.cli.arguments import app_argument, json_option, log_option, piped
 from tailrace.cli.commands import Command
+from tailrace.cli.console import say
 from tailrace.cli.settings import is_typed
 from tailrace.cli.showing import difference_as_dict, printable
 from tailrace.core.counting import counted
@@ -195,15 +196,13 @@ def _say(found: Comparison) -> None:
         click.echo(f"note: {said}")
     if not found.differs:
         how = "both versions of the code read the same" if found.as_read else "the bytes are equal"
-        click.echo(click.style(f"differences: none, {how}", fg="green"))
+        say((f"differences: none, {how}", "green"))
         return
     for said in found.defaults:
-        click.echo(click.style(f"defaults differ: {printable(said)}", fg="red"))
-    click.echo(click.style(f"differences: {counted(found.count, 'key')}", fg="red"))
+        say((f"defaults differ: {printable(said)}", "red"))
+    say((f"differences: {counted(found.count, 'key')}", "red"))
     for each in found.shown:
-        click.echo(
-            click.style(f"{each.actor} {printable(each.key or '')} (partition {each.partition})", bold=True)
-        )
+        say((f"{each.actor} {printable(each.key or '')} (partition {each.partition})", "bold"))
         for line in each.lines():
             click.echo(f"    {printable(line)}")
         if each.since:

@@ -12,8 +12,9 @@ import click
 import msgspec
 
 from tailrace.cli import showing
-from tailrace.cli.arguments import app_argument, json_option, log_option, name_of, opened, piped, table
+from tailrace.cli.arguments import app_argument, json_option, log_option, name_of, opened, piped
 from tailrace.cli.commands import Commands
+from tailrace.cli.console import show_table
 from tailrace.cli.misspelt import Choice
 from tailrace.core.errors import RecordError
 from tailrace.history.dead_letters import letters
@@ -83,7 +84,7 @@ def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, f
             for letter, outcome in found
         ]
         if rows:
-            click.echo(table(rows, ("id", "time", "reason", "from", "error", "")))
+            show_table(rows, ("id", "time", "reason", "from", "error", ""))
         counts = Counter(letter.reason for letter, _ in found)
         summed = ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items()))
         click.echo(f"{_counted(len(found))}{f': {summed}' if summed else ''}.", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,8 @@ import msgspec
 
 from tailrace.cli.arguments import app_argument, json_option, log_option, opened, piped
 from tailrace.cli.commands import Command
+from tailrace.cli.console import progress, say
 from tailrace.cli.limits import EndOffset, TimeType, end_offsets, until_offset_option
-from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.showing import changes_as_dicts, printable
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
@@ -88,7 +87,7 @@ def explore(
     with opened(folder) as log:
         ends = end_offsets(plan.app, inputs, offsets, log.partitions)
         feed = feed_of_log(plan, log, most=records, from_ms=from_ms, until=ends)
-    with ProgressLine() as line:
+    with progress() as report_progress:
         report = explore_feed(
             plan,
             feed,
@@ -98,7 +97,7 @@ def explore(
             unordered=free,
             timestamps=timestamps,
             now_ms=feed.clock_ms,
-            on_progress=lambda done, total: line.report(partial(_progress, done, total)),
+            on_progress=lambda done, of: report_progress(f"schedule {done:,} of {of:,}", done, of),
         )
     with piped():
         _say_json(report, feed) if as_json else _say(report, feed, records)
@@ -114,13 +113,9 @@ def _topic(plan: Plan, name: str) -> Topic[Any, Any]:
     return plan.topics[name]
 
 
-def _progress(done: int, total: int, _seconds: float) -> str:
-    return f"schedule {done:,} of {total:,}"
-
-
 def _say(report: ExploreReport, feed: Feed, records: int) -> None:
     first, *rest = map(printable, report.lines())
-    click.echo(click.style(first, fg="green" if report.equal else "red" if report.errors else None))
+    say((first, "green" if report.equal else "red" if report.errors else ""))
     for one in rest:
         click.echo(one)
     if feed.count == records:

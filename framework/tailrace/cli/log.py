@@ -22,11 +22,11 @@ from tailrace.cli.arguments import (
     output_option,
     partitions_option,
     piped,
-    table,
     topic_of_app,
     written,
 )
 from tailrace.cli.commands import Commands
+from tailrace.cli.console import show_table
 from tailrace.cli.keeping import clean, retain
 from tailrace.cli.misspelt import Choice
 from tailrace.core.declare.topic_declaration import legal_name
@@ -116,7 +116,7 @@ def list_(*, as_json: bool, folder: Path) -> None:
             rows: list[tuple[object, ...]] = [
                 (one["topic"], one["partitions"], one["offsets"], _kept(one)) for one in found
             ]
-            click.echo(table(rows, ("topic", "partitions", "offsets", "kept")))
+            show_table(rows, ("topic", "partitions", "offsets", "kept"))
 
 
 @log.command(short_help="Show the last records, and those that come.")

@@ -69,8 +69,6 @@ def tailrace(context: click.Context) -> None:
     Options with an environment variable can also be set in tailrace.toml, or in [tool.tailrace] of pyproject.toml. The command
     line comes first, then the environment, then the file.
     """
-    if os.environ.get("NO_COLOR"):
-        context.color = False
     for said in misspelt_variables(tailrace, os.environ):
         click.echo(f"tailrace: warning: {said}", err=True)
     file = config_file(Path.cwd())

@@ -17,9 +17,9 @@ from tailrace.cli.arguments import (
     piped,
 )
 from tailrace.cli.commands import Command
+from tailrace.cli.console import progress
 from tailrace.cli.limits import GivenLimits, limit_options
 from tailrace.cli.misspelt import Choice
-from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.rebuild_options import (
     destination_options,
     engine_options,
@@ -116,10 +116,11 @@ def rebuild(
         execution=execution,
     )
     reports: list[RebuildReport | TwiceReport]
-    with ProgressLine() as line, engines as engine_of:
+    with progress() as report_progress, engines as engine_of:
 
-        def on_progress(stage: str, progress: UnitProgress) -> None:
-            line.report(partial(_progress, stage, progress))
+        def on_progress(stage: str, units: UnitProgress) -> None:
+            said = f"{_STAGES[stage]}: {units.records:,} of {units.of:,} records"
+            report_progress(said, units.records, units.of)
 
         run = partial(run_rebuild, engine=engine_of(None), on_progress=on_progress, restart=restart)
         if twice:
@@ -161,8 +162,3 @@ def _check_places(source: Source, to: Destination) -> None:
             "the new topics need a suffix that tells them from the service's, such as topic:-new",
             param_hint="--outputs",
         )
-
-
-def _progress(stage: str, progress: UnitProgress, seconds: float) -> str:
-    share = progress.records / progress.of if progress.of else 0.0
-    return f"{_STAGES[stage]}: {progress.records:,} of {progress.of:,} records ({share:.0%}), {seconds:.0f} s"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import click
@@ -21,8 +21,8 @@ from tailrace.cli.arguments import (
     workers_option,
 )
 from tailrace.cli.commands import Command
+from tailrace.cli.console import progress, say
 from tailrace.cli.limits import GivenLimits, limit_options
-from tailrace.cli.progress_line import ProgressLine
 from tailrace.cli.settings import is_typed
 from tailrace.cli.showing import changes_as_dicts, printable
 from tailrace.cli.tracing import DebuggerLeft, OutputFailed, Tracer
@@ -119,8 +119,13 @@ def replay(
     differs = False
     try:
         with piped():
-            with ProgressLine(shown=tracer is None) as line:
-                report = _run(job, workers, lambda status: line.report(partial(_progress, status)))
+            with progress(shown=tracer is None) as report_progress:
+                begun_s = time.monotonic()
+                report = _run(
+                    job,
+                    workers,
+                    lambda status: report_progress(*_progress(status, time.monotonic() - begun_s)),
+                )
             differs = report.differences.count > 0
             for text in dict.fromkeys((*traced, *broken)):
                 if tracer is not None and tracer.met.isdisjoint(named_keys(plan, (text,)).keys):
@@ -201,12 +206,12 @@ def _check_empty(place: Path) -> None:
         raise click.BadParameter(f"the folder {str(place.parent)!r} is not empty", param_hint="--to")
 
 
-def _progress(status: ReplayStatus, seconds: float) -> str:
-    rate = status.records / seconds
-    return (
+def _progress(status: ReplayStatus, seconds: float) -> tuple[str, int, int]:
+    said = (
         f"partition {status.partition}: commit {status.commit:,} of {status.commits:,}, "
-        f"{status.records:,} records, {rate:,.0f} records/s"
+        f"{status.records:,} records, {status.records / max(seconds, 1e-3):,.0f} records/s"
     )
+    return said, status.commit, status.commits
 
 
 def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:
@@ -227,11 +232,11 @@ def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:
     )
     found = report.differences
     if not found.count:
-        click.echo(click.style("differences: none", fg="green"))
+        say(("differences: none", "green"))
         return
-    click.echo(click.style(f"differences: {found.count:,}", fg="red"))
+    say((f"differences: {found.count:,}", "red"))
     for one in found.shown:
-        click.echo(click.style(printable(one.where), bold=True))
+        say((printable(one.where), "bold"))
         for line in one.lines():
             click.echo(f"    {printable(line)}")
         if one.detail:

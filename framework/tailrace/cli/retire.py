@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import app_argument, json_option, log_option, name_of, opened, piped, table
+from tailrace.cli.arguments import app_argument, json_option, log_option, name_of, opened, piped
 from tailrace.cli.commands import Command
+from tailrace.cli.console import show_table
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
 from tailrace.history.retirement import Retirement
@@ -46,7 +47,7 @@ def _show(done: Retirement) -> None:
     rows: list[tuple[object, ...]] = [
         (one.topic, one.publishers, _when(one.lowest_ms), _when(one.highest_ms)) for one in done.topics
     ]
-    click.echo(table(rows, ("topic", "publishers", "lowest watermark", "highest watermark")))
+    show_table(rows, ("topic", "publishers", "lowest watermark", "highest watermark"))
 
 
 def _when(watermark_ms: int | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,9 @@ from tailrace.cli.arguments import (
     outside_of_log,
     piped,
     snapshots_option,
-    table,
 )
 from tailrace.cli.commands import Commands
-from tailrace.cli.progress_line import ProgressLine
+from tailrace.cli.console import progress, show_table
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
 from tailrace.core.durations import is_instant
@@ -74,9 +72,9 @@ def create(
     snapshots = Snapshots(uri, plan.app)
     begun_s = time.perf_counter()
     options = TakingOptions(name=name, automatic=automatic, incremental=incremental)
-    with opened(folder) as log, ProgressLine() as line:
+    with opened(folder) as log, progress() as report_progress:
         made = take_snapshot(
-            plan, log, snapshots, options, on_progress=lambda status: line.report(partial(_progress, status))
+            plan, log, snapshots, options, on_progress=lambda status: report_progress(*_progress(status))
         )
     gone = [] if keep is None else snapshots.keep(keep)
     with piped():
@@ -122,7 +120,7 @@ def list_(*, app: str, uri: str, as_json: bool) -> None:
             for each in found
         ]
         if lines:
-            click.echo(table(lines, ("id", "name", "created", "from", "kind", "rows", "MB")))
+            show_table(lines, ("id", "name", "created", "from", "kind", "rows", "MB"))
 
 
 @snapshot.command(short_help="Where a snapshot stands, per partition.")
@@ -274,5 +272,6 @@ def _size(manifest: Manifest) -> int:
     return sum(file.bytes for task in manifest.tasks for file in task.files)
 
 
-def _progress(status: TakingStatus, _seconds: float) -> str:
-    return f"partition {status.partition + 1} of {status.partitions}, {status.rows:,} rows read"
+def _progress(status: TakingStatus) -> tuple[str, int, int]:
+    said = f"partition {status.partition + 1} of {status.partitions}, {status.rows:,} rows read"
+    return said, status.partition, status.partitions

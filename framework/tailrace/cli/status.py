@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import app_argument, json_option, log_option, opened, piped, state_option, table
+from tailrace.cli.arguments import app_argument, json_option, log_option, opened, piped, state_option
 from tailrace.cli.commands import Command
+from tailrace.cli.console import table
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
@@ -108,7 +109,7 @@ def _tasks(report: AppReport) -> Iterator[str]:
         for one in report.tasks
     ]
     header = ("task", "process", "last commit", "", "to read", "dead letters", "state")
-    yield from table(rows, header).splitlines()
+    yield from table(rows, header)
 
 
 def _owner(owner: Owner | None) -> str:
@@ -125,7 +126,7 @@ def _sources(tasks: tuple[TaskReport, ...]) -> Iterator[str]:
         for source in [one.sources[place]]
     ]
     if rows:
-        yield from table(rows, ("input", "task", "to read", "watermark", "")).splitlines()
+        yield from table(rows, ("input", "task", "to read", "watermark", ""))
 
 
 def _about(source: SourceReport) -> str:
@@ -149,7 +150,7 @@ def _operator(some: list[tuple[int, OperatorReport]]) -> Iterator[str]:
     yield f"{first.kind} {first.name}"
     if first.feedback:
         yield from _wrapped(f"feedback, not waited for: {', '.join(first.feedback)}")
-    first_line, *lines = table([tuple(row) for row in cells], tuple(header)).splitlines()
+    first_line, *lines = table(cells, header)
     yield first_line
     reasons = [_reason(one) for _, one in some]
     alike = len(reasons) > 1 and len(set(reasons)) == 1

@@ -14,12 +14,14 @@ from __future__ import annotations
 import os
 import pdb  # noqa: T100  # to stop in a debugger is what --break is for
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
 import msgspec
 
+from tailrace.cli.console import Part, say
 from tailrace.cli.showing import changes_as_dicts, printable
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
@@ -93,7 +95,7 @@ class Tracer:
         if self._is_chosen(call.actor):
             self.met.add(moment.key)
         if moment.key in self._stopped_at and self._is_chosen(call.actor):
-            click.echo(click.style(f"before {call.handler}: {self._headline(moment)}", fg="yellow"), err=True)
+            say((f"before {call.handler}: ", "yellow"), *self._headline(moment), err=True)
             self._debug(handler, *arguments)
         else:
             handler(*arguments)
@@ -109,14 +111,14 @@ class Tracer:
             self._echo_json(call.moment, call.handler, told, made)
             return
         self._show(call.moment)
-        _echo(f"  {click.style(call.handler, bold=True)}")
+        _say("  ", (call.handler, "bold"))
         for one in told:
-            _echo(f"    {_change(one)}")
+            _say(f"    {_change(one)}")
         for output in made:
             event = printable(repr(output_event(self._plan, output)))
-            _echo(f"    emits to {output.topic!r}: {click.style(event, fg='green')}")
+            _say(f"    emits to {output.topic!r}: ", (event, "green"))
         if not told and not made:
-            _echo(click.style("    changes nothing", dim=True))
+            _say(("    changes nothing", "dim"))
 
     def passed_over(self, moment: Moment, why: str) -> None:
         """See ``Observer.passed_over``."""
@@ -126,7 +128,7 @@ class Tracer:
                 self._echo_json(moment, None, [], [], why)
                 return
             self._show(moment)
-            _echo(f"  {click.style(printable(why), fg='red')}")
+            _say("  ", (printable(why), "red"))
 
     def expired(self, moment: Moment, actor: ActorPlan, what: bytes) -> None:
         """See ``Observer.expired``."""
@@ -135,7 +137,7 @@ class Tracer:
             if self._as_json:
                 self._echo_json(moment, None, [], [], f"{name} has expired")
                 return
-            _echo(f"{_time(instant(moment.at))}  {printable(name)} has expired")
+            _say(_time(moment.at), f"  {printable(name)} has expired")
             self._shown = None
 
     # --- how it is shown
@@ -151,17 +153,17 @@ class Tracer:
             self._shown.timer,
             self._shown.event,
         ):
-            _echo(self._headline(moment))
+            _say(*self._headline(moment))
         self._shown = moment
 
-    def _headline(self, moment: Moment) -> str:
-        late = click.style("  late", fg="red") if moment.is_late else ""
+    def _headline(self, moment: Moment) -> list[Part]:
         if moment.input == TIMER and moment.event is None:
             kind = "processing timer" if moment.domain == rows.PROCESSING_TIME else "timer"
             name = "" if moment.timer is None else f" {moment.timer!r}"
-            return f"{_time(instant(moment.at))}  {kind}{name}"
+            return [_time(moment.at), f"  {kind}{name}"]
         cause = "a timer" if moment.input == TIMER else f"{self._plan.inputs[moment.input].name} @{moment.at}"
-        return f"{_time(instant(moment.event_time))}  {cause}  {printable(repr(moment.event))}{late}"
+        late = ("  late" if moment.is_late else "", "red")
+        return [_time(moment.event_time), f"  {cause}  {printable(repr(moment.event))}", late]
 
     def _echo_json(
         self,
@@ -189,7 +191,8 @@ class Tracer:
             "outputs": [{"topic": one.topic, "event": output_event(self._plan, one)} for one in made],
         }
         said = {name: value for name, value in line.items() if value is not None}
-        _echo(msgspec.json.encode({"trace": said}, enc_hook=str))
+        with _failing():
+            click.echo(msgspec.json.encode({"trace": said}, enc_hook=str))
 
     def _debug(self, handler: Callable[..., None], *arguments: Any) -> None:
         """Call a handler in the debugger, which stops at its first line; another one is asked for by its hook."""
@@ -204,16 +207,22 @@ class Tracer:
             raise DebuggerLeft
 
 
-def _echo(line: str | bytes) -> None:
-    """Write a line. It is called in the midst of a handler's call: a pipe that nobody reads any more is not its failure."""
+@contextmanager
+def _failing() -> Generator[None]:
+    """Writing in the middle of a handler's call: a pipe whose reader has left is not the handler's failure."""
     try:
-        click.echo(line)
+        yield
     except OSError as error:
         raise OutputFailed(error) from None
 
 
-def _time(text: str) -> str:
-    return click.style(text, fg="cyan")
+def _say(*parts: Part) -> None:
+    with _failing():
+        say(*parts)
+
+
+def _time(at_ms: int) -> Part:
+    return instant(at_ms), "cyan"
 
 
 def _change(one: Change) -> str:

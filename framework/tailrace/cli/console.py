@@ -1,0 +1,108 @@
+"""What commands show to a person: styled lines, tables, and a progress bar on a terminal. All of it is drawn by rich.
+
+Where the output is no terminal, the same text is written without styles, and there is no progress bar. A variable
+``NO_COLOR`` that is not empty turns the styles off on a terminal, too. JSON and records are written with ``click.echo``.
+
+rich is imported by the functions that draw: a command that draws nothing, such as ``run``, starts faster without it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO, TypeAlias
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Part: TypeAlias = str | tuple[str, str]
+"""A part of a line: text, or text with its style, such as ``("late", "red")``."""
+
+ReportProgress: TypeAlias = Callable[[str, int, int], None]
+"""Takes what is being done, how much of it is done, and how much there is; 0 if that is not known."""
+
+_ENDLESS = 1 << 20
+"""A width that no table reaches: a row is always one line."""
+
+
+def say(*parts: Part, err: bool = False) -> None:
+    """Write a line to standard output, or with ``err`` to standard error.
+
+    Raises:
+        OSError: It cannot be written; BrokenPipeError if its reader has left.
+    """
+    from rich.text import Text
+
+    _console(sys.stderr if err else sys.stdout).print(Text.assemble(*parts), soft_wrap=True)
+
+
+def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> list[str]:
+    """The lines of a table: columns as wide as they need to be, numbers to the right, the header first."""
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for at, name in enumerate(header):
+        numbers = bool(rows) and all(type(row[at]) is int for row in rows)
+        drawn.add_column(Text(name), justify="right" if numbers else "left", no_wrap=True)
+    for row in rows:
+        drawn.add_row(*(Text(f"{cell:,}" if type(cell) is int else str(cell)) for cell in row))
+    text = io.StringIO()
+    _console(text).print(drawn)
+    return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+def show_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> None:
+    """Write a table to standard output. Raises what ``say`` raises."""
+    first, *lines = table(rows, header)
+    say((first, "bold"))
+    for line in lines:
+        say(line)
+
+
+@contextmanager
+def progress(*, shown: bool = True) -> Generator[ReportProgress]:
+    """A progress bar on standard error, until the end of ``with``; nothing is drawn unless that is a terminal."""
+    if not (shown and sys.stderr.isatty()):
+        yield _draw_nothing
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=_console(sys.stderr),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    ) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda doing, done, of: bar.update(task, description=doing, completed=done, total=of or None)
+
+
+def _draw_nothing(_doing: str, _done: int, _of: int) -> None:
+    pass
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    class Plain(Console):
+        """Leaves a reader that has left to the command: see ``piped``."""
+
+        def on_broken_pipe(self) -> None:
+            raise  # noqa: PLE0704  # called while the BrokenPipeError is handled
+
+    return Plain(
+        file=stream,
+        width=None if stream.isatty() else _ENDLESS,
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
