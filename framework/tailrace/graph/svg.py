@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from xml.sax.saxutils import escape
 
-from tailrace.graph.layout import Box, Laid, lay_out
+from tailrace.graph.layout import Box, Point, lay_out
 from tailrace.graph.model import Edge, Graph, Node
 
 _MARGIN = 24.0
@@ -35,7 +34,7 @@ text { fill: #1f2933; } .name { font-weight: 600; } .about { fill: #616e7c; font
 
 
 def as_svg(graph: Graph) -> str:
-    """The picture, as the text of an SVG file."""
+    """The picture, as the text of an SVG file. Raises MissingExtraError where pygraphviz is not installed."""
     lines = {node.id: list(_lines(node, several=len(graph.apps) > 1)) for node in graph.nodes}
     sizes = {id_: _size(said) for id_, said in lines.items()}
     laid = lay_out(sizes, [(edge.source, edge.target) for edge in graph.edges])
@@ -54,8 +53,7 @@ def as_svg(graph: Graph) -> str:
         f'<text x="{_MARGIN:g}" y="{_MARGIN + 4:g}" font-size="15" class="name">{escape(title)}</text>',
         f'<g transform="translate({_MARGIN:g} {top:g})">',
     ]
-    ends = _ends(graph.edges, laid)
-    parts += [_edge(edge, ends[edge], laid.ways.get((edge.source, edge.target), [])) for edge in graph.edges]
+    parts += [_edge(edge, curve) for edge, curve in zip(graph.edges, laid.curves, strict=True)]
     parts += [_node(node, laid.boxes[node.id], lines[node.id]) for node in graph.nodes]
     parts += ["</g>", *_legend(graph, height - _MARGIN), "</svg>"]
     return "\n".join(parts) + "\n"
@@ -103,49 +101,14 @@ def _node(node: Node, box: Box, lines: list[str]) -> str:
     return "".join(said) + "</g>"
 
 
-def _ends(edges: tuple[Edge, ...], laid: Laid) -> dict[Edge, tuple[tuple[float, float], tuple[float, float]]]:
-    """Where each edge leaves and arrives: those of one side of a box are spread over it, in the order of where they lead."""
-    sides: dict[tuple[str, bool], list[tuple[float, int, Edge]]] = {}
-    for number, edge in enumerate(edges):
-        source, target = laid.boxes[edge.source], laid.boxes[edge.target]
-        way = laid.ways.get((edge.source, edge.target))
-        first, last = (way[0][1], way[-1][1]) if way else (_middle(target), _middle(source))
-        rightwards = source.x < target.x
-        sides.setdefault((edge.source, rightwards), []).append((first, number, edge))
-        sides.setdefault((edge.target, not rightwards), []).append((last, number, edge))
-    places: dict[tuple[Edge, str], tuple[float, float]] = {}
-    for (id_, right), ones in sides.items():
-        box = laid.boxes[id_]
-        ones.sort()
-        for at, (_, _, edge) in enumerate(ones, 1):
-            y = box.y + box.height * at / (len(ones) + 1)
-            places[edge, id_] = (box.x + box.width if right else box.x, y)
-    return {edge: (places[edge, edge.source], places[edge, edge.target]) for edge in edges}
-
-
-def _middle(box: Box) -> float:
-    return box.y + box.height / 2
-
-
-def _edge(
-    edge: Edge, ends: tuple[tuple[float, float], tuple[float, float]], way: list[tuple[float, float]]
-) -> str:
-    begin, end = ends
-    points = [begin, *way, end]
-    path = [f"M{begin[0]:.1f} {begin[1]:.1f}"]
-    for at, ((x1, y1), (x2, y2)) in enumerate(pairwise(points)):
-        if at % 2:
-            path.append(f"L{x2:.1f} {y2:.1f}")  # along a column's width, past its nodes
-        else:
-            bend = (x2 - x1) / 2
-            path.append(f"C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {x2:.1f} {y2:.1f}")
+def _edge(edge: Edge, curve: list[Point]) -> str:
+    begin, *rest = (f"{x:.1f} {y:.1f}" for x, y in curve)
+    path = f"M{begin}C{' '.join(rest)}"
     kind: str = "dead-letters-edge" if edge.kind == "dead-letters" else edge.kind
     meaning = f"{edge.kind}, feedback" if edge.feedback else edge.kind
     kind += " feedback" * edge.feedback
     hint = escape(f"{meaning}: {', '.join(edge.handlers)}" if edge.handlers else meaning)
-    return (
-        f'<path class="edge {kind}" marker-end="url(#head)" d="{"".join(path)}"><title>{hint}</title></path>'
-    )
+    return f'<path class="edge {kind}" marker-end="url(#head)" d="{path}"><title>{hint}</title></path>'
 
 
 def _legend(graph: Graph, y: float) -> Iterator[str]:
