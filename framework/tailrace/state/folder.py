@@ -14,7 +14,6 @@ yet, and is made anew; a complete label without a database is damage.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import zlib
@@ -25,6 +24,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import msgspec
+from filelock import FileLock, Timeout
 
 from tailrace.core.errors import CorruptStateError, ForeignStateError, NewerFormatError
 from tailrace.state.failures import REBUILD, as_state_error, in_use
@@ -85,7 +85,7 @@ class StateFolder:
         self._identity = identity
         with self._failures("opening the state folder"):
             self._look()  # refuse before a lock is left in a folder that is not ours
-            self._lock: int | None = self._hold()
+            self._lock = self._hold()
             try:
                 label = self._look()
                 self.is_new = label is None or not label.complete
@@ -110,9 +110,7 @@ class StateFolder:
 
     def release(self) -> None:
         """Let another store have the folder."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
     def _look(self) -> _Label | None:
         """The label, if it is one we may work with; None for a folder that is absent, or has nothing in it."""
@@ -163,17 +161,13 @@ class StateFolder:
         hint = "Give this task a folder of its own, or move what is there away; nothing in it was touched."
         return ForeignStateError(what, path=str(self.path), hint=hint)
 
-    def _hold(self) -> int:
+    def _hold(self) -> FileLock:
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = FileLock(self.path / LOCK, timeout=0, thread_local=False, fallback_to_soft=False)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
+            lock.acquire()
+        except Timeout:
             raise in_use(self.path) from None
-        except BaseException:
-            os.close(lock)
-            raise
         return lock
 
     def _write_label(self, *, complete: bool) -> None:

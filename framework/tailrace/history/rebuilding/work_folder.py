@@ -16,7 +16,6 @@ its own: a process that is still at work for the job before, or starts late, can
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import time
@@ -25,12 +24,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
+from filelock import FileLock, Timeout
 
 from tailrace.core.errors import CorruptStateError, StateInUseError, UsageError
 from tailrace.history.rebuilding.job import Job, Unit, UnitResult, decode_result, encode_result
 from tailrace.state.failures import as_state_error
 
 _EVERY_S = 0.25
+_PATIENCE_S = 0.2
+"""Time for a few attempts: one fails if the driver before removes the lock's file in the middle of it."""
 
 
 class UnitProgress(msgspec.Struct):
@@ -68,7 +70,7 @@ class WorkFolder:
                 f"{str(self.path)!r} cannot be made: a part of that path is a file",
                 hint="Name a folder with --to, and with --work.",
             ) from error
-        except BlockingIOError:
+        except Timeout:
             raise StateInUseError(
                 "the same rebuild is under way in another process",
                 path=str(self.path),
@@ -79,26 +81,18 @@ class WorkFolder:
         try:
             yield
         finally:
-            os.close(lock)
+            lock.release()
 
-    def _locked(self) -> int:
-        """The lock, held. A driver that ends removes the file and the folder: then that lock is nobody's, and it is made again."""
+    def _locked(self) -> FileLock:
+        """The lock, held. A driver that ends removes the file, then the folder: the next attempt makes both again."""
+        lock = FileLock(self.path / "lock", timeout=_PATIENCE_S, thread_local=False, fallback_to_soft=False)
         while True:
             self.path.mkdir(parents=True, exist_ok=True)
             try:
-                lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            except FileNotFoundError:
-                continue
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(lock), (self.path / "lock").stat()):
-                    return lock
+                lock.acquire()
+                return lock
             except FileNotFoundError:
                 pass
-            except BaseException:
-                os.close(lock)
-                raise
-            os.close(lock)
 
     def make(self) -> None:
         """Make the folders that units work in.

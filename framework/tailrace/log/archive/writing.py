@@ -5,12 +5,12 @@ It may be killed at any moment and run again: see ``layout``. One at a time writ
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from tailrace.core.errors import ArchiveError, OffsetGoneError, UnknownTopicError
 from tailrace.core.records import InputRecord
@@ -245,14 +245,14 @@ def _held(archive: Archive) -> Generator[None]:
     if not archive.folder.is_local:
         yield
         return
-    lock = os.open(Path(archive.folder.path) / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = FileLock(Path(archive.folder.path) / _LOCK, timeout=0, fallback_to_soft=False)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ArchiveError(
-                "another process is archiving into it", path=archive.folder.shown, hint="Wait for it."
-            ) from None
+        lock.acquire()
+    except Timeout:
+        raise ArchiveError(
+            "another process is archiving into it", path=archive.folder.shown, hint="Wait for it."
+        ) from None
+    try:
         yield
     finally:
-        os.close(lock)
+        lock.release()
