@@ -57,9 +57,9 @@ def test_what_was_deleted_before_it_was_archived_is_told(folder):
         (["--log", "LOG"], 2, "--to"),
         (["--log", "LOG", "--to", "ARCHIVE", "--topic", "thing"], 1, "thing"),
         (["--log", "LOG", "--to", "ARCHIVE", "--records-per-file", "0"], 2, "records-per-file"),
-        (["--log", "LOG", "--to", ""], 2, "--to: it names no place"),
+        (["--log", "LOG", "--to", ""], 2, "--to: it is empty"),
         (["--log", "LOG/none", "--to", "ARCHIVE"], 1, "there is no log"),
-        (["--log", "LOG", "--to", "LOG"], 2, "within the log's folder"),
+        (["--log", "LOG", "--to", "LOG"], 2, "in the log's folder"),
         (["--log", "LOG", "--to", "nothing://here"], 1, "nothing://here"),
     ],
 )

@@ -81,7 +81,7 @@ def test_dead_letters_are_listed_with_reason_and_origin(ran) -> None:
     assert "timer of Customer" in text.out
     assert text.err.splitlines() == [
         "5 dead letters: 4 handler-failed, 1 undecodable.",
-        "Timers have no record to redrive: 'tailrace rebuild --retry-failed' runs them again in their place.",
+        "Timers have no record to redrive: 'tailrace rebuild --retry-failed' runs them again in their original place.",
     ]
 
 
@@ -197,13 +197,13 @@ def test_a_record_without_a_key_goes_back_to_its_partition(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["redrive", "shop"], 2, "Say which dead letters: --id, --reason, or --all."),
-        (["redrive", "shop", "--all", "--id", "0-1"], 2, "Say which dead letters"),
-        (["redrive", "shop", "--id", "17"], 2, "'17' is no id of a dead letter; one looks like 2-17."),
+        (["redrive", "shop"], 2, "Name the dead letters: --id, --reason, or --all."),
+        (["redrive", "shop", "--all", "--id", "0-1"], 2, "Name the dead letters"),
+        (["redrive", "shop", "--id", "17"], 2, "'17' is not the id of a dead letter, such as 2-17."),
         (["redrive", "shop", "--id", "0-99"], 1, "there is no dead letter 0-99"),
         (["show", "shop", "0-99"], 1, "there is no dead letter 0-99"),
         (["show", "shop", "99-0"], 1, "there is no dead letter 99-0"),
-        (["show", "shop", "x"], 2, "no id of a dead letter"),
+        (["show", "shop", "x"], 2, "not the id of a dead letter"),
         (["list", "nosuch"], 1, "no dead letters of an app 'nosuch'"),
         (["list", "nowhere:app"], 2, "there is no module 'nowhere'"),
         (["list"], 2, "Missing argument 'APP'"),

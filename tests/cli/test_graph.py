@@ -56,7 +56,7 @@ def test_an_app_is_drawn_once_and_two_of_one_name_are_refused(tmp_path, monkeypa
 def test_a_suffix_that_says_nothing_is_refused_and_nothing_is_written(tmp_path) -> None:
     ended = run("graph", SHOP, "--output", tmp_path / "a.png")
     assert ended.code == 2
-    assert "nothing is known of '.png': name it .svg, .json, .mmd, .dot or .txt" in ended.err
+    assert "the suffix '.png' is not known: use .svg, .json, .mmd, .dot or .txt" in ended.err
     assert not (tmp_path / "a.png").exists()
     done("graph", SHOP, "--output", tmp_path / "a.png", "--format", "text")
     assert (tmp_path / "a.png").read_text() == done("graph", SHOP).out

@@ -50,7 +50,7 @@ def test_who_must_not_miss_anything_is_not_cleaned_under(log: EmbeddedLog) -> No
     with log.uncleaned():
         ended = run("log", "clean", "--log", log.path)
     assert ended.code == 1
-    assert "Wait until that has ended" in ended.err
+    assert "Wait for that process to finish" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -171,17 +171,17 @@ def test_what_is_left_out_is_said_to_be_counted(tally: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--until-offset", "ticks"], 2, "is no offset of a topic"),
+        (["--until-offset", "ticks"], 2, "is not an offset of a topic"),
         (["--until-offset", "tick:0=1"], 2, "does not read 'tick'"),
-        (["--until", "soon"], 2, "'soon' is no instant"),
+        (["--until", "soon"], 2, "'soon' is not a time"),
         (["--key", "k1", "--outputs", "csv"], 1, "outputs cannot go to 'csv'"),
-        (["--outputs", "parquet:"], 2, "--outputs: it names no place"),
+        (["--outputs", "parquet:"], 2, "--outputs: it is empty"),
         (
             ["--outputs", "topic:"],
             2,
             "the new topics need a suffix that tells them from the service's, such as topic:-new",
         ),
-        (["--to", ""], 2, "--to: it names no place"),
+        (["--to", ""], 2, "--to: it is empty"),
         (["--master", "local[2]"], 2, "--master goes with --engine spark"),
         (["--from-snapshot", "nowhere"], 1, "there is no snapshot yet"),
         (["--archive", "nowhere"], 1, "there is no archive in"),
@@ -206,7 +206,7 @@ def test_what_is_made_does_not_go_into_the_log(tally: Path) -> None:
         place = option.format(tally / "log" / "made").split()
         ended = run("rebuild", TALLY, "--log", tally / "log", *place)
         assert ended.code == 2
-        assert "is within the log's folder, which holds the log alone" in ended.err
+        assert "is in the log's folder, which must hold only the log" in ended.err
     assert not (tally / "log" / "made").exists()
 
 

@@ -98,4 +98,4 @@ def test_an_end_is_of_one_partition_or_of_all(place: Path) -> None:
 def test_an_old_name_beside_the_new_one_is_refused(place: Path) -> None:
     ended = run("rebuild", SHOP, "--log", place / "log", "--from", place / "other", "--to", place / "to")
     assert ended.code == 2
-    assert "--from is the old name of --log: give one of them" in ended.err
+    assert "--from is the former name of --log: give one of them" in ended.err

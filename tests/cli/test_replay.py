@@ -296,7 +296,7 @@ def test_what_the_log_has_deleted_is_told_with_what_reads_the_archive(lived, tmp
 def test_a_key_to_which_nothing_happened_is_told(lived, capsys) -> None:
     assert run(lived, "--trace", "k7", "--trace", "k700") == 0
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note:")]
-    assert notes == ["note: nothing that was replayed has called a handler for the key 'k700'"]
+    assert notes == ["note: the replay called no handler for the key 'k700'"]
 
 
 def test_a_replay_can_stop_at_an_offset_and_at_a_time(lived, capsys) -> None:
@@ -341,9 +341,9 @@ def test_the_state_can_be_kept_and_is_that_of_the_service(lived, tmp_path, capsy
         (["--trace", "k7", "--actor", "Count"], "has no actor 'Count', but Auditor, Counter"),
         (["--partition", "4"], "has the partitions 0 to 3"),
         (["--until-offset", "tick=3"], "does not read 'tick'"),
-        (["--until-offset", "ticks"], "is no offset of a topic"),
-        (["--until", "soon"], "'soon' is no instant"),
-        (["--until", "17"], "'17' is no instant"),
+        (["--until-offset", "ticks"], "is not an offset of a topic"),
+        (["--until", "soon"], "'soon' is not a time"),
+        (["--until", "17"], "'17' is not a time"),
         (["--faster"], "No such option"),
     ],
 )

@@ -39,7 +39,7 @@ def test_it_says_what_it_has_retired(folder: Path, name: str) -> None:
     assert ["totals", "3"] in [row.split()[:2] for row in rows]
     assert published(folder) == {None}
     again = done("retire", name, "--log", folder / "log").out
-    assert again.startswith("'shop' holds nobody back: it was retired before")
+    assert again.startswith("'shop' holds no reader back: it was retired before")
 
 
 def test_json_names_publishers_and_topics(folder: Path) -> None:

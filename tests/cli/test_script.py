@@ -168,7 +168,7 @@ def test_every_option_of_the_command_is_a_keyword_and_no_other() -> None:
     [
         ({"until_ends": True}, tr.DefinitionError, "Did you mean 'until_end'"),
         ({"until_end": 1}, tr.UsageError, "until_end=1 is neither True nor False"),
-        ({"drop_state": "Ship.calls"}, tr.UsageError, "drop_state='Ship.calls' is no list"),
+        ({"drop_state": "Ship.calls"}, tr.UsageError, "drop_state='Ship.calls' is not a list"),
     ],
 )
 def test_a_wrong_option_is_refused_by_name(options: Any, error: type[Exception], said: str) -> None:

@@ -24,12 +24,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_key_that_nothing_was_for_is_named_by_a_replay(place: Path) -> None:
     said = done("replay", SHOP, "--key", "a", "--key", "nobody", "--log", place / "log").out
-    assert "note: nothing that was replayed is for the key 'nobody'" in said
+    assert "note: the replay found nothing for the key 'nobody'" in said
     assert "'a'" not in said
     workers = done(
         "replay", SHOP, "--key", "a", "--key", "nobody", "--workers", 2, "--log", place / "log"
     ).out
-    assert workers.count("note: nothing that was replayed is for the key") == 1
+    assert workers.count("note: the replay found nothing for the key") == 1
 
 
 def test_a_key_without_state_is_named_by_a_rebuild(place: Path, tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_key_without_state_is_named_by_a_rebuild(place: Path, tmp_path: Path) 
 
 
 def test_a_limit_that_nothing_comes_to_is_told_by_a_replay(place: Path) -> None:
-    note = "note: nothing has come to where it was to stop"
+    note = "note: no limit was reached"
     for options in (
         ["--until", "2100-01-01"],
         ["--until-offset", "purchases=1000"],
@@ -56,6 +56,6 @@ def test_a_range_without_records_is_told_by_a_dump_and_the_file_is_as_it_would_b
     for options in (["--from", "500"], ["--from", "2100-01-01"], ["--from", "3", "--until", "1"]):
         ended = done("log", "dump", "purchases", *options, "--log", place / "log")
         assert not ended.out
-        assert "no record of 'purchases' lies there; it has offsets in partition 0 from 0 up to " in ended.err
+        assert "'purchases' has no record there; its offsets: partition 0 from 0 up to " in ended.err
     assert not done("log", "dump", "purchases", "--from", "0", "--log", place / "log").err
     assert not done("log", "dump", "totals", "--partition", "0", "--log", place / "log").err

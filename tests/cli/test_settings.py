@@ -89,10 +89,10 @@ def test_two_files_are_refused(here: Path) -> None:
     (here / "pyproject.toml").write_text("[tool.tailrace]\n")
     ended = run("log", "list")
     assert ended.code == 2
-    assert "Both tailrace.toml and [tool.tailrace] of pyproject.toml are there" in ended.err
+    assert "Both tailrace.toml and [tool.tailrace] of pyproject.toml hold settings" in ended.err
     (here / "pyproject.toml").write_text("[tool]\ntailrace = 3\n")
     (here / "tailrace.toml").unlink()
-    assert "'tool.tailrace' in pyproject.toml is no table" in run("log", "list").err
+    assert "'tool.tailrace' in pyproject.toml is not a table" in run("log", "list").err
 
 
 def test_a_wrong_value_is_reported_with_the_place_that_it_came_from(

@@ -78,7 +78,7 @@ class TestSnapshots:
         assert snapshot(lived, "show", APP, "before-release", "--json") == 0
         assert len(json.loads(capsys.readouterr().out)["tasks"]) == 4
         assert snapshot(lived, "verify", APP) == 0
-        assert "all as they were written" in capsys.readouterr().out
+        assert "all intact" in capsys.readouterr().out
         assert snapshot(lived, "delete", APP, "before-release") == 0
         assert f"deleted {made['id']}" in capsys.readouterr().out
         assert snapshot(lived, "list", "tally", "--json") == 0
@@ -132,10 +132,10 @@ class TestSnapshots:
             (["snapshot", "show", APP, "--snapshots", "{}/snaps#1"], "no snapshot yet"),
             (
                 ["snapshot", "create", APP, "--log", "{}/log", "--snapshots", "{}/log/snaps"],
-                "within the log's folder",
+                "in the log's folder",
             ),
-            (["snapshot", "create", APP, "--log", "{}/log", "--snapshots", ""], "it names no place"),
-            (["snapshot", "delete", APP, "--snapshots", "{}/snaps"], "Say what to delete"),
+            (["snapshot", "create", APP, "--log", "{}/log", "--snapshots", ""], "it is empty"),
+            (["snapshot", "delete", APP, "--snapshots", "{}/snaps"], "Name what to delete"),
             (["snapshot", "delete", APP, "nope", "--snapshots", "{}/snaps"], "no snapshot 'nope'"),
             (["run", APP, "--log", "{}/log", "--state", "{}/new", "--replace-state"], "--replace-state"),
             (

@@ -75,11 +75,11 @@ def append(
 ) -> None:
     """Append the rows of FILES, or of standard input, to TOPIC.
 
-    JSON lines, CSV with a header, or Parquet. Broken lines are counted, kept aside and reported; the rest is appended. The
+    JSON lines, CSV with a header, or Parquet. Broken lines are counted, reported and written to a file; the others are appended. The
     exit code is 3 if some lines are broken, 1 if all are.
     """
     if app is not None and keys:
-        raise click.UsageError("With --app the topic says what the key is; leave --key out.")
+        raise click.UsageError("With --app the topic declares the key: leave --key out.")
     producer = (
         raw(topic, keys, timestamp) if app is None else typed(topic_of_app(app, topic), timestamp, _notice)
     )
@@ -105,7 +105,7 @@ def append(
     if not sides:
         return
     if strict:
-        raise click.ClickException("Stopped at the first broken line, as --strict says.")
+        raise click.ClickException("Stopped at the first broken line (--strict).")
     _judge(appending.count, sides, allow_rejects=allow_rejects)
 
 
@@ -119,7 +119,7 @@ class _Appending:
         self._strict = strict
 
     def append(self, read: Rows, file: IO[bytes], source: str, side: SideFile) -> None:
-        """Append what fits, keep aside what does not; with ``strict`` end at the first that does not."""
+        """Append the valid rows, write the others to a file; with ``strict`` stop at the first of those."""
         most_bytes = self._log.options.max_record_bytes
         batch: list[Output] = []
         size, now_ms = 0, _now_ms()
@@ -163,7 +163,7 @@ def _report(topic: str, appended: int, kept: list[SideFile], *, as_json: bool) -
     click.echo(f"{appended:,} {'record' if appended == 1 else 'records'} appended to {topic}.", err=True)
     for side in kept:
         lines = "1 broken line is" if side.count == 1 else f"{side.count:,} broken lines are"
-        click.echo(f"{lines} kept aside in {side.path}:", err=True)
+        click.echo(f"{lines} written to {side.path}:", err=True)
         for one in side.first:
             click.echo(f"  {showing.printable(one)}", err=True)
         if side.count > len(side.first):
@@ -183,11 +183,10 @@ def _judge(appended: int, sides: list[SideFile], *, allow_rejects: bool) -> None
         which = "the only line is broken" if broken == 1 else f"all {broken:,} lines are broken, the first"
         raise click.ClickException(f"nothing was appended: {which}: {first}")
     if not allow_rejects:
-        lines = "1 line was" if broken == 1 else f"{broken:,} lines were"
         raise SetAsideError(
-            f"{lines} kept aside of {appended + broken:,}, the first: {first}",
+            f"{broken:,} of {appended + broken:,} lines not appended, the first: {first}",
             hint=f"Correct what is in {', '.join(str(side.path) for side in sides)} and append it; "
-            "--allow-rejects makes this no failure.",
+            "with --allow-rejects the exit code is 0.",
         )
 
 

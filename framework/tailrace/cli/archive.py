@@ -1,4 +1,4 @@
-"""``tailrace archive``: a log's topics as Parquet files, kept for as long as one likes, read with the log as one history."""
+"""``tailrace archive``: a log's topics as Parquet files, kept without a limit, and read with the log as one history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.history.opening import open_archive
 from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, archive_log
 
 
-@click.command(cls=Command, short_help="A log's topics as Parquet files.")
+@click.command(cls=Command, short_help="Archive a log's topics as Parquet files.")
 @log_option
 @click.option(
     "--to",

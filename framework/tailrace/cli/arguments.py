@@ -1,4 +1,4 @@
-"""What several commands take: the log's folder, state, snapshots, an app, a place in a topic."""
+"""Arguments and options of several commands: the log's folder, state, snapshots, an app, a place in a topic."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ from_snapshot_option = click.option(
 any_environment_option = click.option(
     "--any-environment",
     is_flag=True,
-    help="Replay also under another Python, msgspec or time zone data than the first run had.",
+    help="Also replay with another Python, msgspec or time zone data than those of the first run.",
 )
 
 
@@ -111,7 +111,7 @@ partitions_option = click.option(
 )
 STDOUT = "-"
 _OWN = ("changelog", "tape", "inbox", "dead-letters", "redriven")
-"""What the topics that an app keeps for itself are called, after its name."""
+"""Suffixes of the topics that an app keeps for itself, after the app's name."""
 output_option = click.option(
     "--output",
     type=click.Path(dir_okay=False, allow_dash=True),
@@ -134,7 +134,7 @@ def opened(folder: Path, *, create: bool = False) -> Generator[EmbeddedLog]:
 
 
 def name_of(app: str) -> str:
-    """The name of an app, from a reference to its code or as it is: the code may be gone."""
+    """The name of an app, from a reference to its code, or given as a name: the code may be gone."""
     return find_app(app).name if ":" in app else app
 
 
@@ -154,7 +154,7 @@ def topic_of_app(reference: str, name: str) -> Topic[Any, Any]:
 
 
 def refuse_own_topic(log: Log, topic: str, why: str) -> None:
-    """Keep hands off what an app keeps for itself; ``why`` goes on with "the app …, which".
+    """Refuse a topic that an app keeps for itself; ``why`` completes the sentence "the app …, which".
 
     Raises:
         click.BadParameter: The topic is an app's own: its changelog, tape, inbox, dead letters.
@@ -168,21 +168,21 @@ def outside_of_log(place: str | Path, log: Path, hint: str) -> None:
     """A place, given by a path or a URI, that is not in the log's folder.
 
     Raises:
-        click.BadParameter: It is, or it is no place at all: an empty text would stand for the working folder.
+        click.BadParameter: It is in that folder, or it is empty: that would stand for the working folder.
     """
     if not str(place):
-        raise click.BadParameter("it names no place", param_hint=hint)
+        raise click.BadParameter("it is empty", param_hint=hint)
     if "://" in str(place):
         return
     path = Path(place).resolve()
     if log.resolve() in (path, *path.parents):
         raise click.BadParameter(
-            f"{str(place)!r} is within the log's folder, which holds the log alone", param_hint=hint
+            f"{str(place)!r} is in the log's folder, which must hold only the log", param_hint=hint
         )
 
 
 class TopicPosition(NamedTuple):
-    """Where to begin or to end in a topic: at an offset of each partition, or at a time. One of the two is set."""
+    """Where to start or stop in a topic: at an offset of each partition, or at a time. One of the two is set."""
 
     offset: int | None = None
     time_ms: int | None = None
@@ -210,14 +210,14 @@ class TopicPositionType(click.ParamType):
             return TopicPosition(time_ms=to_ms(datetime.fromisoformat(text)))
         except (ValueError, TailraceError):
             self.fail(
-                f"{text!r} is no offset and no instant; write 17, 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
+                f"{text!r} is neither an offset nor a time; write 17, 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
                 param,
                 ctx,
             )
 
 
 class DurationType(click.ParamType):
-    """A length of time as the API takes it: 500ms, 1h, 7d, of at least ``least_ms``. Its value is in milliseconds."""
+    """A duration as the API takes it: 500ms, 1h, 7d, of at least ``least_ms``. Its value is in milliseconds."""
 
     name = "duration"
     example = "30s"
@@ -233,13 +233,13 @@ class DurationType(click.ParamType):
             said = error.args[0]
             self.fail(f"{said}. Write for example 500ms, 1s, 30m, 1h30m or 7d.", param, ctx)
         if found < self._least_ms:
-            self.fail(f"it is at least {self._least_ms}ms.", param, ctx)
+            self.fail(f"it must be at least {self._least_ms}ms.", param, ctx)
         return found
 
 
 @contextmanager
 def piped(path: str = STDOUT) -> Generator[None]:
-    """Output that may be cut short by its reader, as by ``head``: then there is nothing more to do, and no error.
+    """Output that may be cut short by its reader, as by ``head``: that ends the command without an error.
 
     ``path`` is what is written: standard output, or a file.
 
@@ -259,7 +259,7 @@ def piped(path: str = STDOUT) -> Generator[None]:
 
 @contextmanager
 def written(path: str) -> Generator[BinaryIO]:
-    """What a command writes into: a file, or with ``-`` standard output.
+    """The output of a command: a file, or with ``-`` standard output.
 
     Raises:
         click.ClickException: It cannot be opened or written.

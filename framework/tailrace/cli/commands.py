@@ -1,4 +1,4 @@
-"""The classes of all commands and groups: how arguments are read, and what a message adds to an error."""
+"""The classes of all commands and groups: how arguments are read, and the hints that are added to errors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _ANY_TEXT = (
     click.types.IntParamType,
     click.types.UnprocessedParamType,
 )
-"""Types that would take nearly everything: a stray argument does not look like a value of theirs."""
+"""Types that accept nearly any text: a stray argument tells nothing about them."""
 
 
 class Command(click.Command):
-    """A command that knows its options' old names, and for which option a stray argument was meant."""
+    """A command that accepts former names of its options, and suggests the option that a stray argument belongs to."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """See ``click.Command``."""
@@ -50,7 +50,7 @@ class Command(click.Command):
 
 
 class Commands(click.Group):
-    """A group that names the command that an unknown one was meant to be."""
+    """A group that suggests a command for an unknown one."""
 
     command_class = Command
 
@@ -69,7 +69,7 @@ class Commands(click.Group):
 
 
 def without_value(error: click.BadOptionUsage) -> str:
-    """The message for an option that is the last word, and should have a value."""
+    """The message for an option at the end of the line that needs a value."""
     if error.ctx is None:
         return error.message
     for one in error.ctx.command.params:
@@ -91,7 +91,7 @@ def _stray(command: click.Command, ctx: click.Context, text: str) -> str:
 
 
 def _takers(command: click.Command, ctx: click.Context, text: str) -> Iterator[str]:
-    """The options that have not been given, and that take this text and not just any."""
+    """The options that are not given yet and whose type accepts this text, but not any text."""
     for one in command.params:
         if not isinstance(one, click.Option) or one.is_flag or isinstance(one.type, _ANY_TEXT):
             continue

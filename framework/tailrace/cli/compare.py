@@ -1,4 +1,4 @@
-"""``tailrace compare``: two states of an app, whatever they are kept in."""
+"""``tailrace compare``: compares two states of an app: logs, state folders or snapshots."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DIFFERENT = 1
 _EVERYTHING = (b"\x01", b"\xff")
 
 
-@click.command(cls=Command, short_help="Two states of an app, key by key.")
+@click.command(cls=Command, short_help="Compare two states of an app, key by key.")
 @app_argument
 @click.argument("one")
 @click.argument("other")
@@ -47,7 +47,7 @@ _EVERYTHING = (b"\x01", b"\xff")
 @click.option(
     "--explain",
     is_flag=True,
-    help="Find in the event log the event from which on a key differs, by a replay of the key under the code of each side. "
+    help="Find the first event after which a key differs: replay the key from the event log with the code of each side. "
     "--log on the command line implies it.",
 )
 @log_option
@@ -108,7 +108,7 @@ def _side(text: str, plan: Plan, closing: ExitStack) -> Side:
     if "://" not in uri and not (Path(uri) / plan.app).is_dir():
         # Said before pyarrow is asked for, which may not be there and is not what is wrong.
         raise click.BadParameter(
-            f"{uri!r} holds nothing of the app {plan.app!r}: it is no event log, and there is no folder "
+            f"{uri!r} holds nothing of the app {plan.app!r}: it is not an event log, and there is no folder "
             f"{str(Path(uri) / plan.app)!r} with its state or its snapshots"
         )
     found = Snapshots(uri, plan.app).open(which)

@@ -1,4 +1,4 @@
-"""``tailrace dead-letters``: what an app could not handle: why, where from, and once more."""
+"""``tailrace dead-letters``: records that an app could not handle: their reasons and origins, and how to redrive them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tailrace.history.dead_letters.letters import DeadLetter
 from tailrace.history.dead_letters.outcomes import Outcome, letters_with_outcomes
 
 _WIDEST = 60
-_OF_TIMERS = "'tailrace rebuild --retry-failed' runs them again in their place."
+_OF_TIMERS = "'tailrace rebuild --retry-failed' runs them again in their original place."
 
 
 class _IdType(click.ParamType):
@@ -32,7 +32,7 @@ class _IdType(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The id as it is."""
         if letters.parse_id(str(value)) is None:
-            self.fail(f"{value!r} is no id of a dead letter; one looks like 2-17.", param, ctx)
+            self.fail(f"{value!r} is not the id of a dead letter, such as 2-17.", param, ctx)
         return str(value)
 
 
@@ -45,9 +45,9 @@ reason_option = click.option(
 )
 
 
-@click.group(cls=Commands, short_help="What an app could not handle: list, show, redrive.")
+@click.group(cls=Commands, short_help="Records that an app could not handle: list, show, redrive.")
 def dead_letters() -> None:
-    """What an app could not handle: list, show, redrive. APP is its name, or package.module:app."""
+    """Records that an app could not handle: list, show, redrive. APP is its name, or package.module:app."""
 
 
 @dead_letters.command(name="list")
@@ -92,13 +92,13 @@ def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, f
             click.echo(f"Timers have no record to redrive: {_OF_TIMERS}", err=True)
 
 
-@dead_letters.command(short_help="The record, what was wrong, the traceback.")
+@dead_letters.command(short_help="Show the record, the error and the traceback.")
 @app_argument
 @click.argument("id_", metavar="ID", type=_IdType())
 @json_option
 @log_option
 def show(*, app: str, id_: str, as_json: bool, folder: Path) -> None:
-    """Show one dead letter: the record, what was wrong, and the traceback."""
+    """Show one dead letter: the record, the error and the traceback."""
     name = name_of(app)
     place = letters.parse_id(id_)
     assert place is not None
@@ -159,7 +159,7 @@ def redrive(
     that names its dead letter.
     """
     if not (ids or reasons or everything) or (everything and (ids or reasons)):
-        raise click.UsageError("Say which dead letters: --id, --reason, or --all.")
+        raise click.UsageError("Name the dead letters: --id, --reason, or --all.")
     name = name_of(app)
     seen: set[str] = set()
     with opened(folder) as log:

@@ -48,7 +48,7 @@ DEPENDENT = 1
     "from_ms",
     type=TimeType(),
     metavar="TIME",
-    help="Begin with the first records with this timestamp or a later one. The state is empty then.",
+    help="Start at the first records with this timestamp or a later one, with empty state.",
 )
 @until_offset_option
 @click.option(
@@ -59,7 +59,11 @@ DEPENDENT = 1
     help="The order of outputs to this topic does not matter; may be repeated.",
 )
 @click.option("--timestamps", is_flag=True, help="Compare the timestamps of outputs as well.")
-@click.option("--strict", is_flag=True, help="Exit 1 also for what the app declares to depend on arrival.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit 1 also if only results differ that the app declares to depend on arrival.",
+)
 @json_option
 def explore(
     *,
@@ -122,7 +126,7 @@ def _say(report: ExploreReport, feed: Feed, records: int) -> None:
         click.echo(f"note: only the first {records:,} records were taken; --records takes more")
     if feed.redriven:
         click.echo(
-            f"note: {counted(feed.redriven, 'redriven record')} left out: they are for other apps, or their originals are run"
+            f"note: {counted(feed.redriven, 'redriven record')} left out: they are for other apps, or their originals are included"
         )
 
 

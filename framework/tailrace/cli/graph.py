@@ -63,7 +63,7 @@ def graph(*, apps: tuple[str, ...], format_: str, output: str, as_json: bool) ->
         suffix = PurePath(output).suffix
         if suffix.lower() not in _FORMATS:
             raise click.BadParameter(
-                f"nothing is known of {suffix!r}: name it .svg, .json, .mmd, .dot or .txt, or say which it is (--format)",
+                f"the suffix {suffix!r} is not known: use .svg, .json, .mmd, .dot or .txt, or name the format (--format)",
                 param_hint="--output",
             )
         format_ = _FORMATS[suffix.lower()]

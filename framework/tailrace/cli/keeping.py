@@ -1,4 +1,4 @@
-"""``tailrace log retain`` and ``clean``: for how long records are kept, and giving their room back."""
+"""``tailrace log retain`` and ``clean``: how long records are kept, and deleting them now."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tailrace.core.errors import LogUnavailableError
 def retain(
     *, topic: str, retention: int | None, retention_bytes: int | None, forever: bool, folder: Path
 ) -> None:
-    """Change for how long the records of TOPIC are kept. Services may go on; a limit that is not given is taken away.
+    """Change for how long the records of TOPIC are kept. Services may keep running. A limit that is not given is removed.
 
     What is past it goes with the next cleaning. A replay, a rebuild and a service that has yet to begin can then only go
     back as far as the inputs do.
@@ -33,15 +33,15 @@ def retain(
     if forever == (retention is not None or retention_bytes is not None):
         raise click.UsageError("Give --retention, --retention-bytes or both; or --forever alone.")
     with opened(folder) as log:
-        refuse_own_topic(log, topic, "could not be restored or replayed without it")
+        refuse_own_topic(log, topic, "cannot be restored or replayed without it")
         log.set_retention(topic, retention_ms=retention, retention_bytes=retention_bytes)
 
 
-@click.command(cls=Command, short_help="Give room back, now.")
+@click.command(cls=Command, short_help="Delete expired records now.")
 @json_option
 @log_option
 def clean(*, as_json: bool, folder: Path) -> None:
-    """Give room back: what retention says, and all but the last record of each key in compacted topics.
+    """Delete records past their retention, and all but the last record of each key in compacted topics.
 
     Services do so by themselves. This does it now, the segment that is being written included.
     """
@@ -51,7 +51,7 @@ def clean(*, as_json: bool, folder: Path) -> None:
     if done.busy:
         raise LogUnavailableError(
             "the log is being cleaned by another process, or read by one that must not miss anything",
-            hint="Wait until that has ended.",
+            hint="Wait for that process to finish.",
         )
     with piped():
         if as_json:

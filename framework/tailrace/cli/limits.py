@@ -37,7 +37,7 @@ class EndOffsetType(click.ParamType):
         found = self._form.fullmatch(str(value)) or self._old_form.fullmatch(str(value))
         if found is None:
             self.fail(
-                f"{value!r} is no offset of a topic; write departures:0=1234 for one partition, departures=1234 for all.",
+                f"{value!r} is not an offset of a topic; write departures:0=1234 for one partition, departures=1234 for all.",
                 param,
                 ctx,
             )
@@ -60,7 +60,7 @@ class TimeType(TopicPositionType):
             place = TopicPosition()
         if place.time_ms is None:
             self.fail(
-                f"{value!r} is no instant; write 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
+                f"{value!r} is not a time; write 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
                 param,
                 ctx,
             )

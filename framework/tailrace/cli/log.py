@@ -77,12 +77,12 @@ def create(
     retention_bytes: int | None,
     folder: Path,
 ) -> None:
-    """Create TOPIC, or all topics of an app; and the log, if it is not there.
+    """Create TOPIC, or all topics of an app; and the log, if it does not exist.
 
     A topic that is there with the same settings is left as it is.
     """
     if (topic is None) == (app is None):
-        raise click.UsageError("Give either a topic or --app.")
+        raise click.UsageError("Name either a topic or --app.")
     if topic is not None:
         try:
             legal_name(topic, "a topic")
@@ -94,7 +94,7 @@ def create(
         return
     if partitions is not None or compacted or retention is not None or retention_bytes is not None:
         raise click.UsageError(
-            "With --app the topics are made as the app declares them, without other options."
+            "With --app the topics are created as the app declares them: leave the other options out."
         )
     plan = find_app(str(app)).plan()
     with opened(folder, create=True) as log:
@@ -102,11 +102,11 @@ def create(
         note_first_positions(plan, log)
 
 
-@log.command(name="list", short_help="List the topics, and what is kept of them.")
+@log.command(name="list", short_help="List the topics, and how long they are kept.")
 @json_option
 @log_option
 def list_(*, as_json: bool, folder: Path) -> None:
-    """List the topics, with their partitions and how far their offsets go."""
+    """List the topics, with their partitions and offsets."""
     with opened(folder) as log, piped():
         found = [_described(log, name, settings) for name, settings in sorted(log.topics().items())]
         if as_json:
@@ -119,7 +119,7 @@ def list_(*, as_json: bool, folder: Path) -> None:
             show_table(rows, ("topic", "partitions", "offsets", "kept"))
 
 
-@log.command(short_help="Show the last records, and those that come.")
+@log.command(short_help="Show the last records, and new ones as they arrive.")
 @click.argument("topic")
 @click.option(
     "-n",
@@ -144,7 +144,7 @@ def tail(
     as_json: bool,
     folder: Path,
 ) -> None:
-    """Show the last records of TOPIC and those that come, until Ctrl-C."""
+    """Show the last records of TOPIC, and new ones as they arrive, until Ctrl-C."""
     declared = None if app is None else topic_of_app(app, topic)
     show = showing.as_json if as_json else showing.as_text
     with opened(folder) as log, piped():
@@ -209,7 +209,7 @@ def dump(
                 f"partition {number} from {log.start_offset(topic, number):,} up to {log.end_offset(topic, number):,}"
                 for number in numbers
             )
-            click.echo(f"no record of {topic!r} lies there; it has offsets in {held}", err=True)
+            click.echo(f"{topic!r} has no record there; its offsets: {held}", err=True)
 
 
 def _numbers(log: Log, topic: str, partitions: tuple[int, ...]) -> Iterable[int]:

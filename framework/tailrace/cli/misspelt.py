@@ -1,4 +1,4 @@
-"""Options and choices that are misspelt: the message says which was meant."""
+"""Misspelt options and choices: the message suggests the right one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ else:
 
 
 class Choice(_Choice):
-    """One of some words; for another one the message names the one that was meant."""
+    """A choice of words; the error for another word suggests the nearest."""
 
     @property
     def example(self) -> str:
@@ -32,7 +32,7 @@ class Choice(_Choice):
 
 
 def no_such_option(error: click.NoSuchOption) -> str:
-    """What is said of an option that a command does not have."""
+    """The message for an option that a command does not have."""
     known: list[str] = []
     if error.ctx is not None:
         known = [

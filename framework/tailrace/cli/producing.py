@@ -148,7 +148,7 @@ class SideFile:
         self.path = path
         self.count = 0
         self.first: list[str] = []
-        """What is said of the first few."""
+        """Messages about the first few."""
         self._file: BinaryIO | None = None
 
     def __enter__(self) -> Self:
@@ -212,7 +212,7 @@ def _dropped(topic: Topic[Any, Any], name: str, known: set[str]) -> str:
 
 
 def _missing(cells: Any, path: str) -> str:
-    """What is said of a field that a row does not have."""
+    """The message for a field that a row does not have."""
     names: list[str] = [*map(str, cells)] if isinstance(cells, dict) else []  # pyright: ignore[reportUnknownArgumentType]  # any JSON
     meant = "" if path in names or "." in path else did_you_mean(path, names)
     return f"missing. {meant}" if meant else "missing"
@@ -254,7 +254,7 @@ def _time_of(value: Any, path: str) -> int:
         raise
     except (TailraceError, ValueError):
         raise BadRecordError(
-            f"the timestamp {path!r} is {'missing' if value is None else f'{value!r:.100}, which is no instant'}",
+            f"the timestamp {path!r} is {'missing' if value is None else f'{value!r:.100}, which is not a time'}",
             reason="missing-time" if value is None else "bad-time",
         ) from None
     if SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS and not isinstance(value, datetime):

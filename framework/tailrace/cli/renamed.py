@@ -1,4 +1,4 @@
-"""Options that have had another name. The old one is still read, with a warning; the next version has the new one alone."""
+"""Renamed options. The former name still works, with a warning; the next version accepts the new name only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OLD: dict[str, dict[str, str]] = {
 
 
 def renamed(command_path: str, arguments: list[str]) -> list[str]:
-    """The arguments of a command with the names that its options have now."""
+    """The arguments of a command, with former names of options replaced."""
     command = command_path.partition(" ")[2]
     if command == "archive" and arguments and not arguments[0].startswith("-"):
         _warn(command, "the argument LOG", "--log")
@@ -27,7 +27,7 @@ def renamed(command_path: str, arguments: list[str]) -> list[str]:
         name, is_assigned, value = one.partition("=")
         if name in old:
             if any(other.partition("=")[0] == old[name] for other in arguments):
-                raise click.UsageError(f"{name} is the old name of {old[name]}: give one of them")
+                raise click.UsageError(f"{name} is the former name of {old[name]}: give one of them")
             _warn(command, name, old[name])
             one = f"{old[name]}{is_assigned}{value}"
         given.append(one)
@@ -36,6 +36,6 @@ def renamed(command_path: str, arguments: list[str]) -> list[str]:
 
 def _warn(command: str, old: str, new: str) -> None:
     click.echo(
-        f"tailrace: warning: {old} of 'tailrace {command}' is now {new}. The next version does not know the old form.",
+        f"tailrace: warning: {old} of 'tailrace {command}' is now {new}. The next version accepts the new form only.",
         err=True,
     )

@@ -1,4 +1,4 @@
-"""``tailrace replay``: state made again from the log, compared, traced, debugged."""
+"""``tailrace replay``: replay history; optionally compare, trace or debug."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def replay(
     workers: int,
     as_json: bool,
 ) -> int:
-    """Replay the history of APP (package.module:app) from the log, along its tape. Nothing of the service is changed.
+    """Replay the history of APP (package.module:app) from the log, along its tape. The service is not changed.
 
     --compare also compares with the state folder of the service, if it is there; one that is in use is compared by its changelog
     only. --trace and --break replay only their keys, and --key those it names: then nothing else is called or compared.
@@ -91,7 +91,7 @@ def replay(
     until = limits.of(plan)
     if workers > 1 and (traced or broken):
         if is_typed("workers"):
-            raise click.UsageError("--trace and --break are for one process: leave --workers out.")
+            raise click.UsageError("--trace and --break run in one process: leave --workers out.")
         workers = 1
     chosen = _named(plan, (*keys, *traced, *broken), "--key, --trace and --break")
     numbers = _partitions(plan, chosen, partitions)
@@ -129,12 +129,12 @@ def replay(
             differs = report.differences.count > 0
             for text in dict.fromkeys((*traced, *broken)):
                 if tracer is not None and tracer.met.isdisjoint(named_keys(plan, (text,)).keys):
-                    report.note(f"nothing that was replayed has called a handler for the key {text!r}")
+                    report.note(f"the replay called no handler for the key {text!r}")
             if options.limits.any and not report.limit_reached:
-                report.note("nothing has come to where it was to stop: it was replayed to the last commit")
+                report.note("no limit was reached: history was replayed to the last commit")
             for text in dict.fromkeys(keys):
                 if report.met.isdisjoint(named_keys(plan, (text,)).keys):
-                    report.note(f"nothing that was replayed is for the key {text!r}")
+                    report.note(f"the replay found nothing for the key {text!r}")
             _say_json(plan, report) if as_json else _say(plan, report, compared=compare)
     except DebuggerLeft:
         return 0
@@ -164,7 +164,7 @@ def _check(
     *,
     tracing: bool,
 ) -> None:
-    """Refuse what makes no sense for this app."""
+    """Refuse options that do not fit this app."""
     for number in partitions:
         if number >= plan.partitions:
             raise click.BadParameter(
@@ -201,7 +201,7 @@ def _partitions(plan: Plan, chosen: NamedKeys, given: tuple[int, ...]) -> list[i
 
 
 def _check_empty(place: Path) -> None:
-    """The state is kept in a folder that has none yet."""
+    """Refuse a folder that holds state already."""
     if place.exists() and any(place.iterdir()):
         raise click.BadParameter(f"the folder {str(place.parent)!r} is not empty", param_hint="--to")
 
@@ -222,7 +222,7 @@ def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:
         f"in {report.seconds:.1f} s ({rate:,.0f} records/s)"
     )
     if report.for_others:
-        click.echo(f"{counted(report.for_others, 'record')} redriven for other apps, passed over")
+        click.echo(f"{counted(report.for_others, 'record')} redriven for other apps, skipped")
     for note in report.notes:
         click.echo(f"note: {note}")
     if not compared:

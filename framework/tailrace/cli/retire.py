@@ -1,4 +1,4 @@
-"""``tailrace retire``: an app that will not come again holds its readers back no longer."""
+"""``tailrace retire``: an app that has stopped for good no longer holds its readers back."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tailrace.history.retirement import Retirement
 from tailrace.history.retirement import retire as retire_app
 
 
-@click.command(cls=Command, short_help="Say that an app will not come again.")
+@click.command(cls=Command, short_help="Declare that an app has stopped for good.")
 @app_argument
 @json_option
 @log_option
 def retire(*, app: str, as_json: bool, folder: Path) -> None:
-    """Say that APP will not come again, so that services that follow its topics wait for it no longer.
+    """Declare that APP has stopped for good, so that services that follow its topics no longer wait for it.
 
     APP is its name, as its code may be gone, or package.module:app. It must not run. Its state and its history stay: if it
     is started again after all, it goes on where it was, and publishes again.
@@ -40,7 +40,7 @@ def retire(*, app: str, as_json: bool, folder: Path) -> None:
 def _show(done: Retirement) -> None:
     if not done.publishers:
         click.echo(
-            f"{done.app!r} holds nobody back: it was retired before, or its inputs were idle when it left."
+            f"{done.app!r} holds no reader back: it was retired before, or its inputs were idle when it stopped."
         )
         return
     click.echo(f"retired {done.app!r}: {counted(len(done.publishers), 'task')}")

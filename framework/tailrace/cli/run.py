@@ -1,4 +1,4 @@
-"""``tailrace run``: an app at work."""
+"""``tailrace run``: runs an app."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def run(
     if other_name is not None:
         if other_name == find_app(app).name:
             raise click.BadParameter(
-                f"{other_name!r} is what {app} is called anyway: leave it out, or give the copy a name of its own",
+                f"{other_name!r} is already the name of {app}: leave --as out, or give the copy another name",
                 param_hint="--as",
             )
         app = f"{app}@{other_name}"
@@ -195,7 +195,7 @@ def run(
     for name in drop_state:
         if not _DROPPABLE.fullmatch(name):
             raise click.BadParameter(
-                f"{name!r} names no actor, and no field or timers of one: write Ship, Ship.calls, or Ship.timers:overdue",
+                f"{name!r} is not an actor, nor a field or timers of one: write Ship, Ship.calls, or Ship.timers:overdue",
                 param_hint="--drop-state",
             )
     if replace_state and not from_snapshot:
@@ -249,12 +249,12 @@ def run(
         raise SetAsideError(
             f"{counted(letters.total(), 'event')} went to the dead letters in this run: {in_words(letters)}",
             hint=f"See `tailrace dead-letters list {plan.app}{where}`; "
-            "--allow-dead-letters makes this no failure.",
+            "with --allow-dead-letters the exit code is 0.",
         )
 
 
 def _check_snapshots(place: str | None, log_folder: Path) -> None:
-    """See that what is said of automatic snapshots makes sense together."""
+    """Check the options of automatic snapshots."""
     if place is not None:
         outside_of_log(place, log_folder, "--snapshots")
         if "://" not in place and Path(place).is_file():
@@ -269,4 +269,4 @@ def _check_snapshots(place: str | None, log_folder: Path) -> None:
     context = click.get_current_context()
     for name, option in (("snapshot_every", "--snapshot-every"), ("snapshot_keep", "--snapshot-keep")):
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            raise click.UsageError(f"{option} goes with --snapshots, which says where they go.")
+            raise click.UsageError(f"{option} goes with --snapshots, which names the place for them.")

@@ -107,7 +107,7 @@ def _arguments(app: App, options: Mapping[str, Any]) -> list[str]:
             arguments += [flag] if value else []
         elif option.multiple:
             if isinstance(value, str) or not isinstance(value, Sequence):
-                raise UsageError(f"{name}={value!r} is no list", hint=f"Write {name}=[...].")
+                raise UsageError(f"{name}={value!r} is not a list", hint=f"Write {name}=[...].")
             arguments += [f"{flag}={one}" for one in value]  # pyright: ignore[reportUnknownVariableType]  # any value
         elif name in ("commit_interval", "lease", "snapshot_every") and isinstance(value, int | timedelta):
             arguments.append(f"{flag}={duration(value)}ms")

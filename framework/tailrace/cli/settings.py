@@ -65,11 +65,11 @@ def config_file(folder: Path) -> ConfigFile | None:
         table = data.get("tool", {}).get("tailrace")
         if table is not None:
             if not isinstance(table, dict):
-                raise click.UsageError(f"{TABLE!r} in {PROJECT_FILE} is no table.")
+                raise click.UsageError(f"{TABLE!r} in {PROJECT_FILE} is not a table.")
             project = ConfigFile(PROJECT_FILE, TABLE, table)
     if own is not None and project is not None:
         raise click.UsageError(
-            f"Both {OWN_FILE} and [{TABLE}] of {PROJECT_FILE} are there: keep the settings in one of them."
+            f"Both {OWN_FILE} and [{TABLE}] of {PROJECT_FILE} hold settings: keep them in one place."
         )
     return own or project
 
@@ -96,7 +96,7 @@ def default_map(file: ConfigFile, commands: click.Group) -> dict[str, Any]:
 
 
 def _kinds(setting: Setting) -> tuple[tuple[type, ...], str]:
-    """What a setting has to be in the file. A bare number where a text is due would be read as what nobody meant."""
+    """The types that a setting may have in the file. A number in the place of text is refused: its meaning would be a guess."""
     if setting.is_flag:
         return (bool,), "true or false"
     if isinstance(setting.type, click.IntRange | click.types.IntParamType):
@@ -105,7 +105,7 @@ def _kinds(setting: Setting) -> tuple[tuple[type, ...], str]:
 
 
 def misspelt_variables(commands: click.Group, environment: Iterable[str]) -> Iterator[str]:
-    """A sentence for each variable that is nearly one of a setting, but none. Others are not ours to judge."""
+    """A sentence for each variable whose name is nearly that of a setting. Other variables are ignored."""
     known = {one.envvar.removeprefix(PREFIX) for one in _settings(commands)}
     for name in sorted(environment):
         rest = name.removeprefix(PREFIX)
@@ -128,7 +128,7 @@ def origin(context: click.Context, parameter: click.Parameter) -> str:
 
 
 def origins_of_named(context: click.Context, message: str) -> list[str]:
-    """Where those values came from that a message names, either the option or the value itself."""
+    """Where the values came from whose option, or value, a message names."""
     return [
         said
         for one in context.command.params

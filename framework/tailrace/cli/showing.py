@@ -6,7 +6,7 @@ deletion has no value at all, which is not the same as the JSON value ``null``::
     {"partition":0,"offset":5,"timestamp_ms":1357017420000,"key":"N14228","value":{...},"headers":[["name","text"]]}
     value_text    the value is UTF-8, and no JSON          key_base64, value_base64    it is not UTF-8
 
-A float that JSON has no number for is its name, as text: "NaN", "Infinity", "-Infinity".
+A float that JSON cannot represent is written as text: "NaN", "Infinity", "-Infinity".
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def as_text(partition: int, record: InputRecord, topic: AnyTopic | None = None) 
 
 
 def instant(timestamp_ms: int) -> str:
-    """An instant for people, in UTC; in milliseconds where no calendar reaches it."""
+    """An instant for people, in UTC; in milliseconds outside of the calendar's range."""
     try:
         return to_datetime(timestamp_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except TailraceError:
@@ -110,7 +110,7 @@ def difference_as_dict(found: Difference) -> dict[str, Any]:
 
 
 def printable(text: str) -> str:
-    """Text without what a terminal would obey."""
+    """Text with control characters escaped, which a terminal would obey."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
@@ -147,7 +147,7 @@ def _value(value: bytes | None, topic: AnyTopic | None) -> dict[str, Any]:
 
 
 def _as_builtins(value: Any) -> Any:
-    """What JSON can hold of a value; the numbers that it does not have by their names."""
+    """A value as JSON can hold it; NaN and infinities by name."""
     shown = msgspec.to_builtins(value, str_keys=True)
     return shown if not_finite(shown) is None else _with_names(shown)
 

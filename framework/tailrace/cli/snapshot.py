@@ -1,4 +1,4 @@
-"""``tailrace snapshot``: state as tables, taken from a service that runs or stands still."""
+"""``tailrace snapshot``: state as tables, taken from a service, running or not."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _DIFFERENT = 1
 _which = click.argument("which", default="latest", metavar="[ID|NAME|latest]")
 
 
-@click.group(cls=Commands, short_help="Take, list, look at, verify, delete snapshots.")
+@click.group(cls=Commands, short_help="Take, list, show, verify, delete snapshots.")
 def snapshot() -> None:
-    """Take, list, look at, verify and delete snapshots of an app's state."""
+    """Take, list, show, verify and delete snapshots of an app's state."""
 
 
 @snapshot.command(short_help="Take a snapshot as of the last commit.")
@@ -123,7 +123,7 @@ def list_(*, app: str, uri: str, as_json: bool) -> None:
             show_table(lines, ("id", "name", "created", "from", "kind", "rows", "MB"))
 
 
-@snapshot.command(short_help="Where a snapshot stands, per partition.")
+@snapshot.command(short_help="Show offsets and watermarks of a snapshot.")
 @app_argument
 @_which
 @snapshots_option
@@ -142,13 +142,13 @@ def show(*, app: str, which: str, uri: str, as_json: bool) -> None:
             click.echo(line)
 
 
-@snapshot.command(short_help="Read every file and hold it to the manifest.")
+@snapshot.command(short_help="Check every file against the manifest.")
 @app_argument
 @_which
 @snapshots_option
 @json_option
 def verify(*, app: str, which: str, uri: str, as_json: bool) -> int:
-    """Read every file of a snapshot and hold it against the manifest; exit 1 if anything is wrong."""
+    """Check every file of a snapshot against the manifest; exit 1 if anything is wrong."""
     found = Snapshots(uri, name_of(app)).open(which)
     problems = found.verify()
     files = sum(len(task.files) for one in found.chain for task in one.tasks)
@@ -163,14 +163,14 @@ def verify(*, app: str, which: str, uri: str, as_json: bool) -> int:
             }
             click.echo(msgspec.json.encode(said))
         elif not problems:
-            click.echo(f"snapshot {found.manifest.id}: {counted(files, 'file')}, all as they were written")
+            click.echo(f"snapshot {found.manifest.id}: {counted(files, 'file')}, all intact")
         else:
             for each in problems:
                 click.echo(f"{each.snapshot} {each.file}: {each.what}", err=True)
     return _DIFFERENT if problems else 0
 
 
-@snapshot.command(short_help="Delete by id, name or number, or what was left.")
+@snapshot.command(short_help="Delete snapshots, or leftovers of unfinished ones.")
 @app_argument
 @click.argument("ids", nargs=-1, metavar="ID...")
 @snapshots_option
@@ -195,7 +195,7 @@ def delete(
 ) -> None:
     """Delete snapshots by id or savepoint name, by number, or what unfinished ones left behind."""
     if not ids and keep is None and leftovers is None:
-        raise click.UsageError("Say what to delete: an ID, --keep N or --leftovers AGE.")
+        raise click.UsageError("Name what to delete: an ID, --keep N or --leftovers AGE.")
     snapshots = Snapshots(uri, name_of(app))
     gone: list[str] = []
     for each in ids:

@@ -38,7 +38,7 @@ Rows = Callable[[IO[bytes]], Iterator[Row]]
 
 
 def json_rows(file: IO[bytes]) -> Iterator[Row]:
-    """The lines of a file that are not blank; whether they are JSON is found out by who decodes them."""
+    """The lines of a file that are not blank; whether they are JSON is checked when they are decoded."""
     for number, line in enumerate(file, 1):
         text = (line.removeprefix(_BOM) if number == 1 else line).strip()
         if text:
@@ -61,7 +61,7 @@ def csv_rows(file: IO[bytes]) -> Iterator[Row]:
         raise click.ClickException(f"The CSV header cannot be read: {error}.") from None
     if not header or len(set(header)) < len(header) or "" in header:
         raise click.ClickException(
-            f"The first line of a CSV file names its columns, each differently; this one says {','.join(header)!r:.200}."
+            f"The first line of a CSV file must name its columns, each once; this one is {','.join(header)!r:.200}."
         )
     while True:
         lines.taken.clear()
@@ -86,7 +86,7 @@ def csv_rows(file: IO[bytes]) -> Iterator[Row]:
 
 
 def parquet_rows(file: IO[bytes]) -> Iterator[Row]:
-    """The rows of a Parquet file, as dicts. A null is None, and no field that is missing: that would have its default.
+    """The rows of a Parquet file, as dicts. A null is None. It is not a missing field, which would get its default.
 
     Raises:
         click.ClickException: pyarrow is not installed, or this is no Parquet file.
@@ -115,12 +115,12 @@ _SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 
 
 def format_of(path: str) -> str:
-    """The format that a file's name stands for; JSON lines unless it says otherwise."""
+    """The format that a file's name stands for; JSON lines by default."""
     return _SUFFIXES.get(PurePath(path).suffix.lower(), "jsonl")
 
 
 class _Lines(Iterator[str]):
-    """The lines of a file for the CSV reader, and those it has taken since it was asked last."""
+    """The lines of a file for the CSV reader, and those that it has taken since the last call."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = iter(file)

@@ -1,4 +1,4 @@
-"""``tailrace status``: how an app stands, and what holds its actors back."""
+"""``tailrace status``: the progress of an app, and what holds its actors back."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _WIDTH = 100
 _UNKNOWN = "?"
 
 
-@click.command(cls=Command, short_help="How an app stands, and what holds its actors back.")
+@click.command(cls=Command, short_help="Progress of an app, and what holds its actors back.")
 @app_argument
 @state_option
 @click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
 @json_option
 @log_option
 def status(*, app: str, state_folder: Path, watch: bool, as_json: bool, folder: Path) -> None:
-    """Show how APP stands, given as package.module:app: by its log, whether it runs or not.
+    """Show the progress of APP (package.module:app), read from its log. The app need not run.
 
     For each task: who owns it, its last commit, what there is to read. For each actor and function: its watermark, the source
     that holds it back and why, its pending timers,
@@ -84,7 +84,7 @@ def _lines(report: AppReport) -> Iterator[str]:
     yield ""
     yield from _tasks(report)
     if passed_over := sum(one.for_others for one in tasks):
-        yield f"{counted(passed_over, 'record')} redriven for other apps, passed over"
+        yield f"{counted(passed_over, 'record')} redriven for other apps, skipped"
     for one in tasks:
         if one.state_problem is not None:
             yield from _wrapped(f"state of task {one.partition}: {one.state_problem}")
@@ -179,7 +179,7 @@ def _when(time_ms: int | None) -> str:
 
 
 def _ago(milliseconds: int) -> str:
-    """``0.4 s ago``, ``3 min ago``: in two digits or so."""
+    """``0.4 s ago``, ``3 min ago``: with about two digits."""
     seconds = max(0, milliseconds) / 1_000
     for name, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length:

@@ -1,4 +1,4 @@
-"""Showing what happens to some keys while they are replayed, and stopping in a debugger before it does.
+"""Traces what happens to some keys during a replay, and opens a debugger before their handlers.
 
 One paragraph for each record and timer, one entry in it for each handler: what changed in the state, what was emitted::
 
@@ -34,11 +34,11 @@ from tailrace.history.comparing.outputs import output_event
 
 
 class DebuggerLeft(BaseException):
-    """The debugger was told to quit. No handler's failure: it passes through the task."""
+    """The user quit the debugger. This is not a failure of a handler: it passes through the task."""
 
 
 class OutputFailed(BaseException):
-    """What is traced cannot be written any more. No handler's failure either."""
+    """The trace cannot be written any more. This is not a failure of a handler either."""
 
     def __init__(self, why: OSError) -> None:
         super().__init__(why)
@@ -46,7 +46,7 @@ class OutputFailed(BaseException):
 
 
 class _Debugger(pdb.Pdb):
-    """Remembers that it was told to quit, which ``runcall`` keeps to itself."""
+    """Remembers that the user quit, which ``runcall`` does not return."""
 
     left = False
 
@@ -80,7 +80,7 @@ class Tracer:
         self._shown: Moment | None = None
         self._debugger: _Debugger | None = None
         self.met: set[Any] = set()
-        """The keys of all that was called or passed over."""
+        """The keys of all records and timers that were handled or skipped."""
 
     # --- Observer
 

@@ -118,7 +118,7 @@ def test_each_event_counts_once_in_every_app_however_it_is_run(world: World, see
             report, snapshot = done(world.folder, ref(app), **options)
             assert ids(lived.rebuilt(snapshot)) == wanted, (app, options)
             assert report.for_others == passed_over[app]
-            assert any("redriven for other apps, passed over" in one for one in report.notes)
+            assert any("redriven for other apps, skipped" in one for one in report.notes)
     report, snapshot = done(world.folder, ref("fresh"))
     assert (report.order, ids(lived.rebuilt(snapshot))) == ("canonical", wanted)
     assert report.for_others == sum(sharing.is_redriven(one) for part in records for one in part)
@@ -127,7 +127,7 @@ def test_each_event_counts_once_in_every_app_however_it_is_run(world: World, see
     assert world.of_service("fresh") == wanted
     assert world.replay("fresh") == report.for_others
     status = command("status", ref("fresh"), "--log", world.folder / "log").out
-    assert f"{report.for_others} records redriven for other apps, passed over" in status
+    assert f"{report.for_others} records redriven for other apps, skipped" in status
     with closing(EmbeddedLog(world.folder / "log")) as log:
         for app in (*APPS, "fresh"):
             feed = feed_of_log(find_app(ref(app)).plan(), log)

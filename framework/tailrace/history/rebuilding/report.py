@@ -114,7 +114,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
                 "so state and outputs are not the service's; events, timers and outputs are counted as its tape has them"
             )
         if self.for_others:
-            self.note(f"{counted(self.for_others, 'record')} redriven for other apps, passed over")
+            self.note(f"{counted(self.for_others, 'record')} redriven for other apps, skipped")
         if self.passed_over:
             self.note(
                 f"{counted(self.passed_over, 'redriven record')} passed over, as the original was handled in its place"
