@@ -1,7 +1,11 @@
 """How much the property tests try, and what every test may ask for.
 
-TAILRACE_SEEDS says how many seeds a property test runs (`make test`: 1000 on one Python, 100 on the others; `make fuzz`:
-many more) and TAILRACE_FIRST_SEED where they begin. Everything random in a test comes from such a seed or from Hypothesis.
+TAILRACE_SEEDS is the number of seeds (`make test`: 1000 on one Python, 100 on the others; `make fuzz`: many more), and
+TAILRACE_FIRST_SEED the first of them. Everything random in a test comes from such a seed or from Hypothesis.
+
+A property test runs all seeds if one takes less than about 10 ms. Otherwise `@pytest.mark.one_seed_in(n)` leaves it every n-th
+seed, so that it takes some ten seconds with 1000 seeds. That is still more seeds than any mutation needs to be caught: the laws
+(`tests/proof/laws.py`) run 10 to 80 of each property, and those always.
 """
 
 import os
@@ -43,9 +47,11 @@ settings.load_profile("suite")
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test with an argument `seeds: range` runs once for each stretch of the seeds; it loops over them itself."""
     if "seeds" in metafunc.fixturenames:
+        marker = metafunc.definition.get_closest_marker("one_seed_in")
+        step: int = marker.args[0] if marker else 1
+        span = max(1, SEEDS_PER_TEST // step) * step
         stop = FIRST_SEED + SEEDS
-        starts = range(FIRST_SEED, stop, SEEDS_PER_TEST)
-        stretches = [range(start, min(start + SEEDS_PER_TEST, stop)) for start in starts]
+        stretches = [range(at, min(at + span, stop), step) for at in range(FIRST_SEED, stop, span)]
         metafunc.parametrize("seeds", stretches, ids=[f"{s.start}-{s.stop - 1}" for s in stretches])
 
 

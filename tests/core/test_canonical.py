@@ -183,6 +183,7 @@ def test_a_published_watermark_is_applied_when_what_lies_before_it_has_been_read
     assert task.watermark == 35
 
 
+@pytest.mark.one_seed_in(5)  # one takes 15 ms
 @pytest.mark.parametrize("together", [True, False])
 def test_what_was_redriven_for_other_apps_changes_nothing(seeds: range, together: bool) -> None:
     """Neither the order, the clock, the watermarks nor when an input falls idle."""

@@ -296,6 +296,7 @@ class Oracle:
             del self.stored[key]
 
 
+@pytest.mark.one_seed_in(5)  # one takes 40 ms
 def test_any_changes_of_defaults_read_as_an_oracle_that_looks_at_every_key_at_once(seeds: range) -> None:
     for seed in seeds:
         chance = Random(seed)

@@ -254,6 +254,7 @@ TTLS: list[Ttl | Literal["undeclared"]] = [
 ]
 
 
+@pytest.mark.one_seed_in(5)  # one takes 30 ms
 def test_any_changes_do_what_the_rule_says_from_local_state_and_from_a_restore(seeds: range) -> None:
     for seed in seeds:
         chance = Random(seed)

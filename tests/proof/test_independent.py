@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from tests.proof.apps import build
 from tests.proof.runs import Committed, Run, assert_equal
 from tests.proof.seeds import Feed, Records, settings_of, slice_of, told, variant_of
@@ -61,6 +63,7 @@ def check_seed(seed: int, trace: list[str]) -> None:
             assert_equal(runs[0], other, "an independent run")
 
 
+@pytest.mark.one_seed_in(5)  # one takes 25 ms
 def test_independent_runs_over_one_input_give_the_same_bytes(seeds: range) -> None:
     for seed in seeds:
         trace: list[str] = []

@@ -6,6 +6,8 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
+import pytest
+
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import replay_record
@@ -69,6 +71,7 @@ def check_seed(seed: int, trace: list[str]) -> None:
                 store.close()
 
 
+@pytest.mark.one_seed_in(5)  # one takes 0.1 s
 def test_the_same_causes_give_the_same_bytes_whatever_the_batching_and_wherever_a_crash_struck(
     seeds: range,
 ) -> None:

@@ -6,6 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 import msgspec
+import pytest
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
@@ -184,6 +185,7 @@ def check_whole(seed: int, trace: list[str]) -> int:
     return done
 
 
+@pytest.mark.one_seed_in(5)  # one takes 80 ms
 def test_a_task_split_by_key_comes_to_the_same_bytes_as_the_whole(seeds: range) -> None:
     for seed in seeds:
         trace: list[str] = []
@@ -286,15 +288,17 @@ def check_part(seed: int, trace: list[str]) -> None:
             trace.append(f"unsplittable: {error}")
 
 
+@pytest.mark.one_seed_in(10)  # one takes 60 ms
 def test_any_part_of_a_tape_can_be_split_unless_it_ends_in_the_middle_of_a_drain(seeds: range) -> None:
-    for seed in seeds[::4]:
+    for seed in seeds:
         trace: list[str] = []
         with told(seed, trace):
             check_part(seed, trace)
 
 
+@pytest.mark.one_seed_in(10)  # one takes 90 ms
 def test_a_split_stops_where_a_replay_stops(seeds: range) -> None:
-    for seed in seeds[::4]:
+    for seed in seeds:
         trace: list[str] = []
         with told(seed, trace):
             check_limit(seed, trace)

@@ -97,6 +97,7 @@ def lived_through(world: World, random: Random) -> None:
     assert not world.redrive("shop"), "every letter was redriven"
 
 
+@pytest.mark.one_seed_in(200)  # it runs some twenty rebuilds: 7 s
 def test_each_event_counts_once_in_every_app_however_it_is_run(world: World, seeds: range) -> None:
     random = Random(seeds[0])
     lived_through(world, random)
@@ -142,6 +143,7 @@ def _is_for(record: Any, app: str) -> bool:
     return not said or said[-1].startswith(f"{app}.".encode())
 
 
+@pytest.mark.one_seed_in(100)  # one takes 1.7 s
 def test_a_copy_counts_each_event_once(world: World, seeds: range) -> None:
     """What had failed before they part goes to both; what fails in one of them afterwards, to that one."""
     random = Random(seeds[0])

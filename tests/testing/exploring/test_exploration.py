@@ -60,6 +60,7 @@ def test_what_commutes_and_windows_by_event_time_do_not_depend_on_the_schedule(
     assert explore(app, apps.ticks(app), schedules=60).equal
 
 
+@pytest.mark.one_seed_in(10)  # one takes 0.1 s
 def test_no_seed_finds_a_difference_where_there_is_none(seeds: range) -> None:
     app = apps.windows()
     history = list(apps.ticks(app, 15))
