@@ -23,6 +23,9 @@ from tailrace.log.embedded import EmbeddedLog
 MOST_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES, MOST_FILES))
 
+# A test's Spark lives for seconds. Without the optimizing compiler its Java takes half of the processor time.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # Begun in the background of a shell, they ignore Ctrl-C, and so would what they start: some of them send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -70,6 +70,7 @@ def cluster(folder: Path, **config: str) -> Generator[SparkSession]:
         "spark.driver.bindAddress": HOSTS[0],
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
+        "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
         **SPECULATION,
         **config,
     }
