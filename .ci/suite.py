@@ -6,17 +6,22 @@ counts as failed. Where CI is set, a Python that is missing and a test that is s
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".reports"
 WORKERS = "2"
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 12 << 30
 COMPILED = ("framework", "services", "schemas", "tests")
 MISSING = "no such Python on this machine"
 MAIN_ONLY = (
@@ -111,15 +116,38 @@ def tests(version: str, folder: str, seeds: int, *without: str, strict: bool) ->
     run(f"{folder}/bin/python", "-m", "compileall", "-q", *COMPILED)
     report = REPORTS / f"tests-{version}.xml"
     report.unlink(missing_ok=True)
-    status, seconds = run(
-        f"{folder}/bin/python", "-m", "pytest", "-q", "-n", WORKERS, "--dist", "worksteal",
-        f"--junitxml={report.relative_to(ROOT)}", *(f"--ignore={one}" for one in without),
-        TAILRACE_SEEDS=str(seeds),
-    )  # fmt: skip
+    with files_of_tests() as files:
+        status, seconds = run(
+            f"{folder}/bin/python", "-m", "pytest", "-q", "-n", WORKERS, "--dist", "worksteal",
+            f"--junitxml={report.relative_to(ROOT)}", *(f"--ignore={one}" for one in without),
+            TAILRACE_SEEDS=str(seeds), TMPDIR=files,
+        )  # fmt: skip
     passed, failed, skipped = counts(report)
     remark = f"{skipped} skipped" if skipped else ""
     ok = status == 0 and failed == 0 and passed > 0 and not (strict and skipped)
     return Outcome(name, ok, setup_seconds + seconds, passed, failed, remark)
+
+
+@contextmanager
+def files_of_tests() -> Generator[str]:
+    """A folder for what the tests write: in memory if there is plenty, as they wait for the disk more than they compute.
+
+    Nothing is lost by it. The tests kill processes and not machines, and a file in memory outlives its process, too.
+    """
+    try:
+        plenty = min(shutil.disk_usage(MEMORY).free, available_bytes()) > MEMORY_BYTES
+    except OSError:
+        plenty = False
+    with TemporaryDirectory(
+        prefix="tests-", dir=MEMORY if plenty else None, ignore_cleanup_errors=True
+    ) as folder:
+        yield folder
+
+
+def available_bytes() -> int:
+    """The memory that the system can give without swapping."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
 
 
 def counts(report: Path) -> tuple[int, int, int]:
