@@ -11,7 +11,7 @@ import pytest
 from tailrace.core.engine import tape
 from tailrace.core.errors import TailraceError, TopicMismatchError, UsageError
 from tailrace.core.records import CHANNEL, InputRecord
-from tailrace.history.rebuilding import driver, publishing
+from tailrace.history.rebuilding import driver, output_files, publishing
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.publishing import MANIFEST, OutputsManifest, topics_of
@@ -102,7 +102,7 @@ def test_outputs_in_topics_are_those_of_the_service_each_once_whenever_the_drive
     tally: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = request(tally, outputs="topic:-again")
-    monkeypatch.setattr(publishing, "_AT_ONCE", 7)
+    monkeypatch.setattr(output_files, "_READ_AT_ONCE", 7)
     publish, commits = publishing.publish_outputs, 0
 
     class Killed(BaseException):
