@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from tailrace.core.declare.actor import Actor
 from tailrace.core.declare.app import App
+from tailrace.core.declare.context import Context
 from tailrace.core.declare.event_marks import EventTime, Key, Keyed
 from tailrace.core.declare.event_time import ARRIVAL_TIME, RECORD_TIME, WatermarkGenerator
 from tailrace.core.declare.fields import field
@@ -40,7 +41,6 @@ from tailrace.core.errors import (
     UsageError,
 )
 from tailrace.core.handling.collections import ListState, MapState
-from tailrace.core.handling.context import Context
 
 __all__ = [
     "ARRIVAL_TIME",

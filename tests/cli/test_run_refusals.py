@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.declare.plan import OnError
+from tailrace.core.declare.topic import OnError
 from tailrace.core.errors import CorruptLogError
 from tailrace.core.records import Output
 from tailrace.history.stretches import scan

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.core.handling.context import Metrics
+from tailrace.core.declare.context import Metrics
 from tailrace.testing import RELOAD, Harness
 
 

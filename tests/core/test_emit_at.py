@@ -50,7 +50,8 @@ def run(app: tr.App, *times: int) -> tuple[list[int], Any, int]:
         for at in times:
             h.send(steps, Step("a", at))
         h.replay()
-        taker: Any = h.state(plan.actors[0].cls, "a")
+        taking: Any = plan.actors[0].cls
+        taker: Any = h.state(taking, "a")
         return [record.timestamp_ms for record in h.log.read(plain.name)], taker, sum(h.behind.values())
 
 

@@ -6,10 +6,11 @@ import pytest
 import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
-from tailrace.core.declare.schema import ActorSchema, decode_schemas
+from tailrace.core.declare.schema import decode_schemas
 from tailrace.core.engine.evolution import compatibility, evolve, stored_state
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import IncompatibleStateError, UsageError
+from tailrace.core.values.type_schemas import ActorSchema
 from tailrace.state import MemoryStore
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 import tailrace as tr
@@ -57,7 +59,7 @@ def sending(*, answer: bool = False) -> tuple[tr.App, tr.Topic[Event, str], tr.T
 
 
 def told(h: Harness) -> list[tuple[int, bool]]:
-    second = next(one.cls for one in h.plan.actors if one.name == "Second")
+    second: Any = next(one.cls for one in h.plan.actors if one.name == "Second")
     instance = h.state(second, "k")
     return [] if instance is None else list(getattr(instance, "told"))  # noqa: B009  # the class is made within a function
 

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.declare.schema import ActorSchema, decode_schemas, describe, encode_schemas
+from tailrace.core.declare.schema import decode_schemas, describe, encode_schemas
 from tailrace.core.errors import CorruptStateError, NewerFormatError
-from tailrace.core.values.type_schemas import describe_type
+from tailrace.core.values.type_schemas import ActorSchema, describe_type
 from tests.core.durable import Frozen
 
 T = TypeVar("T")

@@ -31,7 +31,7 @@ class Mutation(NamedTuple):
 MUTATIONS: dict[str, Mutation] = {
     # 1: state is a function of log, tape and code
     "randomness-from-the-process": Mutation(
-        1, "core.handling.context", "drawn = self._draw().to_bytes(8", "drawn = (self._draw() ^ id(self)).to_bytes(8"
+        1, "core.declare.context", "drawn = self._draw().to_bytes(8", "drawn = (self._draw() ^ id(self)).to_bytes(8"
     ),
     "a-skip-that-is-not-on-the-tape": Mutation(
         1, "core.engine.units", "self.tape.skips.append(tape.Skip(number, at, list(headers)))", "pass"
@@ -80,7 +80,7 @@ MUTATIONS: dict[str, Mutation] = {
         4, "core.engine.task", "        if now_ms > self._context.now:", "        __import__('time').time()\n        if now_ms > self._context.now:"
     ),
     "the-global-random-generator": Mutation(
-        4, "core.handling.context", "        self._draws += 1\n", "        self._draws += 1 + int(__import__('random').random())\n"
+        4, "core.declare.context", "        unit.draws += 1\n", "        unit.draws += 1 + int(__import__('random').random())\n"
     ),
     # 5: results do not depend on batching
     "a-drain-forgotten-by-a-restart": Mutation(
@@ -99,10 +99,10 @@ MUTATIONS: dict[str, Mutation] = {
         5, "core.handling.entries", "            undo.append((pending, name, pending.get(name, MISSING)))\n", ""
     ),
     "metrics-of-a-failed-unit-kept": Mutation(
-        5, "core.handling.context", "        self._undo.append((self._noted, number, MISSING))\n", ""
+        5, "core.declare.context", "        self._undo.append((self._noted, number, MISSING))\n", ""
     ),
     "a-seed-that-follows-the-slice": Mutation(
-        5, "core.engine.task", "                context._origin = offset\n", "                context._origin = taken\n"
+        5, "core.engine.task", "                unit.origin = offset\n", "                unit.origin = taken\n"
     ),
     "timers-beyond-the-horizon-forgotten": Mutation(
         5, "core.engine.timers", "            self._beyond.add((time_ms, self._place, key, name))", "            pass"
@@ -130,7 +130,7 @@ MUTATIONS: dict[str, Mutation] = {
         6, "core.engine.units", "headers = self.skips[number, at] if headers is None else headers", "headers = ()  if headers is None else headers"
     ),
     "a-late-event-routed-and-skipped": Mutation(
-        6, "core.engine.units", "            del self.context._outputs[mark:]\n            self.skip", "            self.skip"
+        6, "core.engine.units", "            del self.unit.outputs[mark:]\n            self.skip", "            self.skip"
     ),
     "a-replay-that-does-not-stop-in-a-drain": Mutation(
         6, "core.engine.firing", "units.totals.fired >= self.stop_after_fired", "False"
@@ -192,7 +192,7 @@ MUTATIONS: dict[str, Mutation] = {
         8, "core.values.event_values", "        return _searching(encode, checked)", "        return encode"
     ),
     "a-wrong-type-emitted-in-a-test": Mutation(
-        8, "core.handling.checked_context", "            to.codec.check(event)", "            pass"
+        8, "core.declare.checked_context", "            to.codec.check(event)", "            pass"
     ),
     "records-deleted-unread-stepped-over": Mutation(
         8, "runtime.restore", "        if not self.after_deleted:\n", "        if False:\n"

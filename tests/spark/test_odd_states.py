@@ -18,10 +18,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
-from tailrace.core.declare.schema import ActorSchema, encode_schemas
+from tailrace.core.declare.schema import encode_schemas
 from tailrace.core.engine.evolution import evolve
 from tailrace.core.errors import IncompatibleStateError, UsageError
 from tailrace.core.values.partitioner import partition_of
+from tailrace.core.values.type_schemas import ActorSchema
 from tailrace.spark.arrow import pa
 from tailrace.spark.source import TailraceSource
 from tailrace.state.snapshots import Manifest, Snapshots, TaskEntry, write_task

@@ -21,7 +21,7 @@ from tailrace.cli.arguments import (
 )
 from tailrace.cli.misspelt import Choice
 from tailrace.cli.settings import Setting, is_typed
-from tailrace.core.declare.plan import ON_ERROR
+from tailrace.core.declare.topic import ON_ERROR
 from tailrace.core.errors import MissingExtraError
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
 from tailrace.history.rebuilding.request import Destination, Execution, Failures, Source

@@ -14,7 +14,7 @@ import msgspec
 from pyspark.sql.types import LongType
 
 from tailrace.core import rows
-from tailrace.core.declare.schema import ActorSchema, decode_schemas
+from tailrace.core.declare.schema import decode_schemas
 from tailrace.core.engine.evolution import evolve
 from tailrace.core.errors import CorruptStateError, IncompatibleStateError, NewerFormatError, UsageError
 from tailrace.core.suggestions import did_you_mean
@@ -22,7 +22,7 @@ from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.map_keys import map_key_codec_for
 from tailrace.core.values.old_values import reader_of, reader_of_fields
 from tailrace.core.values.stored_types import stored_struct, stored_type
-from tailrace.core.values.type_schemas import FieldSchema
+from tailrace.core.values.type_schemas import ActorSchema, FieldSchema
 from tailrace.spark.columns import Column, column, columns_of, plain
 from tailrace.state.snapshots import Manifest
 

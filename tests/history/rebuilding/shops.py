@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 import tailrace as tr
-from tailrace.core.declare.plan import OnError
+from tailrace.core.declare.topic import OnError
 from tailrace.core.records import Output
 
 WRONG = os.environ.get("SHOPS_WRONG", "")

@@ -30,6 +30,7 @@ from tailrace.core.declare.fields import (
     struct_default,
 )
 from tailrace.core.declare.handlers import Handler, MessageRole, QueryRole, TimerRole, agree, roles_of
+from tailrace.core.declare.plan import ActorBase
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import DefinitionError
 from tailrace.core.values.types import spell
@@ -65,12 +66,6 @@ class Declaration:
     def with_ttl(self) -> list[Field]:
         """The plain fields with a time to live, in the order of their numbers."""
         return [one for one in self.of_kind("value") if one.ttl_ms is not None]
-
-
-class ActorBase:
-    """The slots of an instance that are not fields."""
-
-    __slots__ = ("_tr_carried", "_tr_key", "_tr_mark", "_tr_parts", "_tr_row")
 
 
 if TYPE_CHECKING:

@@ -12,16 +12,17 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 from tailrace.core.declare import planner
 from tailrace.core.declare.actor import A, ActorMeta, declaration_of, resolve
 from tailrace.core.declare.annotations import Scope
-from tailrace.core.declare.emissions import Declared, check_emits
+from tailrace.core.declare.context import Context
+from tailrace.core.declare.declarations import Declarations, Declared
+from tailrace.core.declare.emissions import check_emits
 from tailrace.core.declare.event_marks import KeyedType
 from tailrace.core.declare.handlers import Handler, ProcessRole, QueryRole, check_edges, check_shape, place_of
 from tailrace.core.declare.options import NoOptions, refuse_unknown
-from tailrace.core.declare.plan import ON_ERROR, OnError, Plan
+from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.run_options import RunOptions
-from tailrace.core.declare.topic import Edge, Stream, Topic, TopicOptions
+from tailrace.core.declare.topic import ON_ERROR, Edge, Stream, Topic, TopicOptions
 from tailrace.core.declare.topic_declaration import FROM_TYPE, declare_topic, legal_name
 from tailrace.core.errors import DefinitionError
-from tailrace.core.handling.context import Context
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.types import spell
 
@@ -37,7 +38,7 @@ Emits = Sequence[Declared]
 """Targets that the code of a handler hides: topics, streams, and actors or their stable names."""
 
 
-class App:
+class App(Declarations):
     """A service: topics, streams, actors and stateless functions under one name.
 
     - ``name``: the prefix of the app's internal topics, and the name of its state. Letters, digits, ``.``, ``_``, ``-``.
@@ -91,15 +92,11 @@ class App:
         self.name = name
         self.code_files = tuple(code_files)
         self.partitions = partitions
-        self.on_error: OnError = on_error
+        self.on_error = on_error
         self.version = version
-        self.topics: dict[str, Topic[Any, Any]] = {}
-        self.streams: dict[str, Stream[Any]] = {}
-        self.actors: dict[str, ActorMeta] = {}
-        self.functions: dict[str, Handler] = {}
-        self.emits: dict[
-            str, tuple[Declared, ...]
-        ] = {}  # of those that were given emits=, if only an empty one
+        self.topics, self.streams = {}, {}
+        self.actors, self.functions = {}, {}
+        self.emits = {}
         self._options: dict[str, object] = {}
         self._plan: Plan | None = None
 

@@ -16,22 +16,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from inspect import CO_VARARGS
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tailrace.core.declare.actor import Actor, ActorMeta, declaration_of
+from tailrace.core.declare.actor import ActorMeta, declaration_of
 from tailrace.core.declare.analysis.bytecode import run
 from tailrace.core.declare.analysis.flow import Flow, package_of
 from tailrace.core.declare.analysis.frames import Call, Frame, reached
 from tailrace.core.declare.analysis.values import CONTEXT, NO_VALUES, Objects
+from tailrace.core.declare.declarations import Declarations, Declared
 from tailrace.core.declare.handlers import MessageRole, place_of
 from tailrace.core.declare.topic import Edge, Stream, Topic
 from tailrace.core.errors import DefinitionError
-
-if TYPE_CHECKING:
-    from tailrace.core.declare.app import App
-
-Declared = Edge[Any, Any] | type[Actor] | str
-"""An item of ``emits=``: a topic, a stream, an actor class, or the stable name of an actor that is declared later."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +116,7 @@ def check_emits(given: Any, where: str) -> tuple[Declared, ...]:
     return listed
 
 
-def declared_emissions(app: App) -> dict[str, Emissions]:
+def declared_emissions(app: Declarations) -> dict[str, Emissions]:
     """Resolve ``emits=`` of every actor and function that has it, by stable name.
 
     Raises DefinitionError for an actor that the app does not have.
@@ -134,7 +129,7 @@ def declared_emissions(app: App) -> dict[str, Emissions]:
     return found
 
 
-def _actor_of(app: App, given: Any, where: str) -> type[Any]:
+def _actor_of(app: Declarations, given: Any, where: str) -> type[Any]:
     cls = app.actors.get(given) if isinstance(given, str) else given
     if isinstance(given, str) and (given in app.topics or given in app.streams):
         raise DefinitionError(

@@ -29,8 +29,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.core.declare.plan import WatermarkKind
-from tailrace.core.declare.topic import Edge
+from tailrace.core.declare.topic import Edge, WatermarkKind
 from tailrace.core.records import CHANNEL
 
 

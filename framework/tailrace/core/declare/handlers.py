@@ -15,10 +15,10 @@ from typing import Any, ClassVar, TypeVar, get_args, overload
 
 from tailrace.core import rows
 from tailrace.core.declare.annotations import Scope, UnresolvedName, accepts, members_of
+from tailrace.core.declare.context import Context
 from tailrace.core.declare.options import refuse_unknown
 from tailrace.core.declare.topic import Edge
 from tailrace.core.errors import DefinitionError
-from tailrace.core.handling.context import Context
 from tailrace.core.values.types import check_durable, spell
 
 S = TypeVar("S")

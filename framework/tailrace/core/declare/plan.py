@@ -11,18 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import Any
 
 from tailrace.core.declare.event_time import WatermarkGenerator
+from tailrace.core.declare.topic import Edge, Late, OnError, Stream, TimeKind, Topic, WatermarkKind
 from tailrace.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from tailrace.core.declare.actor import Actor
-    from tailrace.core.declare.schema import ActorSchema
-    from tailrace.core.declare.topic import Edge, Stream, Topic
-    from tailrace.core.values.keys import KeyCodec, MapKeyCodec
+from tailrace.core.handling.collection_plans import ListPlan, MapPlan
+from tailrace.core.values.keys import KeyCodec
+from tailrace.core.values.type_schemas import ActorSchema
 
 __all__ = [
+    "ActorBase",
     "ActorPlan",
     "InputPlan",
     "ListPlan",
@@ -36,11 +35,11 @@ __all__ = [
     "WatermarkGenerator",
 ]
 
-OnError = Literal["stop", "dead-letter", "dead-letter-all"]
-ON_ERROR: Final = get_args(OnError)
-TimeKind = Literal["field", "record", "arrival"]
-WatermarkKind = Literal["events", "none", "upstream", "punctuated", "generator"]
-Late = Literal["handle", "drop", "route"]
+
+class ActorBase:
+    """The slots of an actor's instance that are not fields; the base of ``Actor``."""
+
+    __slots__ = ("_tr_carried", "_tr_key", "_tr_mark", "_tr_parts", "_tr_row")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -149,47 +148,6 @@ class InputPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class MapPlan:
-    """A ``MapState`` field. ``check`` normalises or refuses a value, or is None where none needs it.
-
-    ``immutable``: values cannot be changed in place, and the live value is what its encoding says.
-    """
-
-    attr: str
-    name: str
-    key_codec: MapKeyCodec
-    encode: Callable[[Any], bytes]
-    decode: Callable[[bytes], Any]
-    immutable: bool
-    check: Callable[[Any], Any] | None
-    ttl_ms: int | None
-    ttl_domain: int
-    """``rows.EVENT_TIME`` or ``rows.PROCESSING_TIME``."""
-    ttl_version: int = 0
-    """See ``FieldSchema.ttl_version``; it follows from what is stored, and a plan alone does not know it."""
-
-    def expires(self, domain: int, version: int) -> bool:
-        """Whether an expiry that was set under this version of the TTL is one of the TTL declared now."""
-        return self.ttl_ms is not None and (domain, version) == (self.ttl_domain, self.ttl_version)
-
-
-@dataclass(frozen=True, slots=True)
-class ListPlan:
-    """A ``ListState`` field; the same as for a map, and the codec of its two bounds."""
-
-    attr: str
-    name: str
-    encode: Callable[[Any], bytes]
-    decode: Callable[[bytes], Any]
-    immutable: bool
-    check: Callable[[Any], Any] | None
-    ttl_ms: int | None
-    ttl_domain: int
-    encode_bounds: Callable[[tuple[int, int]], bytes]
-    decode_bounds: Callable[[bytes], tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
 class TtlPlan:
     """A plain field with a time to live; its number in ``ActorPlan.ttls`` is what a write to it reports.
 
@@ -229,7 +187,7 @@ class ActorPlan:
 
     index: int
     name: str
-    cls: type[Actor]
+    cls: type[ActorBase]
     new: Callable[[], Any]
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]

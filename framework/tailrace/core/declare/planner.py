@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from tailrace.core.declare.actor import declaration_of, key_type_of_actor, resolve
+from tailrace.core.declare.actor import ActorMeta, declaration_of, key_type_of_actor, resolve
+from tailrace.core.declare.context import Context
+from tailrace.core.declare.declarations import Declarations
 from tailrace.core.declare.emissions import declared_emissions, emissions_of
 from tailrace.core.declare.fields import Field
 from tailrace.core.declare.flow import Flow, Input, Operator, find_flow
@@ -39,18 +41,13 @@ from tailrace.core.values.types import (
     spell,
 )
 
-if TYPE_CHECKING:
-    from tailrace.core.declare.actor import ActorMeta
-    from tailrace.core.declare.app import App
-    from tailrace.core.handling.context import Context
-
 Takers = dict[Edge[Any, Any], list[tuple[str, str, Route]]]
 """Who takes a topic's or stream's events, each with the names it is ordered by."""
 
 _BOUNDS = ValueCodec[tuple[int, int]](tuple[int, int])
 
 
-def make_plan(app: App) -> Plan:
+def make_plan(app: Declarations) -> Plan:
     """Compile an app. Raises DefinitionError or DurableTypeError with a hint."""
     takers: Takers = {}
     actors = tuple(_actor(app, index, name, takers) for index, name in enumerate(sorted(app.actors)))
@@ -139,7 +136,7 @@ def make_plan(app: App) -> Plan:
     return plan
 
 
-def _handlers(app: App) -> Iterator[Handler]:
+def _handlers(app: Declarations) -> Iterator[Handler]:
     for cls in app.actors.values():
         yield from declaration_of(cls).handlers
     yield from app.functions.values()
@@ -157,7 +154,7 @@ def _order(levels: list[int]) -> tuple[int, ...]:
 
 
 def _operators(
-    app: App, names: list[str], forwarded: dict[str, Topic[Any, Any]], actors: tuple[ActorPlan, ...]
+    app: Declarations, names: list[str], forwarded: dict[str, Topic[Any, Any]], actors: tuple[ActorPlan, ...]
 ) -> list[Operator]:
     """The operators, in the order of their numbers."""
     sources = {inner.name: (app.topics[name], inner) for name, inner in forwarded.items()}
@@ -230,7 +227,7 @@ class _Read(NamedTuple):
         return Input(self.topic, settings.watermark, settings.follows or settings.watermark == "upstream")
 
 
-def _by_key(app: App, topic: Topic[Any, Any]) -> Topic[Any, Any]:
+def _by_key(app: Declarations, topic: Topic[Any, Any]) -> Topic[Any, Any]:
     """The topic that one is repartitioned through."""
     inner = topic.internal(f"{app.name}.{topic.name}.by-key")
     if inner.name in app.topics:
@@ -242,7 +239,7 @@ def _by_key(app: App, topic: Topic[Any, Any]) -> Topic[Any, Any]:
 
 
 def _read(
-    app: App, forwarded: dict[str, Topic[Any, Any]], takers: Takers, numbers: dict[str, int]
+    app: Declarations, forwarded: dict[str, Topic[Any, Any]], takers: Takers, numbers: dict[str, int]
 ) -> dict[str, _Read]:
     """The topics that are read, by name, internal ones included."""
     read: dict[str, _Read] = {}
@@ -269,7 +266,12 @@ def _forwarding(to: Topic[Any, Any]) -> Callable[..., None]:
 
 
 def _input(
-    app: App, index: int, read: _Read, flow: Flow, operators: list[Operator], sources: tuple[str, ...]
+    app: Declarations,
+    index: int,
+    read: _Read,
+    flow: Flow,
+    operators: list[Operator],
+    sources: tuple[str, ...],
 ) -> InputPlan:
     topic, routes, repartitioned = read
     settings, name = topic.settings, topic.name
@@ -309,7 +311,7 @@ def _input(
     )
 
 
-def _inbox(app: App, name: str, index: int, touches: tuple[int, ...]) -> InputPlan:
+def _inbox(app: Declarations, name: str, index: int, touches: tuple[int, ...]) -> InputPlan:
     return InputPlan(
         index=index,
         name=name,
@@ -339,7 +341,7 @@ def _inbox(app: App, name: str, index: int, touches: tuple[int, ...]) -> InputPl
 # --- actors ---
 
 
-def _actor(app: App, index: int, name: str, takers: Takers) -> ActorPlan:
+def _actor(app: Declarations, index: int, name: str, takers: Takers) -> ActorPlan:
     cls: Any = app.actors[name]
     resolve(cls, last_call=True)
     declaration = declaration_of(cls)

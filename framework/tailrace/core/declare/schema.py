@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
 
 from tailrace.core import rows
 from tailrace.core.declare.actor import Declaration, declaration_of, key_type_of_actor
+from tailrace.core.declare.fields import Field
 from tailrace.core.declare.handlers import TimerRole
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import CorruptStateError, DefinitionError, NewerFormatError
 from tailrace.core.values.defaults import VaryingDefaultError, encoded_default
 from tailrace.core.values.key_paths import stored_path
-from tailrace.core.values.type_schemas import FieldSchema, TypeSchema, describe_type
-
-if TYPE_CHECKING:
-    from tailrace.core.declare.fields import Field
+from tailrace.core.values.type_schemas import ActorSchema, FieldSchema, describe_type
 
 FORMAT: Final = 2
 """Version of the row; up to 1, defaults and versions of TTLs were not noted. A row of a newer version is refused."""
-
-
-class ActorSchema(msgspec.Struct, frozen=True):
-    """What is stored of an actor. ``past``: fields that are declared no more and that rows may still have.
-
-    ``timers`` are the families that pending timers may be of (see ``timer_family``); None in what an earlier version has
-    written, which did not note them. ``mixed``: rows may be of the form that another declaration has given them. ``inputs``:
-    for each of its topics the fields that are the key, "" where a function makes it.
-    """
-
-    key: TypeSchema
-    fields: tuple[FieldSchema, ...]
-    past: tuple[FieldSchema, ...] = ()
-    timers: tuple[str, ...] | None = None
-    mixed: bool = False
-    inputs: dict[str, str] = {}
 
 
 class SchemaRow(msgspec.Struct, frozen=True):

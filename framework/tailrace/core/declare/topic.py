@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Generic, Literal, TypedDict, get_origin
+from typing import Any, Final, Generic, Literal, TypedDict, get_args, get_origin
 
 from typing_extensions import TypeVar
 
 from tailrace.core.declare.annotations import members_of
 from tailrace.core.declare.event_codec import EventCodec
 from tailrace.core.declare.event_time import RECORD_TIME, TimeSource, WatermarkGenerator, time_reader
-from tailrace.core.declare.plan import Late, OnError, TimeKind, WatermarkKind
 from tailrace.core.values.event_fields import kind_of
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.models import ModelCodec
@@ -24,6 +23,12 @@ from tailrace.core.values.types import is_immutable, spell
 
 E = TypeVar("E")
 K = TypeVar("K", default=Any)
+
+OnError = Literal["stop", "dead-letter", "dead-letter-all"]
+ON_ERROR: Final = get_args(OnError)
+TimeKind = Literal["field", "record", "arrival"]
+WatermarkKind = Literal["events", "none", "upstream", "punctuated", "generator"]
+Late = Literal["handle", "drop", "route"]
 
 
 class Edge(Generic[E, K]):

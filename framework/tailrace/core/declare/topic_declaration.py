@@ -11,8 +11,14 @@ import msgspec
 from tailrace.core.declare.annotations import Scope, members_of
 from tailrace.core.declare.event_marks import keyed_type, marked_event_time, marked_key
 from tailrace.core.declare.event_time import RECORD_TIME, YEAR_2200_MS, TimeSource, WatermarkGenerator
-from tailrace.core.declare.plan import ON_ERROR, TimeKind, WatermarkKind
-from tailrace.core.declare.topic import Topic, TopicDeclaration, TopicOptions
+from tailrace.core.declare.topic import (
+    ON_ERROR,
+    TimeKind,
+    Topic,
+    TopicDeclaration,
+    TopicOptions,
+    WatermarkKind,
+)
 from tailrace.core.durations import duration, to_ms
 from tailrace.core.errors import DefinitionError, UsageError
 from tailrace.core.suggestions import did_you_mean

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.durations import NO_WATERMARK
-from tailrace.core.engine.instance_extras import NO_PAST, Parts, TimerId
+from tailrace.core.engine.instance_extras import EarlierDeclaration, Parts, StoredActor, TimerId
+from tailrace.core.engine.unit_books import Rows, UnitBooks
 from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, carrying, encoded_blank, raw_fields, reading
 from tailrace.core.errors import (
     CorruptStateError,
@@ -25,9 +26,6 @@ from tailrace.core.records import Head
 from tailrace.core.values.old_values import LossyIntError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.types import CODEC_ERRORS, explain
-
-if TYPE_CHECKING:
-    from tailrace.core.engine.instance_cache import InstanceCache
 
 _CLEAN = 0
 _ABSENT = -1
@@ -43,10 +41,8 @@ _PARTS_WEIGHT = 600
 _ONE_IN = 4
 """Rows are read ahead where one in so many records has a key that is not live: to look for these costs time, too."""
 
-Rows = dict[bytes, bytes | None]
 
-
-class Table:
+class Table(StoredActor):
     """The instances of one actor in one task."""
 
     __slots__ = (
@@ -58,35 +54,22 @@ class Table:
         "_has_parts",
         "_new",
         "_weight",
-        "cells",
         "decode",
         "dirty",
         "encode",
         "encode_key",
         "fields",
         "images",
-        "lists",
         "live",
-        "maps",
         "moved",
         "old",
-        "past",
-        "plan",
-        "prefix",
         "seal",
         "simple",
-        "state",
-        "ttls",
     )
 
-    def __init__(self, cells: InstanceCache, plan: ActorPlan, *, checked: bool) -> None:
-        self.cells = cells
-        self.plan = plan
-        self.state = cells.state
-        self.prefix = rows.actor_prefix(plan.name)
+    def __init__(self, cells: UnitBooks, plan: ActorPlan, past: EarlierDeclaration, *, checked: bool) -> None:
+        super().__init__(cells, plan, past)
         self.fields: tuple[str, ...] = getattr(plan.cls, "__struct_fields__")  # noqa: B009  # no type checker knows it
-        self.past = cells.past.get(plan.name, NO_PAST)
-        self.maps, self.lists, self.ttls = self.past.maps(plan), self.past.lists(plan), self.past.ttls(plan)
         self.encode, self.decode = plan.encode, plan.decode
         if self.past.fields:
             self.encode, self.decode = carrying(plan, self.past.fields)
@@ -387,7 +370,7 @@ class Table:
         number = next((i for i, m in enumerate(self.maps) if m.name.encode() == map_name), None)
         if number is None:
             return False  # it is kept, and so is what says when it expires
-        self.cells.disarm(domain, time_ms, self, parts.key_bytes, name)
+        self.cells.disarm(domain, time_ms, self.plan, parts.key_bytes, name)
         if not parts.map(number)._entries.expire(entry, domain, time_ms):
             return False
         self.cells.seal_collections()

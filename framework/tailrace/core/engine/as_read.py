@@ -13,12 +13,11 @@ from typing import Any
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.schema import ActorSchema
 from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, KeyRows, joined, raw_fields
 from tailrace.core.values.defaults import NOT_CERTAIN, are_same, shown_default
 from tailrace.core.values.old_values import reader_of, reader_of_fields
 from tailrace.core.values.stored_types import stored_struct, stored_type
-from tailrace.core.values.type_schemas import FieldSchema
+from tailrace.core.values.type_schemas import ActorSchema, FieldSchema
 
 _encode = msgspec.msgpack.Encoder().encode
 

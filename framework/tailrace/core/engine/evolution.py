@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.schema import ActorSchema, decode_schemas, encode_schemas
+from tailrace.core.declare.schema import decode_schemas, encode_schemas
 from tailrace.core.engine.dropping import Dropping, PendingTimers, pending_timers
 from tailrace.core.engine.instance_extras import EarlierDeclaration
 from tailrace.core.errors import IncompatibleStateError, UsageError
@@ -32,6 +32,7 @@ from tailrace.core.values.type_evolution import (
     evolve_fields,
     evolve_key,
 )
+from tailrace.core.values.type_schemas import ActorSchema
 
 if TYPE_CHECKING:
     from tailrace.core.declare.plan import Plan

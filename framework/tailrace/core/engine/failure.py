@@ -21,7 +21,8 @@ from inspect import unwrap
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from tailrace.core.declare.plan import ActorPlan, OnError, Plan, Route
+from tailrace.core.declare.plan import ActorPlan, Plan, Route
+from tailrace.core.declare.topic import OnError
 from tailrace.core.errors import (
     HANDLER_FAILED,
     BadRecordError,

@@ -72,7 +72,7 @@ class Firing:
 
     def drain(self) -> None:
         """Fire what is due, in order, until nothing is or the budget is spent; then ``draining`` is left True."""
-        units, context = self.units, self.units.context
+        units, unit = self.units, self.units.unit
         apart, units.apart = units.apart, True  # each actor stands at its own watermark
         try:
             while True:
@@ -93,9 +93,9 @@ class Firing:
                     raise
         finally:
             units.apart = apart
-        context._table = context._instance = context._route = None
+        unit.leave()
         # The next handler draws from its own beginning, whether or not timers have fired before it.
-        context._draws, context._random = 0, None
+        unit.draws, unit.random = 0, None
 
     def _next(self) -> tuple[int, TimerQueue, Table] | None:
         """The queue whose first entry is the next to fire, with its domain and table."""
@@ -124,9 +124,9 @@ class Firing:
             if table.is_absent(instance):
                 del table.live[key]
                 if name[:1] == rows.EXPIRY:
-                    units.cells.disarm(domain, time_ms, table, key_bytes, name)
+                    units.cells.disarm(domain, time_ms, table.plan, key_bytes, name)
                 return
-        context = units.context
+        context, unit = units.context, units.unit
         context.key = key
         context.is_late = False
         context.watermark = watermark = self.marks.of_operator[table.plan.index]
@@ -140,9 +140,9 @@ class Firing:
             table.put_off(domain, timer, time_ms, key_bytes, name)
             return
         family, context.timer_name = table.timer_name(name)
-        context._salt, context._origin, context._depth = 1, timer.seed, timer.depth
-        context._fired = (domain, time_ms)
-        mark, fired = len(context._outputs), units.totals.fired
+        unit.salt, unit.origin, unit.depth = 1, timer.seed, timer.depth
+        unit.fired = (domain, time_ms)
+        mark, fired = len(unit.outputs), units.totals.fired
         try:
             skipped = units.timer_skip(fired, table, time_ms) if units.skips else None
             if skipped is not None:
@@ -150,14 +150,14 @@ class Firing:
                 units.skip(TIMER, fired, None, skipped)
             else:
                 units.invoke_timer(self._route(table, domain, family), table, instance, (domain, name))
-                if context._chained:
+                if unit.chained:
                     units.deliver_chained(key)
         except Exception as error:  # noqa: BLE001  # whatever a handler raises fails its unit
             units.failed(error, mark, TIMER, fired, None, (table.plan, context.timer_name, time_ms))
             # All that the handler did is undone, and with it that the timer was used up.
             units.use_up(table, table.live[key], (domain, name))
         finally:
-            context._fired, context._depth, context.timer_name = None, 0, None
+            unit.fired, unit.depth, context.timer_name = None, 0, None
         units.totals.fired = fired + 1
 
     def _after(self, table: Table, watermark_ms: int) -> int:

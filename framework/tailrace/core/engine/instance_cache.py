@@ -23,44 +23,21 @@ one; what is used moves back. Nothing dirty is ever dropped, as a commit leaves 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.actor_table import Rows, Table
-from tailrace.core.engine.instance_extras import EarlierDeclaration
+from tailrace.core.engine.actor_table import Table
+from tailrace.core.engine.instance_extras import NO_PAST, EarlierDeclaration
 from tailrace.core.engine.timers import TimerQueue
-from tailrace.core.handling.entries import MISSING, Entries
+from tailrace.core.engine.unit_books import Rows, UnitBooks
+from tailrace.core.handling.entries import MISSING
 from tailrace.core.storage import StateReader
 
-if TYPE_CHECKING:
-    from tailrace.core.handling.context import Context
 
-
-class InstanceCache:
+class InstanceCache(UnitBooks):
     """All instances of a task, and the unit that is under way."""
 
-    __slots__ = (
-        "armed",
-        "cache_bytes",
-        "cleared",
-        "context",
-        "dirty_collections",
-        "epoch",
-        "partition",
-        "partitions",
-        "past",
-        "queues",
-        "reading",
-        "reload",
-        "state",
-        "tables",
-        "touched",
-        "touched_collections",
-        "undo",
-    )
-
-    context: Context[Any]
+    __slots__ = ("cache_bytes", "tables")
 
     def __init__(
         self,
@@ -80,58 +57,12 @@ class InstanceCache:
 
         ``past``: of actors by name, what is stored of them that other declarations have written.
         """
-        self.past: Mapping[str, EarlierDeclaration] = {} if past is None else past
-        self.state = state
-        self.partition = partition
-        self.partitions = plan.partitions
-        self.queues = queues
+        super().__init__(plan, partition, state, queues, reload=reload, reading=reading)
         self.cache_bytes = cache_bytes
-        self.reload = reload
-        self.reading = reading
-        self.epoch = 1
-        self.undo: list[tuple[dict[Any, Any], Any, Any]] = []
-        self.touched: list[tuple[Table, Any, bytes | None]] = []
-        self.cleared: set[tuple[int, Any]] = set()
-        self.touched_collections: list[Entries] = []
-        self.dirty_collections: dict[Entries, None] = {}
-        self.armed: Rows = {}
-        """Index rows of entries that expire, set or gone since the last commit."""
-        self.tables = tuple(Table(self, actor, checked=checked) for actor in plan.actors)
-
-    def expiry(self, domain: int, ttl_ms: int) -> int:
-        """When what is written now expires.
-
-        A timer writes as of its own time, however far the watermark has come when it fires: a firing that is later than
-        it might have been shows in nothing. A late event writes as of the watermark: else its value would be gone at once.
-        """
-        context = self.context
-        if domain == rows.PROCESSING_TIME:
-            return context.now + ttl_ms
-        if context._fired is not None:
-            return context.event_time + ttl_ms
-        return max(context.event_time, context.watermark) + ttl_ms
-
-    def arm(self, domain: int, time_ms: int, table: Table, key: bytes, name: bytes) -> None:
-        """Have an entry looked at when it expires."""
-        self.armed[rows.index_row(domain, time_ms, table.plan.name.encode(), key, name)] = b""
-        table.push_timer(domain, time_ms, key, name)
-
-    def disarm(self, domain: int, time_ms: int, table: Table, key: bytes, name: bytes) -> None:
-        """An expiry has come up."""
-        self.armed[rows.index_row(domain, time_ms, table.plan.name.encode(), key, name)] = None
-
-    def begin(self) -> None:
-        """A unit begins: what the one before noted for its undoing is no longer needed."""
-        self.undo.clear()
-        self.touched.clear()
-        if self.cleared:
-            self.cleared.clear()
-
-    def seal_collections(self) -> None:
-        """Seal the entries that the handler touched."""
-        for entries in self.touched_collections:
-            entries.seal()
-        self.touched_collections.clear()
+        earlier = past or {}
+        self.tables = tuple(
+            Table(self, actor, earlier.get(actor.name, NO_PAST), checked=checked) for actor in plan.actors
+        )
 
     def rollback(self) -> None:
         """The unit has failed: everything is as it was when it began."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, ListPlan, MapPlan, TtlPlan
+from tailrace.core.engine.unit_books import UnitBooks
 from tailrace.core.handling.collections import ListState, MapState
 from tailrace.core.handling.entries import Entries, ListEntries
 from tailrace.core.values.keys import map_key_codec_for
 from tailrace.core.values.old_values import OldValueReader
-
-if TYPE_CHECKING:
-    from tailrace.core.engine.actor_table import Table
 
 
 class EarlierDeclaration(NamedTuple):
@@ -65,6 +63,20 @@ TimerId = tuple[int, bytes]
 """Time domain and timer name in bytes."""
 
 
+class StoredActor:
+    """An actor as one task stores it: its plan in the light of what is stored, and where its rows lie."""
+
+    __slots__ = ("cells", "lists", "maps", "past", "plan", "prefix", "state", "ttls")
+
+    def __init__(self, cells: UnitBooks, plan: ActorPlan, past: EarlierDeclaration) -> None:
+        self.cells = cells
+        self.plan = plan
+        self.past = past
+        self.state = cells.state
+        self.prefix = rows.actor_prefix(plan.name)
+        self.maps, self.lists, self.ttls = past.maps(plan), past.lists(plan), past.ttls(plan)
+
+
 class Parts:
     """What an instance has besides its plain fields: its collections and its pending timers."""
 
@@ -81,7 +93,9 @@ class Parts:
         "written",
     )
 
-    def __init__(self, table: Table, key: Any, key_bytes: bytes, *, fresh: bool, has_timers: bool) -> None:
+    def __init__(
+        self, table: StoredActor, key: Any, key_bytes: bytes, *, fresh: bool, has_timers: bool
+    ) -> None:
         self.table = table
         self.key = key
         self.key_bytes = key_bytes

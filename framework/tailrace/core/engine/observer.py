@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from tailrace.core import rows
+from tailrace.core.declare.context import Context
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
 from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import Table
@@ -24,7 +25,6 @@ from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.value_rows import KeyRows
 from tailrace.core.engine.watermarks import Watermarks
-from tailrace.core.handling.context import Context
 from tailrace.core.records import Headers, InputRecord, RawOutput
 
 
@@ -153,7 +153,7 @@ class _WatchedUnits(Units):
         """See ``Units.record``. Of a key that is left out nothing remains, not even what ``late`` has made of it."""
         keys = self._watch.keys
         if keys is not None and key not in keys:
-            del self.context._outputs[mark:]
+            del self.unit.outputs[mark:]
             return
         if keys is not None:
             self._watch.met.add(key)
@@ -213,8 +213,8 @@ class _WatchedUnits(Units):
     def skip(self, number: int, at: int, record: InputRecord | None, headers: Headers | None = None) -> None:
         """See ``Units.skip``."""
         headers = self.skips[number, at] if headers is None else headers
-        if number == TIMER and self.context._fired is not None:
-            self._at_timer(self.context._fired[0])
+        if number == TIMER and self.unit.fired is not None:
+            self._at_timer(self.unit.fired[0])
         if self._watch.observer is not None:
             error = dict(headers).get("tailrace-error", b"").decode(errors="replace")
             self._watch.observer.passed_over(self._moment(), f"it failed, as it did then: {error}")
@@ -223,7 +223,7 @@ class _WatchedUnits(Units):
     # --- what is shown
 
     def _at_timer(self, domain: int) -> None:
-        fired = self.context._fired
+        fired = self.unit.fired
         self._input, self._event, self._timer = TIMER, None, (self.context.timer_name, domain)
         self._record = None
         self._at = 0 if fired is None else fired[1]
@@ -248,7 +248,7 @@ class _WatchedUnits(Units):
         observer = self._watch.observer
         assert observer is not None
         call = Call(self._moment(), None if table is None else table.plan, route.name, self.cells)
-        mark = len(self.context._outputs)
+        mark = len(self.unit.outputs)
         observer.begins(call)
         run(replace(route, call=partial(observer.call, call, route.call)))
-        observer.returned(call, self.context._outputs[mark:])
+        observer.returned(call, self.unit.outputs[mark:])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tailrace.core.declare.context import Context
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.evolution import past_of
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.instance_extras import EarlierDeclaration
 from tailrace.core.errors import QueryError
-from tailrace.core.handling.context import Context
 from tailrace.core.storage import StateReader
 from tailrace.core.suggestions import did_you_mean
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tailrace.core.handling.context import Measurement
+from tailrace.core.declare.context import Measurement
 from tailrace.core.handling.promises import Promises
 
 

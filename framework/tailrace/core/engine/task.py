@@ -85,10 +85,11 @@ class Task(TaskState):
             return start
         plan, inputs = self.plan.inputs[number], self._inputs[number]
         inputs.prefetch(heads, start, self._cells.tables)
-        cells, context, marks, totals = self._cells, self._context, self._watermarks, self.totals
+        cells, context, unit = self._cells, self._context, self._unit
+        marks, totals = self._watermarks, self.totals
         units, firing = self._units, self._firing
         events, processing, now = *self._due[number], context.now
-        outputs, chained, skips = context._outputs, context._chained, units.skips
+        outputs, chained, skips = unit.outputs, unit.chained, units.skips
         undo, touched, cleared = cells.undo, cells.touched, cells.cleared
         touched_collections = cells.touched_collections
         routes: Sequence[BoundRoute] = inputs.routes(cells.tables)
@@ -110,7 +111,7 @@ class Task(TaskState):
         taken, refused, for_others = start, 0, 0
         late = context.is_late = False
         counted = totals.late
-        context._salt = inputs.salt
+        unit.salt = inputs.salt
         # Most inputs have one route, to one actor that needs no more than its types checked. What Units.invoke does
         # is written out for these: a quarter of the time per event would go into calls.
         direct = routes if len(routes) == 1 and not skips and units.direct and not apart else None
@@ -122,8 +123,8 @@ class Task(TaskState):
             call, load, touch, encode = route.call, table.load, table.touch, table.encode
             seal, settle, live = table.seal, table.settle, table.live
         epoch = cells.epoch
-        context._route, context._table = route, table
-        context._draws, context._random = 0, None
+        unit.route, unit.table = route, table
+        unit.draws, unit.random = 0, None
         try:
             for offset, time_ms, key, event, record in islice(heads, start, None):
                 to = routes
@@ -142,7 +143,7 @@ class Task(TaskState):
                     to, event = inputs.bound(event, cells.tables), event.message
                 context.key = key
                 context.event_time = time_ms
-                context._origin = offset
+                unit.origin = offset
                 if undo or touched:
                     cells.begin()
                 mark = len(outputs)
@@ -158,7 +159,7 @@ class Task(TaskState):
                         if instance is None:
                             instance = load(key)
                         image = encode(instance) if instance._tr_mark == epoch else touch(instance)
-                        context._instance = instance
+                        unit.instance = instance
                         call(instance, event, context)
                         if touched_collections:
                             cells.seal_collections()
@@ -170,25 +171,25 @@ class Task(TaskState):
                         units.record(number, offset, record, to, key, event, mark)
                     if chained:
                         units.deliver_chained(key)
-                        context._route, context._table = route, table
+                        unit.route, unit.table = route, table
                     if asked:
-                        context._route = context._table = None  # if this fails, it is no handler's fault
+                        unit.route = unit.table = None  # if this fails, it is no handler's fault
                         said = NO_WATERMARK if (number, offset) in skips else marks.said(plan, event, time_ms)
-                        context._route, context._table = route, table
+                        unit.route, unit.table = route, table
                 except Exception as error:  # noqa: BLE001  # whatever a handler raises fails its unit
                     if image != b"" and table is not None:
                         touched.insert(0, (table, key, image))  # before what streams have touched
                     late = late or context.is_late
                     units.failed(error, mark, number, offset, record)
-                    context._salt, context._route, context._table = inputs.salt, route, table
+                    unit.salt, unit.route, unit.table = inputs.salt, route, table
                     if asked:
                         said = NO_WATERMARK
                 taken += 1
                 if late:
                     late = context.is_late = False
                     units.late = NOBODY
-                if context._draws:
-                    context._draws, context._random = 0, None
+                if unit.draws:
+                    unit.draws, unit.random = 0, None
                 if said > own and moving:
                     own = said
                     if apart:
@@ -205,8 +206,8 @@ class Task(TaskState):
                     firing.drain()
                     if firing.draining:
                         break
-                    context._salt, context._draws, context._random = inputs.salt, 0, None
-                    context._route, context._table, context.watermark = route, table, watermark
+                    unit.salt, unit.draws, unit.random = inputs.salt, 0, None
+                    unit.route, unit.table, context.watermark = route, table, watermark
         finally:
             if late:  # it was not taken, and will be judged again
                 totals.late = counted
@@ -222,7 +223,7 @@ class Task(TaskState):
                 before = self.positions[plan.name]
                 self.positions[plan.name] = heads[taken - 1][0] + 1
                 self._tape.run(number, self.positions[plan.name] - before)
-            context._table = context._instance = context._route = None
+            unit.leave()
         return taken
 
     def clock(self, now_ms: int) -> None:
@@ -345,10 +346,10 @@ class Task(TaskState):
             return to
         in_time = () if late is None else [one for one in to if one[0].operator not in late]
         if plan.late_topic is not None and len(in_time) < len(to):
-            context = self._context
-            route, context._route = context._route, None  # if this fails, it is no handler's fault
-            context._pass_on(plan.late_topic, event)
-            context._route = route
+            unit = self._unit
+            route, unit.route = unit.route, None  # if this fails, it is no handler's fault
+            unit.pass_on(plan.late_topic, event, time_ms)
+            unit.route = route
         return in_time
 
     def _not_draining(self) -> None:

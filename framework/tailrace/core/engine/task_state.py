@@ -12,6 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from tailrace.core import rows
+from tailrace.core.declare.checked_context import CheckedContext
+from tailrace.core.declare.context import Context
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.evolution import stored_state
@@ -25,8 +27,6 @@ from tailrace.core.engine.timers import TimerQueue
 from tailrace.core.engine.units import Units
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import CorruptStateError, OldHistoryError, UsageError
-from tailrace.core.handling.checked_context import CheckedContext
-from tailrace.core.handling.context import Context
 from tailrace.core.records import Headers, InputRecord, Output, output_of
 from tailrace.core.storage import StateReader
 
@@ -83,9 +83,10 @@ class TaskState:
             checked=settings.checked,
             past=self.stored.past,
         )
+        self._unit = self._cells.unit
         make_context = CheckedContext if settings.checked else Context
         self._context: Context[Any] = make_context(
-            plan, self.lineage, settings.timer_loop_cap, settings.promises
+            plan, self.lineage, settings.timer_loop_cap, settings.promises, self._cells.unit
         )
         self._cells.context = self._context
         self._context.metrics._bind(self._cells.undo)
@@ -173,7 +174,7 @@ class TaskState:
     @property
     def waiting_outputs(self) -> int:
         """How many outputs wait to be taken."""
-        return len(self._context._outputs)
+        return len(self._unit.outputs)
 
     def watermark_of(self, source: int) -> int:
         """The watermark of one source."""
@@ -205,7 +206,7 @@ class TaskState:
             or self._moved
             or self.totals.fired != self._fired
             or bool(self._tape.causes)
-            or bool(self._context._outputs)
+            or bool(self._unit.outputs)
             or self._firing.draining
         )
 
@@ -218,8 +219,8 @@ class TaskState:
 
     def take_outputs(self) -> list[Output]:
         """The outputs since the last call, numbered."""
-        outputs = self._context._outputs.copy()
-        self._context._outputs.clear()
+        outputs = self._unit.outputs.copy()
+        self._unit.outputs.clear()
         origin = f"{self.plan.app}/{self.partition}/".encode()
         number = self.totals.outputs
         numbered = [
@@ -231,14 +232,14 @@ class TaskState:
 
     def discard_outputs(self) -> int:
         """Drop the outputs since the last call, counted but not numbered one by one. Returns how many."""
-        count = len(self._context._outputs)
+        count = len(self._unit.outputs)
         self.totals.outputs += count
-        self._context._outputs.clear()
+        self._unit.outputs.clear()
         return count
 
     def commit_batch(self) -> CommitBatch:
         """All that has to become durable with this commit. Take the outputs first. Changes nothing."""
-        if self._context._outputs:
+        if self._unit.outputs:
             raise UsageError("outputs are waiting", hint="Call take_outputs() before commit_batch().")
         batch, index = self._cells.collect()
         if self.stored.rows:

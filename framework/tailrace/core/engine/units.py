@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from tailrace.core.declare.context import Context
 from tailrace.core.declare.explain import explain_attribute_error
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
 from tailrace.core.engine import tape
@@ -25,7 +26,6 @@ from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.redriven import REDRIVEN_HEADER
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, UsageError
-from tailrace.core.handling.context import Context
 from tailrace.core.records import Headers, InputRecord, RawOutput, Refused
 
 _DELIVERIES = 1_000
@@ -50,6 +50,7 @@ class Units:
         "skips",
         "tape",
         "totals",
+        "unit",
     )
 
     direct: ClassVar = True
@@ -69,6 +70,7 @@ class Units:
         self.partition = partition
         self.cells = cells
         self.context = context
+        self.unit = cells.unit
         self.marks = marks
         self.apart = False
         """Whether the operators that a unit may come to stand at different watermarks: each is then told its own."""
@@ -92,7 +94,7 @@ class Units:
     ) -> None:
         """Run the handlers of a record, unless it is to be skipped: then nothing of it remains."""
         if self.skips and self.is_skipped(number, offset):
-            del self.context._outputs[mark:]
+            del self.unit.outputs[mark:]
             self.skip(number, offset, record)
         else:
             for route, table in to:
@@ -107,16 +109,14 @@ class Units:
     def _hand_on(self, headers: Headers, mark: int) -> None:
         """Have what is forwarded by its key say, too, that it was redriven."""
         said = tuple(one for one in headers if one[0] == REDRIVEN_HEADER)
-        outputs = self.context._outputs
+        outputs = self.unit.outputs
         outputs[mark:] = [(*one[:4], (*one[4], *said)) for one in outputs[mark:]]
 
     def invoke(self, route: Route, table: Table | None, key: Any, event: Any) -> None:
         """Run one handler of an event, and seal what it touched."""
-        context = self.context
-        context._route = route
-        context._table = table
-        context._draws = 0
-        context._random = None
+        context, unit = self.context, self.unit
+        unit.route, unit.table = route, table
+        unit.draws, unit.random = 0, None
         if self.apart:
             context.watermark = self.marks.of_operator[route.operator]
             context.is_late = route.operator in self.late
@@ -129,7 +129,7 @@ class Units:
         image = table.touch(instance)
         cells = self.cells
         cells.touched.append((table, key, image))
-        context._instance = instance
+        unit.instance = instance
         route.call(instance, event, context)
         if cells.touched_collections:
             cells.seal_collections()
@@ -140,14 +140,12 @@ class Units:
 
     def invoke_timer(self, route: Route, table: Table, instance: Any, timer: tuple[int, bytes]) -> None:
         """Run the handler of a timer, which is pending no more, and seal what it touched."""
-        context, cells = self.context, self.cells
-        context._route = route
-        context._table = table
-        context._draws = 0
-        context._random = None
+        unit, cells = self.unit, self.cells
+        unit.route, unit.table = route, table
+        unit.draws, unit.random = 0, None
         image = self.use_up(table, instance, timer)
-        context._instance = instance
-        route.call(instance, context)
+        unit.instance = instance
+        route.call(instance, self.context)
         if cells.touched_collections:
             cells.seal_collections()
         table.settle(instance, image)
@@ -165,8 +163,8 @@ class Units:
 
     def deliver_chained(self, key: Any) -> None:
         """Deliver what was emitted to streams, in the order of emission, within the same unit."""
-        context, tables = self.context, self.cells.tables
-        chained, salt, deliveries = context._chained, context._salt, 0
+        unit, tables = self.unit, self.cells.tables
+        chained, salt, deliveries = unit.chained, unit.salt, 0
         while chained:
             stream, event = chained.popleft()
             deliveries += 1
@@ -175,10 +173,10 @@ class Units:
                     f"one event has caused more than {_DELIVERIES} deliveries, the last to the stream {stream.name!r}",
                     hint="A handler of the stream emits to it again without end.",
                 )
-            context._salt = salt + deliveries
+            unit.salt = salt + deliveries
             for route in self.plan.routes_of_stream[stream.index]:
                 self.invoke(route, None if route.target is None else tables[route.target.index], key, event)
-        context._salt = salt  # if one fails, the next unit sets its own
+        unit.salt = salt  # if one fails, the next unit sets its own
 
     # --- failures ---
 
@@ -196,17 +194,17 @@ class Units:
         ``mark`` is how many outputs there were when it began; ``number`` and ``at`` say which unit it was, as in
         ``tape.Skip``. ``timer`` is the actor, name and time of a timer.
         """
-        context = self.context
-        route = context._route
-        del context._outputs[mark:]
-        context._chained.clear()
+        unit = self.unit
+        route = unit.route
+        del unit.outputs[mark:]
+        unit.chained.clear()
         self.cells.rollback()
         if not is_handlers_fault(error):
             raise error
         hint = explain_attribute_error(error) if isinstance(error, AttributeError) else None
         if hint is not None:
             error.add_note(hint)
-        failure = handler_error(self.plan, self.partition, error, route, number, at, context.key, timer)
+        failure = handler_error(self.plan, self.partition, error, route, number, at, self.context.key, timer)
         if self.replaying:
             raise ReplayDivergedError(
                 f"a handler failed in the replay that did not fail before: {failure}",
@@ -229,7 +227,7 @@ class Units:
         letter: RawOutput = (self.plan.dead_letters_topic, None, None, self.context.event_time, headers)
         if record is not None:
             letter = (letter[0], record.key, record.value, record.timestamp_ms, record.headers + headers)
-        self.context._outputs.append(letter)
+        self.unit.outputs.append(letter)
 
     def refuse(self, number: int, refused: Refused, record: InputRecord | None) -> None:
         """A record cannot be handed to any handler: raise BadRecordError, or write its dead letter.
@@ -253,6 +251,6 @@ class Units:
             raise error
         self.totals.refused += 1
         headers = record.headers + dead_letter_headers(error, None)
-        self.context._outputs.append(
+        self.unit.outputs.append(
             (self.plan.dead_letters_topic, record.key, record.value, record.timestamp_ms, headers)
         )

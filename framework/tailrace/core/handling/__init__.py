@@ -1,1 +1,1 @@
-"""What a handler works with besides its event: the context, and the collections of its actor."""
+"""What a handler works with besides its event and its context: the collections of its actor, entry by entry."""

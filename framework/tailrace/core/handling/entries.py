@@ -16,18 +16,16 @@ Changes of ``live`` and ``pending`` are dictionary assignments noted in the unit
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from tailrace.core import rows
 from tailrace.core.errors import CorruptStateError, DurableValueError, UsageError
+from tailrace.core.handling.collection_plans import ListPlan, MapPlan
+from tailrace.core.storage import StateReader
 from tailrace.core.values.old_values import LossyIntError
 from tailrace.core.values.types import CODEC_ERRORS
-
-if TYPE_CHECKING:
-    from tailrace.core.declare.plan import ListPlan, MapPlan
-    from tailrace.core.engine.instance_extras import Parts
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -37,6 +35,56 @@ MISSING: Final[Any] = object()
 
 _KEEP_LIVE = 1024
 """Live entries kept per collection across a commit; more than these are read again when they are needed."""
+
+
+class Books(Protocol):
+    """What a task notes of the unit under way and of the next commit; the engine's ``UnitBooks`` are."""
+
+    reading: bool
+    undo: list[tuple[dict[Any, Any], Any, Any]]
+    touched_collections: list[Entries]
+    dirty_collections: dict[Entries, None]
+
+    def expiry(self, domain: int, ttl_ms: int, /) -> int:
+        """When what is written now expires."""
+        ...
+
+    def arm(self, domain: int, time_ms: int, actor: Any, key: bytes, name: bytes, /) -> None:
+        """Have an entry looked at when it expires."""
+        ...
+
+
+class OwnerActor(Protocol):
+    """What entries need of the actor that declares their collection."""
+
+    @property
+    def plan(self) -> Any:
+        """The actor's plan."""
+        ...
+
+    @property
+    def state(self) -> StateReader:
+        """The committed rows."""
+        ...
+
+    @property
+    def cells(self) -> Books:
+        """The books of the task."""
+        ...
+
+
+class Owner(Protocol):
+    """The instance that a collection belongs to; the engine's ``Parts`` of one is."""
+
+    key: Any
+    key_bytes: bytes
+    prefix: bytes
+    fresh: bool
+
+    @property
+    def table(self) -> OwnerActor:
+        """Its actor."""
+        ...
 
 
 class Entries:
@@ -49,7 +97,7 @@ class Entries:
 
     plan: Any
 
-    def __init__(self, parts: Parts, plan: MapPlan | ListPlan, kind: bytes) -> None:
+    def __init__(self, parts: Owner, plan: MapPlan | ListPlan, kind: bytes) -> None:
         self._parts = parts
         self.plan = plan
         self._prefix = parts.prefix + kind + plan.name.encode() + b"\0"
@@ -194,7 +242,7 @@ class Entries:
         """Have the entry looked at when it expires."""
         parts = self._parts
         timer = rows.expiry_name(self._prefix[len(parts.prefix) :] + name)
-        parts.table.cells.arm(domain, expiry_ms, parts.table, parts.key_bytes, timer)
+        parts.table.cells.arm(domain, expiry_ms, parts.table.plan, parts.key_bytes, timer)
 
     def expire(self, name: bytes, domain: int, time_ms: int) -> bool:
         """An expiry has come up. Returns whether it was true.

@@ -11,7 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.core.declare.plan import ActorPlan, OnError, Plan
+from tailrace.core.declare.context import Context
+from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.declare.topic import OnError
 from tailrace.core.engine import tape
 from tailrace.core.engine.failure import dead_letter_headers, handler_error, is_mistake, must_stop
 from tailrace.core.engine.instance_cache import InstanceCache
@@ -19,7 +21,6 @@ from tailrace.core.engine.observer import Watch, _WatchedUnits
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import BadRecordError, ReplayDivergedError
-from tailrace.core.handling.context import Context
 from tailrace.core.records import InputRecord, Refused
 
 STOP_HINT = "Correct the code, or rebuild with --on-error dead-letter: then it goes to the dead letters."
@@ -91,7 +92,7 @@ class _Failing(Units):
         except ReplayDivergedError as diverged:
             if diverged.__cause__ is not error:
                 raise
-            route, key = self.context._route, self.context.key
+            route, key = self.unit.route, self.context.key
             failure = handler_error(self.plan, self.partition, error, route, number, at, key, timer)
             declared = self.plan.on_error if number == TIMER else self.plan.inputs[number].on_error
             policy = self._rebuild.on_error
@@ -126,7 +127,7 @@ class _Failing(Units):
             raise error
         self.totals.refused += 1
         headers = record.headers + dead_letter_headers(error, None)
-        self.context._outputs.append(
+        self.unit.outputs.append(
             (self.plan.dead_letters_topic, record.key, record.value, record.timestamp_ms, headers)
         )
 

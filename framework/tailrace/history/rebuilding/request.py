@@ -25,7 +25,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from tailrace.core.declare.plan import OnError
+from tailrace.core.declare.topic import OnError
 from tailrace.core.engine.replay import Limit, Limits
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.processes.environment import timezones_version

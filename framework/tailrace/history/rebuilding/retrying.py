@@ -32,6 +32,7 @@ from typing import Any
 
 import msgspec
 
+from tailrace.core.declare.context import Context
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
 from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import Table
@@ -42,7 +43,6 @@ from tailrace.core.engine.key_split.shard import _ShardUnits
 from tailrace.core.engine.redriven import redriven_ids
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watermarks import Watermarks
-from tailrace.core.handling.context import Context
 from tailrace.core.records import Headers, InputRecord, Refused
 from tailrace.history.beginnings import Beginning
 from tailrace.history.rebuilding.failures import RebuildWatch, _RebuiltUnits, _SomeUnits
@@ -177,7 +177,7 @@ class _Retrying(Units):
                 and not own.runs(place[0], self.partition, record)
             ):
                 retrying.progress.counts.passed_over += 1
-                del self.context._outputs[mark:]
+                del self.unit.outputs[mark:]
                 return
             self._learn()
             super().record(number, offset, record, to, key, event, mark)
@@ -193,11 +193,11 @@ class _Retrying(Units):
                 skipped_then or place in retrying.failed
             ):  # it has a letter of its own, which is settled as well
                 retrying.progress.handled.add(place)
-            del self.context._outputs[mark:]
+            del self.unit.outputs[mark:]
             return
         if place in retrying.left and not skipped_then:
             counts.left += 1
-            del self.context._outputs[mark:]
+            del self.unit.outputs[mark:]
             return
         self._learn()
         failed_then = to and (skipped_then or place in retrying.failed) and place not in retrying.left
@@ -228,11 +228,11 @@ class _Retrying(Units):
     def invoke_timer(self, route: Route, table: Table, instance: Any, timer: tuple[int, bytes]) -> None:
         """See ``Units.invoke_timer``."""
         self._learn()
-        context, retrying = self.context, self._retry.retrying
-        counts, mark = retrying.progress.counts, len(context._outputs)
+        context, unit, retrying = self.context, self.unit, self._retry.retrying
+        counts, mark = retrying.progress.counts, len(unit.outputs)
         retrying.timer = None
-        if retrying.progress.timers and context._fired is not None:
-            name = timer_named(table.plan.name, context.key, context.timer_name, context._fired[1])
+        if retrying.progress.timers and unit.fired is not None:
+            name = timer_named(table.plan.name, context.key, context.timer_name, unit.fired[1])
             if retrying.take(name):
                 counts.run += 1
                 retrying.timer = name
@@ -303,7 +303,7 @@ class _Retrying(Units):
         if self._retry.own is not None:  # it is delivered like all else
             return 0
         own = {one.name for one in self.plan.inputs}
-        return sum(1 for output in self.context._outputs[mark:] if output[0] in own)
+        return sum(1 for output in self.unit.outputs[mark:] if output[0] in own)
 
 
 class _RetriedUnits(_Retrying, _RebuiltUnits):

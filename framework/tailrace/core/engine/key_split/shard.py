@@ -34,6 +34,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from tailrace.core import rows
+from tailrace.core.declare.context import Context
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import Table
@@ -59,7 +60,6 @@ from tailrace.core.engine.timers import Entry, TimerQueue
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import ReplayDivergedError, UnsplittableError
-from tailrace.core.handling.context import Context
 from tailrace.core.records import Head, Headers, Output, RawOutput, Refused
 from tailrace.core.storage import StateReader
 
@@ -173,7 +173,7 @@ class ShardTask(Task):
 
     def take_ordered(self) -> list[Ordered]:
         """The outputs since the last call. For ``pause``; ``take`` returns what is left."""
-        outputs, tags = self._context._outputs, self._firing.tags
+        outputs, tags = self._unit.outputs, self._firing.tags
         self._firing.tag()
         ordered = [Ordered(step, place, output) for (step, place), output in zip(tags, outputs, strict=True)]
         self.totals.outputs += len(outputs)
@@ -189,10 +189,10 @@ class ShardTask(Task):
     def _records(self, number: int, places: Iterable[tuple[int, int, int, Head]], columns: Columns) -> None:
         """What ``Task.run`` does, with watermark and clock as they are told."""
         plan, inputs = self.plan.inputs[number], self._inputs[number]
-        cells, context, totals = self._cells, self._context, self.totals
+        cells, context, unit, totals = self._cells, self._context, self._unit, self.totals
         units, firing = self._units, self._firing
         marks = self._watermarks
-        outputs, chained, tags = context._outputs, context._chained, firing.tags
+        outputs, chained, tags = unit.outputs, unit.chained, firing.tags
         undo, touched, cleared = cells.undo, cells.touched, cells.cleared
         clocks = columns[2]
         routes: Sequence[BoundRoute] = inputs.routes(cells.tables)
@@ -225,8 +225,8 @@ class ShardTask(Task):
             if inbox:
                 to, event = inputs.bound(event, cells.tables), event.message
             context.key, context.event_time = key, time_ms
-            context._origin, context._salt = offset, inputs.salt
-            context._draws, context._random = 0, None
+            unit.origin, unit.salt = offset, inputs.salt
+            unit.draws, unit.random = 0, None
             if undo or touched:
                 cells.begin()
             mark = len(outputs)
@@ -237,13 +237,13 @@ class ShardTask(Task):
                 if time_ms <= watermark and judged:
                     to = self._late(plan, event, to, time_ms, record)
                 if to is direct and not apart and route is not None and table is not None:
-                    context._route, context._table = route, table
+                    unit.route, unit.table = route, table
                     instance = table.live.get(key)
                     if instance is None:
                         instance = table.load(key)
                     known = instance._tr_mark == cells.epoch
                     image = table.encode(instance) if known else table.touch(instance)
-                    context._instance = instance
+                    unit.instance = instance
                     route.call(instance, event, context)
                     if cells.touched_collections:
                         cells.seal_collections()
@@ -333,7 +333,7 @@ class _ShardFiring(Firing):
 
     def tag(self) -> None:
         """Note where the latest outputs belong."""
-        missing = len(self.units.context._outputs) - len(self.tags)
+        missing = len(self.units.unit.outputs) - len(self.tags)
         if missing:
             self.tags += [(self.step, self.place)] * missing
 

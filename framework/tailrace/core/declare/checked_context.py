@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from typing_extensions import TypeVar
 
+from tailrace.core.declare.context import Context
+from tailrace.core.declare.plan import ActorBase
+from tailrace.core.declare.topic import Stream, Topic
 from tailrace.core.errors import EmittedTypeError
-from tailrace.core.handling.context import Context
 from tailrace.core.values.event_values import change_of
-
-if TYPE_CHECKING:
-    from tailrace.core.declare.actor import Actor
-    from tailrace.core.declare.topic import Stream, Topic
 
 K = TypeVar("K", default=Any)
 E = TypeVar("E")
@@ -34,7 +32,7 @@ class CheckedContext(Context[K]):
         if not to.is_stream:
             to.codec.check(event)
 
-    def send(self, actor: type[Actor], key: Any, message: Any) -> None:
+    def send(self, actor: type[ActorBase], key: Any, message: Any) -> None:
         """As ``Context.send``; raises EmittedTypeError for what its receiver would not get."""
         super().send(actor, key, message)
         plan = self._plan.actor_of(actor)

@@ -8,16 +8,18 @@ draw in a rebuild of some keys, in another split of the work, or in a shadow bes
 
 from __future__ import annotations
 
-from collections import deque
 from datetime import datetime
 from hashlib import blake2b
 from random import Random
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
+from typing import Any, Generic, NamedTuple, overload
 from uuid import UUID
 
 from typing_extensions import TypeVar
 
 from tailrace.core import rows
+from tailrace.core.declare.current_unit import CurrentUnit, Instances
+from tailrace.core.declare.plan import ActorBase, Plan
+from tailrace.core.declare.topic import Stream, Topic
 from tailrace.core.durations import (
     BESIDE_NO_WATERMARK_MS,
     INSTANT_LIMIT_MS,
@@ -30,15 +32,8 @@ from tailrace.core.durations import (
 from tailrace.core.errors import TimerLoopError, UsageError
 from tailrace.core.handling.entries import MISSING
 from tailrace.core.handling.promises import Promises
-from tailrace.core.records import RawOutput
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.types import CODEC_ERRORS
-
-if TYPE_CHECKING:
-    from tailrace.core.declare.actor import Actor
-    from tailrace.core.declare.plan import Plan, Route
-    from tailrace.core.declare.topic import Stream, Topic
-    from tailrace.core.engine.actor_table import Table
 
 K = TypeVar("K", default=Any)
 E = TypeVar("E")
@@ -110,24 +105,14 @@ class Context(Generic[K]):
 
     __slots__ = (
         "_allowed",
-        "_chained",
-        "_depth",
-        "_draws",
-        "_fired",
-        "_instance",
         "_lineage",
         "_marks",
-        "_origin",
-        "_outputs",
         "_plan",
         "_promises",
-        "_random",
         "_receivers",
-        "_route",
-        "_salt",
-        "_table",
         "_timer_cap",
         "_timer_ids",
+        "_unit",
         "event_time",
         "is_late",
         "key",
@@ -165,7 +150,15 @@ class Context(Generic[K]):
     metrics: Metrics
     """The user's own metrics, which a replay does not count again."""
 
-    def __init__(self, plan: Plan, lineage: bytes, timer_cap: int, promises: Promises | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        lineage: bytes,
+        timer_cap: int,
+        promises: Promises | None = None,
+        unit: CurrentUnit | None = None,
+    ) -> None:
+        self._unit = unit or CurrentUnit()
         self._plan = plan
         self._lineage = lineage
         self._timer_cap = timer_cap
@@ -173,16 +166,8 @@ class Context(Generic[K]):
         self._marks = self._promises.marks
         self._allowed = tuple(one.emits for one in plan.operators)
         self._receivers = tuple(one.sends for one in plan.operators)
-        self._outputs: list[RawOutput] = []
-        self._chained: deque[tuple[Stream[Any], Any]] = deque()
         self.metrics = Metrics()
         self._timer_ids: dict[tuple[int, int, str], tuple[int, bytes]] = {}
-        self._table: Table | None = None
-        self._instance: Any = None
-        self._route: Route | None = None
-        self._random: Random | None = None
-        self._salt = self._origin = self._draws = self._depth = 0
-        self._fired: tuple[int, int] | None = None
         self.event_time = self.watermark = self.now = 0
         self.is_late = False
         self.timer_name = None
@@ -231,7 +216,8 @@ class Context(Generic[K]):
                 f"{self._place()} emits {type(event).__name__} to {to.name!r}, which holds {to.type_name}",
                 hint="Emit an event of the declared type, or declare a topic for this one.",
             )
-        route = self._route
+        unit = self._unit
+        route = unit.route
         if route is None or edge not in self._allowed[route.operator]:
             raise self._not_found(edge)
         if edge.is_stream:
@@ -240,7 +226,7 @@ class Context(Generic[K]):
                     f"{self._place()} emits to the stream {to.name!r} with a time of its own",
                     hint="Leave at= out: those who take a stream run in the same step, at the same time.",
                 )
-            self._chained.append((edge, event))
+            unit.chained.append((edge, event))
         else:
             # By local names, here and elsewhere: called as methods they would cost Python a search for one.
             encode_key, encode = edge.encode_key, edge.encode_emitted
@@ -250,7 +236,7 @@ class Context(Generic[K]):
                 value = encode(event)
             except CODEC_ERRORS as error:
                 raise edge.codec.unwritable(event, error) from error
-            self._outputs.append((edge.name, key, value, stamp_ms, ()))
+            unit.outputs.append((edge.name, key, value, stamp_ms, ()))
             if self._marks and (mark_ms := self._marks.get(edge.name)) is not None:
                 # In place, as it is done for every event: one without a time of its own has that of its record.
                 time_ms = stamp_ms if edge.time_of is None else edge.time_of(event)
@@ -271,13 +257,9 @@ class Context(Generic[K]):
         return at_ms
 
     def _pass_on(self, to: Topic[E, Any], event: E) -> None:
-        """Write an event as it came: a late one to the topic for these, one with another key to the topic by key.
+        self._unit.pass_on(to, event, self.event_time)
 
-        If it is behind what is published, that is known: it is late where it goes to.
-        """
-        self._outputs.append((to.name, to.encode_key(event), to.encode_emitted(event), self.event_time, ()))
-
-    def send(self, actor: type[Actor], key: Any, message: Any) -> None:
+    def send(self, actor: type[ActorBase], key: Any, message: Any) -> None:
         """Send a message to an instance of an actor of this app: another actor, or the same.
 
         ``key`` selects the instance. Its ``@tr.on_message`` method for this type of message is called exactly once, after the
@@ -294,11 +276,12 @@ class Context(Generic[K]):
                 f"{self._place()} sends {type(message).__name__} to {plan.name}, which does not take it",
                 hint=f"Give {actor.__name__} a method with @tr.on_message whose message is of that type.",
             )
-        route = self._route
+        unit = self._unit
+        route = unit.route
         if route is None or plan.cls not in self._receivers[route.operator]:
             raise self._not_found(plan.cls)
         value = rows.encode_envelope((plan.name, name, plan.messages[name].encode(message)))
-        self._outputs.append((self._plan.inbox_topic, plan.key_codec.encode(key), value, self.event_time, ()))
+        unit.outputs.append((self._plan.inbox_topic, plan.key_codec.encode(key), value, self.event_time, ()))
 
     # --- timers ---
 
@@ -336,21 +319,22 @@ class Context(Generic[K]):
 
         Plain fields are at their defaults afterwards. What the handler sets after this call is stored as a new instance.
         """
-        self._own("clear").clear(self._instance)
+        self._own("clear").clear(self._unit.instance)
 
     def _set(self, domain: int, time: int | datetime, name: str | None) -> None:
-        table = self._table or self._own("set a timer")
+        unit = self._unit
+        table = unit.table or self._own("set a timer")
         # What nearly every timer is set to needs no call to be looked at.
         if type(time) is int and SECONDS_LAST_MS < time < INSTANT_LIMIT_MS:
             time_ms = time
         else:
             time_ms = self._due_ms(time, domain)
         depth = 0
-        if self._fired is not None:
-            fired_domain, fired_ms = self._fired
+        if unit.fired is not None:
+            fired_domain, fired_ms = unit.fired
             reached = self.watermark if domain == rows.EVENT_TIME else self.now
             if time_ms <= (fired_ms if domain == fired_domain else reached):
-                depth = self._depth + 1
+                depth = unit.depth + 1
                 if depth > self._timer_cap:
                     raise TimerLoopError(
                         f"{self._place()} has set a timer at or before the one just fired {depth} times in a row",
@@ -359,7 +343,7 @@ class Context(Generic[K]):
                         hint="A timer handler that sets its own timer must set it later than the time it fired at.",
                     )
         table.move_timer(
-            self._instance._tr_parts or table.parts(self._instance),
+            unit.instance._tr_parts or table.parts(unit.instance),
             self._timer_id(domain, time_ms if name is None else name, setting=True),
             rows.Timer(time_ms, self._draw(), depth),
         )
@@ -367,7 +351,7 @@ class Context(Generic[K]):
     def _cancel(self, domain: int, timer: str | int | datetime) -> None:
         table = self._own("cancel a timer")
         name = timer if isinstance(timer, str) else self._due_ms(timer, domain)
-        table.move_timer(table.parts(self._instance), self._timer_id(domain, name), None)
+        table.move_timer(table.parts(self._unit.instance), self._timer_id(domain, name), None)
 
     def _due_ms(self, time: int | datetime, domain: int) -> int:
         """When a timer is due: at an instant, or at a time reckoned from ``NO_WATERMARK``."""
@@ -398,7 +382,7 @@ class Context(Generic[K]):
             if setting:
                 self._handled(domain, "")
             return domain, b"u" + rows.time_bytes(timer)
-        table = self._table
+        table = self._unit.table
         assert table is not None
         known = self._timer_ids.get((table.plan.index, domain, timer))
         if known is None:
@@ -409,7 +393,7 @@ class Context(Generic[K]):
         return known
 
     def _handled(self, domain: int, name: str) -> None:
-        table = self._table
+        table = self._unit.table
         assert table is not None
         plan = table.plan
         handlers = plan.event_timers if domain == rows.EVENT_TIME else plan.processing_timers
@@ -430,31 +414,33 @@ class Context(Generic[K]):
     @property
     def random(self) -> Random:
         """A random generator (``random.Random``) that gives the same numbers in every replay; a new one for each handler call."""
-        if self._random is None:
-            self._random = Random(int.from_bytes(self._digest(), "big"))
-        return self._random
+        unit = self._unit
+        if unit.random is None:
+            unit.random = Random(int.from_bytes(self._digest(), "big"))
+        return unit.random
 
     def uuid(self) -> UUID:
         """A new UUID (version 4 in form) for each call, the same ones in every replay."""
         return UUID(bytes=self._digest(), version=4)
 
     def _digest(self) -> bytes:
-        table, route = self._table, self._route
+        table, route = self._unit.table, self._unit.route
         assert route is not None
         if table is None:
             owner, key = route.name.encode(), repr(self.key).encode()
         else:
-            owner, key = table.plan.name.encode(), table.encode_key(self.key)
+            owner, key = table.plan.name.encode(), table.plan.key_codec.encode(self.key)
         drawn = self._draw().to_bytes(8, "big")
         return blake2b(b"\0".join((self._lineage, owner, drawn, key)), digest_size=16).digest()
 
     def _draw(self) -> int:
         """The next seed of this call: a mix of what caused it, who handles, and the number of the draw."""
-        route = self._route
+        unit = self._unit
+        route = unit.route
         assert route is not None
-        self._draws += 1
+        unit.draws += 1
         mixed = (
-            self._salt + self._origin * 0x9E3779B97F4A7C15 + (route.salt ^ self._draws * 0xD1342543DE82EF95)
+            unit.salt + unit.origin * 0x9E3779B97F4A7C15 + (route.salt ^ unit.draws * 0xD1342543DE82EF95)
         ) & _MASK
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK  # the finaliser of splitmix64
         mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -464,7 +450,7 @@ class Context(Generic[K]):
 
     def _not_found(self, to: Any) -> UsageError:
         """Why a handler may not emit, or send, to what it does."""
-        route = self._route
+        route = self._unit.route
         if route is None:
             return UsageError(
                 "something is emitted by a context whose handler has returned",
@@ -484,8 +470,8 @@ class Context(Generic[K]):
             hint=f"Name it where {operator.name} is declared: {where}(emits=[{named}]).",
         )
 
-    def _own(self, action: str) -> Table:
-        table = self._table
+    def _own(self, action: str) -> Instances:
+        table = self._unit.table
         if table is None:
             raise UsageError(
                 f"{self._place()} cannot {action}",
@@ -494,4 +480,5 @@ class Context(Generic[K]):
         return table
 
     def _place(self) -> str:
-        return "a handler that has returned" if self._route is None else self._route.name
+        route = self._unit.route
+        return "a handler that has returned" if route is None else route.name

@@ -1,0 +1,27 @@
+"""What an app declares, by name: all that its plan is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.core.declare.actor import Actor, ActorMeta
+from tailrace.core.declare.handlers import Handler
+from tailrace.core.declare.topic import Edge, OnError, Stream, Topic
+
+Declared = Edge[Any, Any] | type[Actor] | str
+"""An item of ``emits=``: a topic, a stream, an actor class, or the stable name of an actor that is declared later."""
+
+
+class Declarations:
+    """The declarations of an app; ``App`` collects them, and the planner reads them."""
+
+    name: str
+    partitions: int
+    version: str
+    on_error: OnError
+    topics: dict[str, Topic[Any, Any]]
+    streams: dict[str, Stream[Any]]
+    actors: dict[str, ActorMeta]
+    functions: dict[str, Handler]
+    emits: dict[str, tuple[Declared, ...]]
+    """Of the actors and functions that were given ``emits=``, if only an empty one."""

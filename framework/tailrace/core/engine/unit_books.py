@@ -1,0 +1,106 @@
+"""What a task notes of the unit under way, so that it can be undone, and of what has changed since the last commit.
+
+The instances, collections and timers of a task write into these books; ``instance_cache`` says what they are for, and acts
+on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tailrace.core import rows
+from tailrace.core.declare.context import Context
+from tailrace.core.declare.current_unit import CurrentUnit
+from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.engine.timers import TimerQueue
+from tailrace.core.handling.entries import Entries
+from tailrace.core.storage import StateReader
+
+Rows = dict[bytes, bytes | None]
+
+
+class UnitBooks:
+    """The books of one task: for undoing a unit, and for the next commit."""
+
+    __slots__ = (
+        "armed",
+        "cleared",
+        "context",
+        "dirty_collections",
+        "epoch",
+        "partition",
+        "partitions",
+        "queues",
+        "reading",
+        "reload",
+        "state",
+        "touched",
+        "touched_collections",
+        "undo",
+        "unit",
+    )
+
+    context: Context[Any]
+
+    def __init__(
+        self,
+        plan: Plan,
+        partition: int,
+        state: StateReader,
+        queues: Sequence[Sequence[TimerQueue]],
+        *,
+        reload: bool,
+        reading: bool,
+    ) -> None:
+        self.state = state
+        self.partition = partition
+        self.partitions = plan.partitions
+        self.queues = queues
+        self.reload = reload
+        self.reading = reading
+        self.unit = CurrentUnit()
+        self.epoch: int = 1
+        self.undo: list[tuple[dict[Any, Any], Any, Any]] = []
+        self.touched: list[tuple[Any, Any, bytes | None]] = []
+        """Table, key and image of each instance that the unit has touched."""
+        self.cleared: set[tuple[int, Any]] = set()
+        self.touched_collections: list[Entries] = []
+        self.dirty_collections: dict[Entries, None] = {}
+        self.armed: Rows = {}
+        """Index rows of entries that expire, set or gone since the last commit."""
+
+    def expiry(self, domain: int, ttl_ms: int) -> int:
+        """When what is written now expires.
+
+        A timer writes as of its own time, however far the watermark has come when it fires: a firing that is later than
+        it might have been shows in nothing. A late event writes as of the watermark: else its value would be gone at once.
+        """
+        context = self.context
+        if domain == rows.PROCESSING_TIME:
+            return context.now + ttl_ms
+        if self.unit.fired is not None:
+            return context.event_time + ttl_ms
+        return max(context.event_time, context.watermark) + ttl_ms
+
+    def arm(self, domain: int, time_ms: int, actor: ActorPlan, key: bytes, name: bytes) -> None:
+        """Have an entry looked at when it expires."""
+        self.armed[rows.index_row(domain, time_ms, actor.name.encode(), key, name)] = b""
+        self.queues[domain][actor.index].push(time_ms, key, name)
+
+    def disarm(self, domain: int, time_ms: int, actor: ActorPlan, key: bytes, name: bytes) -> None:
+        """An expiry has come up."""
+        self.armed[rows.index_row(domain, time_ms, actor.name.encode(), key, name)] = None
+
+    def begin(self) -> None:
+        """A unit begins: what the one before noted for its undoing is no longer needed."""
+        self.undo.clear()
+        self.touched.clear()
+        if self.cleared:
+            self.cleared.clear()
+
+    def seal_collections(self) -> None:
+        """Seal the entries that the handler touched."""
+        for entries in self.touched_collections:
+            entries.seal()
+        self.touched_collections.clear()
