@@ -22,7 +22,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import tailrace as tr
-from tailrace.core.engine import replay
+from tailrace.core.engine import intake
 from tailrace.core.engine.key_split.first_pass import FirstPass
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.records import Output
@@ -179,7 +179,7 @@ def never_synced(_: Any, /) -> None:
 def in_its_own_way(unit: Unit) -> None:
     """Sizes that may not matter."""
     random = Random(f"{unit.job.id} {unit.name}")
-    replay._WINDOW = random.choice((1, 2, 7, 10_000))
+    intake.WINDOW = random.choice((1, 2, 7, 10_000))
     stretches._AT_ONCE = random.choice((1, 7, 10_000))
     defaults: Any = FirstPass.__init__.__kwdefaults__
     defaults["chunk_steps"] = random.choice((1, 5, 30, 20_000))

@@ -107,6 +107,7 @@ class Context(Generic[K]):
         "_allowed",
         "_lineage",
         "_marks",
+        "_outputs",
         "_plan",
         "_promises",
         "_receivers",
@@ -159,6 +160,7 @@ class Context(Generic[K]):
         unit: CurrentUnit | None = None,
     ) -> None:
         self._unit = unit or CurrentUnit()
+        self._outputs = self._unit.outputs
         self._plan = plan
         self._lineage = lineage
         self._timer_cap = timer_cap
@@ -216,8 +218,7 @@ class Context(Generic[K]):
                 f"{self._place()} emits {type(event).__name__} to {to.name!r}, which holds {to.type_name}",
                 hint="Emit an event of the declared type, or declare a topic for this one.",
             )
-        unit = self._unit
-        route = unit.route
+        route = self._unit.route
         if route is None or edge not in self._allowed[route.operator]:
             raise self._not_found(edge)
         if edge.is_stream:
@@ -226,7 +227,7 @@ class Context(Generic[K]):
                     f"{self._place()} emits to the stream {to.name!r} with a time of its own",
                     hint="Leave at= out: those who take a stream run in the same step, at the same time.",
                 )
-            unit.chained.append((edge, event))
+            self._unit.chained.append((edge, event))
         else:
             # By local names, here and elsewhere: called as methods they would cost Python a search for one.
             encode_key, encode = edge.encode_key, edge.encode_emitted
@@ -236,7 +237,7 @@ class Context(Generic[K]):
                 value = encode(event)
             except CODEC_ERRORS as error:
                 raise edge.codec.unwritable(event, error) from error
-            unit.outputs.append((edge.name, key, value, stamp_ms, ()))
+            self._outputs.append((edge.name, key, value, stamp_ms, ()))
             if self._marks and (mark_ms := self._marks.get(edge.name)) is not None:
                 # In place, as it is done for every event: one without a time of its own has that of its record.
                 time_ms = stamp_ms if edge.time_of is None else edge.time_of(event)

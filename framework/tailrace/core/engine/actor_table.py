@@ -319,7 +319,9 @@ class Table(StoredActor):
                 self.move_timer(parts, timer, None)
             for entries in parts.collections():
                 entries.clear()
-        self.cells.cleared.add((self.plan.index, instance._tr_key))
+        cells, which = self.cells, (self.plan.index, instance._tr_key)
+        cells.undo.append((cells.cleared, which, MISSING))  # so it never outlives its unit
+        cells.cleared[which] = None
 
     # --- timers ---
 

@@ -38,16 +38,13 @@ from typing import Literal, TypeAlias
 from tailrace.core.declare.plan import InputPlan
 from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK
 from tailrace.core.engine.delivery import Delivery, Told
+from tailrace.core.engine.intake import Intake, Source
 from tailrace.core.engine.merge import TOLERANCE_MS, limit_of
-from tailrace.core.engine.replay import Limit, Source
+from tailrace.core.engine.replay import Limit
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import UsageError
 from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Output, Refused
-
-_WINDOW = 10_000
-"""Offsets read at once."""
-
 
 Whose: TypeAlias = Literal["sent", "redriven", "others"]
 """Whose a record of an own input is: the app has sent it, it was redriven for the app, or others have written it."""
@@ -84,9 +81,8 @@ class _Lane:
     __slots__ = (
         "_highest",
         "_inbox",
+        "_intake",
         "_past",
-        "_read",
-        "_window",
         "at",
         "delivered",
         "end",
@@ -104,7 +100,14 @@ class _Lane:
     )
 
     def __init__(
-        self, task: Task, number: int, past: PartitionHistory, end: int, window: int, *, delivered: bool
+        self,
+        task: Task,
+        number: int,
+        past: PartitionHistory,
+        end: int,
+        window: int | None,
+        *,
+        delivered: bool,
     ) -> None:
         plan = task.plan.inputs[number]
         self.task, self.number, self.name, self.end = task, number, plan.name, end
@@ -139,17 +142,16 @@ class _Lane:
         self.at = 0
         self._highest = NO_WATERMARK
         """The highest event time of an own input so far, what the app has sent included."""
-        self._past, self._window = past, window
-        self._read: int = task.positions[plan.name]
+        self._past = past
+        self._intake = Intake(task, number, past.source, task.positions[plan.name], window)
 
     def fill(self) -> bool:
         """Have the next head here; False at the end."""
         while self.at == len(self.heads):
-            if self._read >= self.end:
+            found = self._intake.window(self.end)
+            if found is None:
                 return False
-            stop = min(self._read + self._window, self.end)
-            records = self._past.source(self.name, self._read, stop)
-            self.heads = self.task.decode(self.number, records)
+            self.heads, records = found
             self.times = [head[1] for head in self.heads]
             if None in self.times:
                 self.times = [_stands_at(head) for head in self.heads]
@@ -157,7 +159,7 @@ class _Lane:
                 NO_WATERMARK if self._inbox or head[3] is FOR_OTHERS else record.timestamp_ms
                 for head, record in zip(self.heads, records, strict=True)
             ]
-            self.at, self._read = 0, stop
+            self.at = 0
             if self.delivered:
                 self._leave_out(records)
         return True
@@ -209,7 +211,7 @@ class Canonical:
         deliver: Told | None = None,
         finish: bool = False,
         limit: Limit | None = None,
-        window: int = _WINDOW,
+        window: int | None = None,
     ) -> None:
         self.tasks = tasks
         self.clock_ms = max(task.now for task in tasks)

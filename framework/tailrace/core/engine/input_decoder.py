@@ -1,4 +1,7 @@
-"""From records to heads: decode, find the key and the event time, and refuse what has none that makes sense."""
+"""From records to heads: decode, find the key and the event time, and refuse what has none that makes sense.
+
+And what a task knows of an input before it takes heads of it: who takes them, and how they move watermarks (``BoundInput``).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +19,7 @@ from tailrace.core.declare.plan import InputPlan, Plan, Route
 from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, to_datetime
 from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.redriven import REDRIVEN_HEADER, Addressees
+from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import BadRecordError, TailraceError
 from tailrace.core.records import FOR_OTHERS, Delivery, Head, InputRecord, Refused
 
@@ -26,39 +30,55 @@ BoundRoute = tuple[Route, Table | None]
 """A route, and the table of its actor in this task; None for a stateless function."""
 
 
+NEVER: Final = 1 << 63
+"""A disorder with which no event says anything of the watermark."""
+
+
+class BoundInput:
+    """One input of one task: what holds for all of its records, worked out once. Runs of an input may be short.
+
+    ``judged``: its records may be late. ``moving``: they move a watermark. ``asked``: a user's function says to where; else it is
+    their event time without ``lag``. ``direct``: the one route and its table, where nothing but a call is left of a unit.
+    """
+
+    __slots__ = ("asked", "direct", "inbox", "judged", "lag", "moving", "plan", "routes", "salt", "tables")
+
+    def __init__(self, plan: InputPlan, partition: int, tables: Sequence[Table], marks: Watermarks) -> None:
+        self.plan, self.tables = plan, tables
+        place = f"{plan.declared_name}/{partition}".encode()
+        self.salt = zlib.crc32(place) << 32 | zlib.adler32(place)
+        """What tells this input partition from others in the seeds of its records."""
+        self.inbox, self.moving = plan.is_inbox, bool(plan.moves)
+        self.judged = (self.moving and not plan.repartitioned) or (self.inbox and marks.judges_messages())
+        self.asked = self.moving and plan.watermark in ("punctuated", "generator")
+        self.lag = plan.out_of_order_ms + 1 if plan.watermark != "upstream" else NEVER
+        self.routes: Sequence[BoundRoute] = [self._bound(route) for route in plan.routes]
+        route, table = self.routes[0] if len(self.routes) == 1 else (None, None)
+        self.direct = None if route is None or table is None or table.images is not None else (route, table)
+
+    def _bound(self, route: Route) -> BoundRoute:
+        return route, None if route.target is None else self.tables[route.target.index]
+
+    def takers(self, delivery: Delivery) -> Sequence[BoundRoute]:
+        """Who takes a message."""
+        return (self._bound(delivery.route),)
+
+    def prefetch(self, heads: Sequence[Head], start: int) -> None:
+        """Have the tables of those who take the input's records read ahead what a run of some length is about to need."""
+        if len(heads) - start >= _RUN_WORTH_READING_AHEAD and not self.inbox:
+            for table in {table for _, table in self.routes if table is not None}:
+                table.prefetch(heads, start)
+
+
 class InputDecoder:
-    """One input of one task: makes heads of its records, and knows who takes them."""
+    """Makes heads of the records of one input."""
 
-    __slots__ = ("_actors", "_addressees", "_plan", "_routes", "salt")
+    __slots__ = ("_actors", "_addressees", "_plan")
 
-    def __init__(self, plan: Plan, input_plan: InputPlan, partition: int, addressees: Addressees) -> None:
+    def __init__(self, plan: Plan, input_plan: InputPlan, addressees: Addressees) -> None:
         self._plan = input_plan
         self._addressees = addressees
         self._actors = {actor.name: actor for actor in plan.actors}
-        self._routes: list[BoundRoute] | None = None
-        place = f"{input_plan.declared_name}/{partition}".encode()
-        self.salt = zlib.crc32(place) << 32 | zlib.adler32(place)
-        """What tells this input partition from others in the seeds of its records."""
-
-    def routes(self, tables: Sequence[Table]) -> list[BoundRoute]:
-        """Who takes the input's records."""
-        if self._routes is None:
-            self._routes = [
-                (route, None if route.target is None else tables[route.target.index])
-                for route in self._plan.routes
-            ]
-        return self._routes
-
-    def prefetch(self, heads: Sequence[Head], start: int, tables: Sequence[Table]) -> None:
-        """Have the tables of those who take the input's records read ahead what a run of some length is about to need."""
-        if len(heads) - start >= _RUN_WORTH_READING_AHEAD and not self._plan.is_inbox:
-            for table in {table for _, table in self.routes(tables) if table is not None}:
-                table.prefetch(heads, start)
-
-    def bound(self, delivery: Delivery, tables: Sequence[Table]) -> Sequence[BoundRoute]:
-        """Who takes a message."""
-        route: Route = delivery.route
-        return ((route, None if route.target is None else tables[route.target.index]),)
 
     def decode(self, records: Sequence[InputRecord]) -> list[Head]:
         """Heads of records as the log gave them."""

@@ -13,22 +13,20 @@ depend on keys: records, lateness, watermarks. It drains every step to its end: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from tailrace.core.engine import tape
+from tailrace.core.engine.intake import Intake, Source
 from tailrace.core.engine.task import Task, check_format
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import EnvironmentMismatchError, InputsChangedError, ReplayDivergedError
-from tailrace.core.records import Head, Headers, InputRecord
+from tailrace.core.records import Head, Headers
 
-Source = Callable[[str, int, int], Sequence[InputRecord]]
-"""Gives the records of an input (by name) from a first offset up to, without, a last one."""
+__all__ = ["Limit", "Limits", "Replay", "Source", "replay_record"]
 
-_WINDOW = 10_000
-"""Offsets asked for at once: runs may be longer than what should be in memory."""
 _OF_RECORDS = ("records", "late", "refused", "for_others")
 """Totals that do not depend on which keys are replayed."""
 
@@ -86,12 +84,15 @@ class Replay:
     ) -> None:
         self.task = task
         self.difference: ReplayDivergedError | None = None
-        self._source = source
         self._limit = limit or Limit()
         self._some_keys = some_keys
         self.lenient = lenient
         """May be set on the way: what is taken from then on is judged by it."""
         self._any_environment = any_environment
+        starts = task.positions
+        self._intakes = [Intake(task, one.index, source, starts[one.name]) for one in task.plan.inputs]
+        self._ends = [0] * len(self._intakes)
+        """By input, where it stands after the tape record that is taken, or at the limit: up to there it is read ahead."""
         self._numbers = {name: number for number, name in enumerate(task.plan.sources)}
         self._names = list(self._numbers)
         self._operators = [one.name for one in task.plan.operators]
@@ -125,6 +126,7 @@ class Replay:
         }
         # Only the last cause may have been left in the middle of its drain: whatever comes next came after it.
         task.follow(self._skips, FOREVER)
+        self._look_ahead(causes)
         while causes and self._reopen(causes[0]):
             del causes[0]
         self._stop_if(last=not causes)
@@ -135,6 +137,17 @@ class Replay:
         task.follow({}, FOREVER)
         self._check_end()
         return True
+
+    def _look_ahead(self, causes: Sequence[Sequence[int]]) -> None:
+        """Note how far the inputs are going to be read."""
+        task = self.task
+        ends = {one.name: task.positions[one.name] for one in task.plan.inputs}
+        for code, *said in causes:
+            if code == tape.RUN:
+                name = self._names[said[0]]
+                ends[name] = ends.get(name, 0) + said[1]
+        limits = self._limit.offsets
+        self._ends = [min(ends[one.name], limits.get(one.name, FOREVER)) for one in task.plan.inputs]
 
     # --- causes
 
@@ -187,14 +200,12 @@ class Replay:
         stop = start + count
         here = min(stop, max(start, self._limit.offsets.get(name, stop)))
         last = last and here == stop
-        held: list[
-            Head
-        ] = []  # the last record before a commit is fed by itself; which one that is shows later
-        for at in range(start, here, _WINDOW):
-            heads = held + task.decode(number, self._source(name, at, min(at + _WINDOW, here)))
+        # The last record before a commit is fed by itself; which one that is shows later.
+        held: Sequence[Head] = ()
+        for heads in self._intakes[number].run(start, here, max(here, self._ends[number])):
             if last:
-                held = heads[-1:]
-                del heads[-1:]
+                heads = [*held, *heads]
+                heads, held = heads[:-1], heads[-1:]
             if not self._feed(number, heads, last=False):
                 return False
         if last:
@@ -206,7 +217,8 @@ class Replay:
 
     def _feed(self, number: int, heads: Sequence[Head], *, last: bool) -> bool:
         """Have records taken, to the end or until the watermark is where the replay is to stop."""
-        for portion in self._portions(number, heads):
+        whole = self._limit.watermark_ms is None
+        for portion in (heads,) if whole else self._portions(number, heads):
             taken = 0
             while taken < len(portion):
                 taken = self.task.run(number, portion, taken)

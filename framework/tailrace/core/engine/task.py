@@ -29,7 +29,7 @@ cannot be seen from a handler.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -45,8 +45,7 @@ from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
 __all__ = ["ORIGIN_HEADER", "CommitBatch", "Task", "TaskSettings", "check_format"]
 
 NOBODY: Final[frozenset[int]] = frozenset()
-NEVER: Final = 1 << 63
-"""A disorder with which no event says anything of the watermark."""
+_ALWAYS: Final = (True,)
 _NO_INSTANCES: Final[dict[Any, Any]] = {}
 
 
@@ -67,11 +66,11 @@ class Task(TaskState):
 
     def decode(self, number: int, records: Sequence[InputRecord]) -> list[Head]:
         """Decode records of an input. What cannot be decoded comes out as a head that ``run`` will refuse."""
-        return self._inputs[number].decode(records)
+        return self._decoders[number].decode(records)
 
     def heads(self, number: int, events: Iterable[Any], first_offset: int) -> list[Head]:
         """Heads of events that are decoded already, at consecutive offsets from ``first_offset`` on."""
-        return self._inputs[number].of_events(events, first_offset)
+        return self._decoders[number].of_events(events, first_offset)
 
     def run(self, number: int, heads: Sequence[Head], start: int = 0) -> int:
         """Take records of one input, in order, from ``heads[start]`` on. Returns the index of the first not taken.
@@ -83,8 +82,10 @@ class Task(TaskState):
         self._not_draining()
         if start >= len(heads):
             return start
-        plan, inputs = self.plan.inputs[number], self._inputs[number]
-        inputs.prefetch(heads, start, self._cells.tables)
+        one = self._inputs[number]
+        one.prefetch(heads, start)
+        plan, routes, inbox, judged = one.plan, one.routes, one.inbox, one.judged
+        moving, asked, lag = one.moving, one.asked, one.lag
         cells, context, unit = self._cells, self._context, self._unit
         marks, totals = self._watermarks, self.totals
         units, firing = self._units, self._firing
@@ -92,11 +93,6 @@ class Task(TaskState):
         outputs, chained, skips = unit.outputs, unit.chained, units.skips
         undo, touched, cleared = cells.undo, cells.touched, cells.cleared
         touched_collections = cells.touched_collections
-        routes: Sequence[BoundRoute] = inputs.routes(cells.tables)
-        inbox, moving = plan.is_inbox, bool(plan.moves)
-        judged = (moving and not plan.repartitioned) or (inbox and marks.judges_messages())
-        asked = moving and plan.watermark in ("punctuated", "generator")
-        lag = plan.out_of_order_ms + 1 if plan.watermark != "upstream" else NEVER
         firing.budget = self.settings.firing_budget
         slept, marks.idle[number] = marks.idle[number], False
         own = marks.of_source[number]
@@ -111,16 +107,23 @@ class Task(TaskState):
         taken, refused, for_others = start, 0, 0
         late = context.is_late = False
         counted = totals.late
-        unit.salt = inputs.salt
-        # Most inputs have one route, to one actor that needs no more than its types checked. What Units.invoke does
+        unit.salt = one.salt
+        full: Collection[Any]  # not empty: the instance is settled in full, and not only its types checked
+        # Most inputs have one route, to one actor whose table nobody checks. What Units.invoke does
         # is written out for these: a quarter of the time per event would go into calls.
-        direct = routes if len(routes) == 1 and not skips and units.direct and not apart else None
-        route, table = routes[0] if direct else (None, None)
-        if route is None or table is None or not table.simple:
-            direct, call, settle = None, _nobody, _nobody
+        direct = routes if one.direct and not skips and units.direct and not apart else None
+        route, table = one.direct if one.direct and direct else (None, None)
+        if route is None or table is None:
+            direct, full, call, settle = None, cleared, _nobody, _nobody
             load, touch, encode, seal, live = _nobody, _nobody, _nobody, _nobody, _NO_INSTANCES
         else:
-            call, load, touch, encode = route.call, table.load, table.touch, table.encode
+            full, call, load, touch, encode = (
+                cleared if table.simple else _ALWAYS,
+                route.call,
+                table.load,
+                table.touch,
+                table.encode,
+            )
             seal, settle, live = table.seal, table.settle, table.live
         epoch = cells.epoch
         unit.route, unit.table = route, table
@@ -140,7 +143,7 @@ class Task(TaskState):
                         continue
                     time_ms = now
                 if inbox:
-                    to, event = inputs.bound(event, cells.tables), event.message
+                    to, event = one.takers(event), event.message
                 context.key = key
                 context.event_time = time_ms
                 unit.origin = offset
@@ -163,7 +166,7 @@ class Task(TaskState):
                         call(instance, event, context)
                         if touched_collections:
                             cells.seal_collections()
-                        if cleared:
+                        if full:
                             settle(instance, image)
                         else:
                             seal(instance)
@@ -181,7 +184,7 @@ class Task(TaskState):
                         touched.insert(0, (table, key, image))  # before what streams have touched
                     late = late or context.is_late
                     units.failed(error, mark, number, offset, record)
-                    unit.salt, unit.route, unit.table = inputs.salt, route, table
+                    unit.salt, unit.route, unit.table = one.salt, route, table
                     if asked:
                         said = NO_WATERMARK
                 taken += 1
@@ -206,7 +209,7 @@ class Task(TaskState):
                     firing.drain()
                     if firing.draining:
                         break
-                    unit.salt, unit.draws, unit.random = inputs.salt, 0, None
+                    unit.salt, unit.draws, unit.random = one.salt, 0, None
                     unit.route, unit.table, context.watermark = route, table, watermark
         finally:
             if late:  # it was not taken, and will be judged again

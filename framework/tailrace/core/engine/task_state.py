@@ -18,7 +18,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.evolution import stored_state
 from tailrace.core.engine.firing import Due, Firing
-from tailrace.core.engine.input_decoder import InputDecoder
+from tailrace.core.engine.input_decoder import BoundInput, InputDecoder
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.redriven import Addressees
@@ -94,7 +94,10 @@ class TaskState:
         self._predecessors = {} if start is None else start.predecessors
         self.addressees = Addressees(plan, self._predecessors)
         """Which redriven records this task takes."""
-        self._inputs = [InputDecoder(plan, one, partition, self.addressees) for one in plan.inputs]
+        self._decoders = [InputDecoder(plan, one, self.addressees) for one in plan.inputs]
+        self._inputs = [
+            BoundInput(one, partition, self._cells.tables, self._watermarks) for one in plan.inputs
+        ]
         self.positions = {one.name: (positions or {}).get(one.name, 0) for one in plan.inputs}
         self.totals = tape.Totals() if start is None else msgspec.structs.replace(start.totals)
         self._tape = tape.Tape(0 if start is None else start.tape)

@@ -64,7 +64,8 @@ class UnitBooks:
         self.undo: list[tuple[dict[Any, Any], Any, Any]] = []
         self.touched: list[tuple[Any, Any, bytes | None]] = []
         """Table, key and image of each instance that the unit has touched."""
-        self.cleared: set[tuple[int, Any]] = set()
+        self.cleared: dict[tuple[int, Any], None] = {}
+        """What ``clear`` was called for: actor and key."""
         self.touched_collections: list[Entries] = []
         self.dirty_collections: dict[Entries, None] = {}
         self.armed: Rows = {}

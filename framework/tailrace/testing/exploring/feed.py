@@ -208,4 +208,4 @@ def _places_in(plan: Plan, log: Log) -> list[TopicPartition]:
 
 def _heads(plan: Plan, place: TopicPartition) -> InputDecoder:
     one = next(one for one in plan.inputs if one.name == place.topic)
-    return InputDecoder(plan, one, place.partition, Addressees(plan, {}))
+    return InputDecoder(plan, one, Addressees(plan, {}))

@@ -51,7 +51,7 @@ from tailrace.core.engine.key_split.course import (
 from tailrace.core.engine.redriven import redriven_ids
 from tailrace.core.engine.replay import Limit, Replay, Source
 from tailrace.core.engine.settings import TaskSettings
-from tailrace.core.engine.task import NEVER, Task
+from tailrace.core.engine.task import Task
 from tailrace.core.engine.watermarks import copy
 from tailrace.core.errors import ReplayDivergedError, UnsplittableError
 from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
@@ -126,10 +126,9 @@ class KeySplitPlan(Task):
             return start
         plan, marks = self.plan.inputs[number], self._watermarks
         skips, now, known = self._units.skips, self.now, self._known[number]
-        moving, by_event = bool(plan.moves), plan.watermark == "events"
-        inbox, moves = plan.is_inbox, plan.moves
-        judged = (moving and not plan.repartitioned) or (inbox and marks.judges_messages())
-        lag = plan.out_of_order_ms + 1 if plan.watermark != "upstream" else NEVER
+        one = self._inputs[number]
+        moving, asked, judged, lag = one.moving, one.asked, one.judged, one.lag
+        inbox, moves, by_event = one.inbox, plan.moves, plan.watermark == "events"
         slept, marks.idle[number] = marks.idle[number], False
         own = marks.of_source[number]
         together = None if inbox and judged else marks.together(number)
@@ -157,7 +156,7 @@ class KeySplitPlan(Task):
             if skips and (number, offset) in skips:
                 self._skips[shard].append(tape.Skip(number, offset, list(skips[number, offset])))
                 said = time_ms - lag if by_event else NO_WATERMARK
-            elif plan.watermark in ("punctuated", "generator") and moving:
+            elif asked:
                 said = self._said(number, offset, time_ms, key, event, record)
             else:
                 said = time_ms - lag
@@ -375,6 +374,7 @@ class FirstPass(Replay):
             chunk_steps=chunk_steps,
         )
         super().__init__(task, source, limit=limit, some_keys=True, any_environment=any_environment)
+        self._source = source
         self._base = cut
         self._start = msgspec.structs.replace(task.totals)
         self._known_totals = True

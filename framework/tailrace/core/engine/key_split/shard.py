@@ -40,7 +40,6 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.failure import TimerName, timer_named, timer_of
 from tailrace.core.engine.firing import Firing
-from tailrace.core.engine.input_decoder import BoundRoute
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.key_split.course import (
     Columns,
@@ -159,7 +158,7 @@ class ShardTask(Task):
                 start = at
                 at = start + sum(1 for _ in group)
                 heads = self.decode(number, part.records[start:at])
-                self._inputs[number].prefetch(heads, 0, self._cells.tables)
+                self._inputs[number].prefetch(heads, 0)
                 places = zip(steps[start:at], before[start:at], after[start:at], heads, strict=True)
                 self._records(number, places, columns)
             self._catch_up(columns, len(columns[0]) - 1)
@@ -188,22 +187,18 @@ class ShardTask(Task):
 
     def _records(self, number: int, places: Iterable[tuple[int, int, int, Head]], columns: Columns) -> None:
         """What ``Task.run`` does, with watermark and clock as they are told."""
-        plan, inputs = self.plan.inputs[number], self._inputs[number]
+        one = self._inputs[number]
+        plan, routes, inbox, judged = one.plan, one.routes, one.inbox, one.judged
         cells, context, unit, totals = self._cells, self._context, self._unit, self.totals
         units, firing = self._units, self._firing
         marks = self._watermarks
         outputs, chained, tags = unit.outputs, unit.chained, firing.tags
         undo, touched, cleared = cells.undo, cells.touched, cells.cleared
         clocks = columns[2]
-        routes: Sequence[BoundRoute] = inputs.routes(cells.tables)
-        inbox = plan.is_inbox
-        judged = (bool(plan.moves) and not plan.repartitioned) or (inbox and marks.judges_messages())
         says = stated(plan)
-        # What Units.invoke does is written out for one simple actor, as in Task.run.
-        direct = routes if len(routes) == 1 and not units.skips and units.direct else None
-        route, table = routes[0] if direct else (None, None)
-        if route is None or table is None or not table.simple:
-            direct = None
+        # What Units.invoke does is written out for one actor, as in Task.run.
+        direct = routes if one.direct and not units.skips and units.direct else None
+        route, table = one.direct if one.direct and direct else (None, None)
         for step, before, after, (offset, time_ms, key, event, record) in places:
             now = clocks[before]
             if self._is_due(columns, before):
@@ -223,9 +218,9 @@ class ShardTask(Task):
                 time_ms = now
             to = routes
             if inbox:
-                to, event = inputs.bound(event, cells.tables), event.message
+                to, event = one.takers(event), event.message
             context.key, context.event_time = key, time_ms
-            unit.origin, unit.salt = offset, inputs.salt
+            unit.origin, unit.salt = offset, one.salt
             unit.draws, unit.random = 0, None
             if undo or touched:
                 cells.begin()
@@ -247,7 +242,7 @@ class ShardTask(Task):
                     route.call(instance, event, context)
                     if cells.touched_collections:
                         cells.seal_collections()
-                    if cleared:
+                    if cleared or not table.simple:
                         table.settle(instance, image)
                     else:
                         table.seal(instance)

@@ -1,0 +1,76 @@
+"""How records come to a task from its past: read from a source, and decoded in bulk before their order is known.
+
+Runs of one input are short where inputs interleave. An ``Intake`` asks its source for windows, whatever the runs are, so what
+is done per call of the source, and per call of the decoder, is done once for thousands of records. It never reads past
+``ahead``, behind which records may have to be decoded in another way, or may not be there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from typing import TypeAlias
+
+from tailrace.core.engine.task import Task
+from tailrace.core.records import Head, InputRecord
+
+Source: TypeAlias = Callable[[str, int, int], Sequence[InputRecord]]
+"""Gives the records of an input (by name) from a first offset up to, without, a last one."""
+
+WINDOW = 10_000
+"""Offsets asked for at once: there may be more than what should be in memory."""
+
+_offset_of = itemgetter(0)
+
+
+class Intake:
+    """One input of one task, read in windows and given out in runs."""
+
+    __slots__ = ("_at", "_heads", "_name", "_next", "_number", "_read", "_source", "_task", "_window")
+
+    def __init__(
+        self, task: Task, number: int, source: Source, start: int, window: int | None = None
+    ) -> None:
+        self._task, self._number, self._source = task, number, source
+        self._name = task.plan.inputs[number].name
+        self._window = window or WINDOW
+        self._heads: list[Head] = []
+        self._at = 0
+        self._next = start
+        """The offset behind the last run."""
+        self._read = start
+        """The offset up to which the source was asked."""
+
+    def window(self, ahead: int) -> tuple[list[Head], Sequence[InputRecord]] | None:
+        """The next heads, with their records: a window of offsets, but none from ``ahead`` on; None if that is reached."""
+        if self._read >= ahead:
+            return None
+        stop = min(self._read + self._window, ahead)
+        records = self._source(self._name, self._read, stop)
+        self._read = stop
+        return self._task.decode(self._number, records), records
+
+    def run(self, start: int, stop: int, ahead: int) -> Iterator[Sequence[Head]]:
+        """The heads from offset ``start`` up to, without, ``stop``, in one piece or in a few. ``ahead`` is ``stop`` or later."""
+        if start != self._next:
+            self._heads, self._at, self._read = [], 0, start
+        count, self._next = stop - start, -1
+        while True:
+            heads, at = self._heads, self._at
+            if at < len(heads):
+                end = at + count
+                # As a rule each offset has its record.
+                if end > len(heads) or heads[end - 1][0] != stop - 1:
+                    end = bisect_left(heads, stop, at, key=_offset_of)
+                self._at = end
+                if end > at:
+                    count = stop - 1 - heads[end - 1][0]
+                    yield heads[at:end]
+                if end < len(heads):
+                    break
+            found = self.window(ahead) if self._read < stop else None
+            if found is None:
+                break
+            self._heads, self._at = found[0], 0
+        self._next = stop
