@@ -17,7 +17,7 @@
         def departed(self, event: Departure, ctx: tr.Context[str]) -> None:
             self.legs += 1
 
-What is named here is the public API; what is not may change.
+The public API is what this module exports. Everything else may change.
 """
 
 from __future__ import annotations

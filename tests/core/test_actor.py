@@ -249,7 +249,7 @@ class Wrong(tr.Actor):
         ),
         (
             "assign_constant",
-            "Wrong.limit is no durable field. Annotate it in the class: limit: type = default.",
+            "Wrong.limit is not a durable field. Annotate it in the class: limit: type = default.",
         ),
         ("someone_elses", None),
     ],

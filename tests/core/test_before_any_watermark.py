@@ -152,7 +152,7 @@ def test_a_timer_at_what_is_no_instant_names_who_set_it() -> None:
             with (
                 Harness(strict) as h,
                 pytest.raises(
-                    tr.HandlerError, match=r"Strict\.take names a timer by a wrong time: .*out of range"
+                    tr.HandlerError, match=r"Strict\.take uses a timer with a wrong time: .*out of range"
                 ),
             ):
                 h.send(topic, Event("a", at, add))

@@ -182,7 +182,7 @@ def test_a_widened_type_is_no_other_default() -> None:
 
 def test_a_default_that_is_another_at_each_call_is_refused() -> None:
     with pytest.raises(
-        DefinitionError, match=r"Plane\.id has a default_factory that gives another value at each call"
+        DefinitionError, match=r"Plane\.id has a default_factory that returns a different value at each call"
     ):
         plan_of({"id": (UUID, tr.field(default_factory=uuid4))})
 

@@ -133,5 +133,5 @@ def test_what_goes_to_a_stream_has_no_time_of_its_own() -> None:
     with Harness(app) as h:
         h.send(steps, Step("a", 0))
         assert seen == [0]
-        with pytest.raises(HandlerError, match="stream 'stream' with a time of its own"):
+        with pytest.raises(HandlerError, match="stream 'stream' with at="):
             h.send(steps, Step("a", 1))

@@ -425,5 +425,5 @@ def test_a_time_is_given_by_its_name() -> None:
     def forward(event: Square, ctx: tr.Context[str]) -> None:
         ctx.emit(found, event, 5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]  # it is the point
 
-    with Harness(app) as h, pytest.raises(HandlerError, match=r"third argument 5.*at="):
+    with Harness(app) as h, pytest.raises(HandlerError, match=r"third positional argument, 5.*at="):
         h.send(asked, Square("a"))

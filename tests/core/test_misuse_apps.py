@@ -43,13 +43,13 @@ def app_version(d: Deck) -> None:
     tr.App("flights", version=2)
 
 
-@said("@app.actor was given Aircraft, which is no actor. Derive the class from tr.Actor.")
+@said("@app.actor was given Aircraft, which is not an actor. Derive the class from tr.Actor.")
 def actor_that_is_none(d: Deck) -> None:
     @d.app.actor
     class Aircraft: ...
 
 
-@said("Aircraft handles nothing. Give it a method with @tr.process(topic) or @tr.on_message.")
+@said("Aircraft has no handler. Give it a method with @tr.process(topic) or @tr.on_message.")
 def actor_without_handlers(d: Deck) -> None:
     @d.app.actor
     class Aircraft(tr.Actor):
@@ -57,7 +57,7 @@ def actor_without_handlers(d: Deck) -> None:
 
 
 @said(
-    "Plane has the name 'Aircraft', as another actor or function of the app 'flights' does. Give one of "
+    "Plane has the name 'Aircraft', which another actor or function of the app 'flights' has. Give one of "
     "them another name=."
 )
 def two_actors_of_one_name(d: Deck) -> None:
@@ -95,8 +95,8 @@ def topic_of_another_app(d: Deck) -> None:
 
 
 @said(
-    "Aircraft.arrived takes 'plain', which has no key to find an instance by. Declare the topic with "
-    "key=, or take it with an @app.process function that emits it with one."
+    "Aircraft.arrived takes 'plain', which has no key, so no instance can be found. Declare the topic with "
+    "key=, or take it with an @app.process function that emits to a topic with a key."
 )
 def actor_of_events_without_key(d: Deck) -> None:
     class Aircraft(tr.Actor):
@@ -105,8 +105,8 @@ def actor_of_events_without_key(d: Deck) -> None:
 
 
 @said(
-    "nothing says of which type the keys of Aircraft are. Declare the context of one of its handlers as "
-    "ctx: tr.Context[str], or whatever the key is."
+    "the type of the keys of Aircraft is not declared. Declare the context of one of its handlers as "
+    "ctx: tr.Context[str], with the type of the key."
 )
 def actor_whose_key_nobody_says(d: Deck) -> None:
     @d.app.actor
@@ -132,14 +132,16 @@ def function_of_another_event(d: Deck) -> None:
     def clean(event: Arrival, ctx: tr.Context[str]) -> None: ...
 
 
-@said("@app.process on clean names no topic. Write @app.process(topic) with what it takes.")
+@said(
+    "@app.process on clean names no topic. Write @app.process(topic) with the topics and streams that it takes."
+)
 def function_without_topic(d: Deck) -> None:
     @d.app.process
     def clean(event: Departure, ctx: tr.Context[str]) -> None: ...
 
 
 @said(
-    "clean has the name 'clean', as another actor or function of the app 'flights' does. Give one of them"
+    "clean has the name 'clean', which another actor or function of the app 'flights' has. Give one of them"
     " another name=."
 )
 def function_named_like_an_actor(d: Deck) -> None:
@@ -164,14 +166,14 @@ def topic_name(d: Deck) -> None:
 
 
 @said(
-    "the topic 'departures' is declared twice, and differently. Declare it once, and import it where it "
+    "the topic 'departures' is declared twice with different arguments. Declare it once, and import it where it "
     "is used."
 )
 def topic_declared_twice(d: Deck) -> None:
     d.app.topic("departures", Departure, key="tail", out_of_order="30m")
 
 
-@said("the topic 'stream' has the name of another topic or stream. Choose another name.")
+@said("another topic or stream has the name of the topic 'stream'. Choose another name.")
 def topic_named_like_a_stream(d: Deck) -> None:
     d.app.topic("stream", Departure, key="tail")
 
@@ -189,7 +191,8 @@ def topic_named_like_the_changelog(d: Deck) -> None:
 
 
 @said(
-    "the topic 'counts' is to hold int, which is no event type. Declare events as msgspec.Struct classes, dataclasses or "
+    "the topic 'counts' is to hold int, which is not an event type. Declare events as msgspec.Struct "
+    "classes, dataclasses or "
     "pydantic models, several as a union of tagged structs."
 )
 def topic_of_no_struct(d: Deck) -> None:
@@ -218,8 +221,8 @@ def key_that_cannot_be_one(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more': its key is a function that does not say what it returns. Annotate its return type,"
-    " or add key_type=str (or whatever it is)."
+    "the topic 'more': its key is a function without an annotated return type. Annotate the return type,"
+    " or add key_type=, such as key_type=str."
 )
 def key_function_that_does_not_say(d: Deck) -> None:
     d.app.topic("more", Departure, key=lambda e: e.tail)
@@ -230,7 +233,9 @@ def key_type_that_contradicts(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", key_type=int)
 
 
-@said("the topic 'more': 1 is no key. Name a field, a tuple of fields, or give a function of the event.")
+@said(
+    "the topic 'more': 1 is not a key. Give the name of a field, a tuple of names, or a function of the event."
+)
 def key_that_is_a_number(d: Deck) -> None:
     d.app.topic("more", Departure, key=1)
 
@@ -289,7 +294,8 @@ def waiting_without_end(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more' has a wrong time_range: the instant 2305843009213693952 ms is out of range: instants are less than "
+    "the topic 'more' has a wrong time_range: the instant 2305843009213693952 ms is out of range: instants "
+    "are less than "
     "2**61 ms from 1970. Give milliseconds since 1970 in UTC, and check for another unit."
 )
 def time_range_without_end(d: Deck) -> None:
@@ -297,7 +303,7 @@ def time_range_without_end(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more' has a time_range from 5 to 4 ms, in which there is no instant. Give the first instant, then the last."
+    "the topic 'more' has a time_range from 5 to 4 ms, which is empty. Give the first instant, then the last."
 )
 def time_range_backwards(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", event_time="at", time_range=(5, 4))
@@ -342,13 +348,13 @@ def watermark_with_fields_that_cannot_be_stored(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more' has no option 'out_of_ordr'. Did you mean 'out_of_order'? There are key, key_type, ..."
+    "the topic 'more' has no option 'out_of_ordr'. Did you mean 'out_of_order'? The options are: key, key_type, ..."
 )
 def topic_option_misspelt(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", out_of_ordr="30m")
 
 
-@said("the topic 'more' has no option 'kye'. Did you mean 'key'? There are key, key_type, ...")
+@said("the topic 'more' has no option 'kye'. Did you mean 'key'? The options are: key, key_type, ...")
 def topic_key_misspelt(d: Deck) -> None:
     d.app.topic("more", Departure, kye="tail")
 
@@ -369,14 +375,15 @@ def topic_watermark_misspelt(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more' takes its event time from 'dealy', but Departure has no field 'dealy'. Did you mean 'delay'? ..."
+    "the topic 'more' takes its event time from 'dealy', but Departure has no field 'dealy'. Did you mean "
+    "'delay'? ..."
 )
 def topic_event_time_misspelt(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", event_time="dealy")
 
 
 @said(
-    "the app 'flights' has no option 'partitons'. Did you mean 'partitions'? There are partitions, on_error, "
+    "the app 'flights' has no option 'partitons'. Did you mean 'partitions'? The options are: partitions, on_error, "
     "version, code_files."
 )
 def app_option_misspelt(d: Deck) -> None:
@@ -395,14 +402,14 @@ def app_on_error_misspelt(d: Deck) -> None:
     tr.App("flights", on_error="deadletter")
 
 
-@said("@app.actor has no option 'nmae'. Did you mean 'name'? There are name, emits.")
+@said("@app.actor has no option 'nmae'. Did you mean 'name'? The options are: name, emits.")
 def actor_option_misspelt(d: Deck) -> None:
     @d.app.actor(nmae="plane")
     class Aircraft(tr.Actor):
         legs: int = 0
 
 
-@said("@app.process has no option 'nane'. Did you mean 'name'? There are name, emits.")
+@said("@app.process has no option 'nane'. Did you mean 'name'? The options are: name, emits.")
 def function_option_misspelt(d: Deck) -> None:
     @d.app.process(d.departures, nane="other")
     def departed(event: Departure, ctx: tr.Context[str]) -> None: ...
@@ -419,7 +426,8 @@ def topic_format(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more' has no option 'lateness'. Did you mean 'late'? There are key, key_type, event_time, out_of_order, late, "
+    "the topic 'more' has no option 'lateness'. Did you mean 'late'? The options are: key, key_type, event_time, "
+    "out_of_order, late, "
     "watermark, idle_after, ahead, on_error, repartition, format, time_range."
 )
 def topic_option(d: Deck) -> None:
@@ -428,13 +436,13 @@ def topic_option(d: Deck) -> None:
 
 @said(
     "the topic 'more' has a wrong time_range: the datetime datetime.datetime(2020, 1, 1, 0, 0) has no "
-    "time zone. Give it one, for example datetime(..., tzinfo=UTC) or datetime.now(UTC)."
+    "time zone. Give it a time zone, for example datetime(..., tzinfo=UTC) or datetime.now(UTC)."
 )
 def time_range_without_zone(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", time_range=(datetime(2020, 1, 1), datetime(2021, 1, 1)))  # noqa: DTZ001
 
 
-@said("the topic 'more' is to be repartitioned without a key. Add key=.")
+@said("the topic 'more' has repartition=True but no key. Add key=.")
 def repartition_without_key(d: Deck) -> None:
     d.app.topic("more", Departure, repartition=True)
 

@@ -35,24 +35,24 @@ def topic_of_another_app(d: Deck) -> None:
     function(d, [tr.App("other").topic("elsewhere", Departure, key="tail")])
 
 
-@said("Aircraft has emits=arrivals, which is no list. Write emits=[arrivals].")
+@said("Aircraft has emits=arrivals, which is not a list. Write emits=[arrivals].")
 def topic_without_a_list(d: Deck) -> None:
     actor(d, d.arrivals)
 
 
-@said("Aircraft has emits='Gate', which is no list. Write emits=['Gate'].")
+@said("Aircraft has emits='Gate', which is not a list. Write emits=['Gate'].")
 def name_without_a_list(d: Deck) -> None:
     actor(d, "Gate")
 
 
-@said("forward has emits=7, which is no list. Write emits=[...] with topics, streams and actors.")
+@said("forward has emits=7, which is not a list. Write emits=[...] with topics, streams and actors.")
 def no_list(d: Deck) -> None:
     function(d, 7)
 
 
 @said(
-    "forward has Departure in its emits=, which is no topic, no stream and no actor. List topics and streams "
-    "as app.topic and app.stream returned them, and classes of actors."
+    "forward has Departure in its emits=, which is not a topic, stream or actor. List actor classes, and "
+    "topics and streams as app.topic and app.stream returned them."
 )
 def type_of_an_event(d: Deck) -> None:
     function(d, [d.arrivals, Departure])
@@ -73,7 +73,7 @@ def topic_by_its_name(d: Deck) -> None:
 
 
 @said(
-    "forward has 'Plane' in its emits=, which is no actor of the app 'flights'. Its actors are Aircraft. "
+    "forward has 'Plane' in its emits=, which is not an actor of the app 'flights'. Its actors: Aircraft. "
     "Decorate the class with @app.actor."
 )
 def actor_by_a_wrong_name(d: Deck) -> None:
@@ -83,7 +83,7 @@ def actor_by_a_wrong_name(d: Deck) -> None:
 
 
 @said(
-    "Aircraft has Gate in its emits=, which is no actor of the app 'flights'. Its actors are Aircraft. "
+    "Aircraft has Gate in its emits=, which is not an actor of the app 'flights'. Its actors: Aircraft. "
     "Decorate the class with @app.actor."
 )
 def actor_of_no_app(d: Deck) -> None:

@@ -25,7 +25,7 @@ class Seen(msgspec.Struct):
 
 
 @said(
-    "tr.field has no option 'defualt'. Did you mean 'default'? There are default, default_factory, name, ttl, "
+    "tr.field has no option 'defualt'. Did you mean 'default'? The options are: default, default_factory, name, ttl, "
     "ttl_time."
 )
 def field_option_misspelt(d: Deck) -> None:
@@ -65,27 +65,27 @@ def map_key_without_order(d: Deck) -> None:
 
 
 @said(
-    "Aircraft.log is a ListState with a time to live, but a list cannot lose items from its middle. Use a "
-    "MapState by time, or pop items from its start."
+    "Aircraft.log is a ListState with a time to live, but items in the middle of a list cannot expire. Use a "
+    "MapState with times as keys, or pop items from the start of the list."
 )
 def list_with_a_time_to_live(d: Deck) -> None:
     class Aircraft(tr.Actor):
         log: tr.ListState[str] = tr.field(ttl="1h")
 
 
-@said("Aircraft.places does not say what it holds. Annotate it like tr.MapState[str, int].")
+@said("Aircraft.places is annotated without the types that it holds. Annotate it like tr.MapState[str, int].")
 def map_without_types(d: Deck) -> None:
     class Aircraft(tr.Actor):
         places: tr.MapState
 
 
-@said("Aircraft.places is a MapState with a default. Leave the default out: it begins without entries.")
+@said("Aircraft.places is a MapState with a default. Remove the default: the collection begins empty.")
 def map_with_a_default(d: Deck) -> None:
     class Aircraft(tr.Actor):
         places: tr.MapState[str, int] = {}
 
 
-@said("Aircraft.places is a ListState with a default. Leave the default out: it begins without entries.")
+@said("Aircraft.places is a ListState with a default. Remove the default: the collection begins empty.")
 def list_with_a_default_factory(d: Deck) -> None:
     class Aircraft(tr.Actor):
         places: tr.ListState[str] = tr.field(default_factory=list)
@@ -130,7 +130,9 @@ def field_without_type(d: Deck) -> None:
         legs = tr.field(default=0)
 
 
-@said("Aircraft._tr_key: such names are the framework's own. Rename the field.")
+@said(
+    "Aircraft._tr_key: names that begin with '_tr_' or '__' are reserved for the framework. Rename the field."
+)
 def reserved_name(d: Deck) -> None:
     class Aircraft(tr.Actor):
         _tr_key: int = 0
@@ -187,7 +189,10 @@ def two_fields_stored_under_one_name(d: Deck) -> None:
         flights: int = tr.field(default=0, name="legs")
 
 
-@said("Aircraft.legs is to be stored as '', which cannot be a name. Give it another name=.")
+@said(
+    "Aircraft.legs has name='', which is not a valid name. Give it another name=: not empty, without a null "
+    "character, and not beginning with '_tr_'."
+)
 def empty_stored_name(d: Deck) -> None:
     class Aircraft(tr.Actor):
         legs: int = tr.field(default=0, name="")
@@ -211,13 +216,13 @@ def ttl_without_end(d: Deck) -> None:
         legs: int = tr.field(default=0, ttl=2**63 - 1)
 
 
-@said("Aircraft.legs has a ttl of zero. Give a longer one, or leave it out.")
+@said("Aircraft.legs has a ttl of zero. Give a longer ttl, or leave it out.")
 def ttl_of_zero(d: Deck) -> None:
     class Aircraft(tr.Actor):
         legs: int = tr.field(default=0, ttl=0)
 
 
-@said("Aircraft.legs has a time to live but no default. Give it a default: its value when it has expired.")
+@said("Aircraft.legs has a time to live but no default. Give it a default: its value after it has expired.")
 def ttl_without_default(d: Deck) -> None:
     class Aircraft(tr.Actor):
         legs: int = tr.field(ttl="1h")
@@ -267,8 +272,8 @@ def constructor(d: Deck) -> None:
 
 
 @said(
-    "Aircraft defines __post_init__, which an actor cannot have. Set what depends on the first event in "
-    "the handler; nothing runs when an instance is loaded."
+    "Aircraft defines __post_init__, which an actor cannot have. No method runs when an instance is loaded. "
+    "Set what depends on the first event in its handler."
 )
 def post_init(d: Deck) -> None:
     class Aircraft(tr.Actor):
@@ -302,8 +307,7 @@ def class_options(d: Deck) -> None:
 
 
 @said(
-    "Aircraft has 2 actors as bases: Plane, Ship. Keep one; share methods through a plain class with "
-    "__slots__ = ()."
+    "Aircraft has 2 actors as bases: Plane, Ship. Keep one. Share methods through a plain class with __slots__ = ()."
 )
 def two_actors_as_bases(d: Deck) -> None:
     class Plane(tr.Actor): ...
@@ -314,7 +318,7 @@ def two_actors_as_bases(d: Deck) -> None:
 
 
 @said(
-    "Aircraft inherits from Named, whose instances have a __dict__ that nobody stores. Add __slots__ = ()"
+    "Aircraft inherits from Named, whose instances have a __dict__, which is not stored. Add __slots__ = ()"
     " to Named."
 )
 def mixin_with_a_dict(d: Deck) -> None:

@@ -20,35 +20,40 @@ TABLE = Table()
 said = TABLE.said
 
 
-@said("@tr.process on Aircraft.departed names no topic. Write @tr.process(topic) with what it takes.")
+@said(
+    "@tr.process on Aircraft.departed names no topic. Write @tr.process(topic) with the topics and streams "
+    "that it takes."
+)
 def process_without_topic(d: Deck) -> None:
     class Aircraft(tr.Actor):
         @tr.process
         def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
 
 
-@said("@tr.process has no option 'name'. It takes topics and streams, and nothing else.")
+@said("@tr.process has no option 'name'. It takes only topics and streams.")
 def process_with_an_option(d: Deck) -> None:
     class Aircraft(tr.Actor):
         @tr.process(d.departures, name="departed")
         def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
 
 
-@said("@tr.on_timer has no option 'name'. The family of the timers stands alone: @tr.on_timer(\"overdue\").")
+@said(
+    "@tr.on_timer has no option 'name'. Its only argument is the name of the timers: @tr.on_timer(\"overdue\")."
+)
 def timer_with_an_option(d: Deck) -> None:
     class Aircraft(tr.Actor):
         @tr.on_timer(name="overdue")
         def overdue(self, ctx: tr.Context[str]) -> None: ...
 
 
-@said("@tr.on_message has no option 'nmae'. Did you mean 'name'? There is name.")
+@said("@tr.on_message has no option 'nmae'. Did you mean 'name'? The options are: name.")
 def message_option_misspelt(d: Deck) -> None:
     class Aircraft(tr.Actor):
         @tr.on_message(nmae="told")
         def told(self, message: Departure, ctx: tr.Context[str]) -> None: ...
 
 
-@said("@tr.process names no topic. Write @tr.process(topic) with what it takes.")
+@said("@tr.process names no topic. Write @tr.process(topic) with the topics and streams that it takes.")
 def process_with_empty_brackets(d: Deck) -> None:
     class Aircraft(tr.Actor):
         @tr.process()
@@ -56,7 +61,7 @@ def process_with_empty_brackets(d: Deck) -> None:
 
 
 @said(
-    "@tr.process was given 'departures', which is no topic and no stream. Declare it first: topic = "
+    "@tr.process was given 'departures', which is not a topic or a stream. Declare it first: topic = "
     "app.topic(name, Event, key=...)."
 )
 def process_of_a_name(d: Deck) -> None:
@@ -66,8 +71,9 @@ def process_of_a_name(d: Deck) -> None:
 
 
 @said(
-    "@tr.process was given 0, which is no topic and no stream. Declare it first: topic = "
-    "app.topic(name, Event, key=...). If there is one, a field of the class with its name hides it: rename the field."
+    "@tr.process was given 0, which is not a topic or a stream. Declare it first: topic = "
+    "app.topic(name, Event, key=...). If it is declared, a field of the class with the same name hides it: "
+    "rename the field."
 )
 def topic_hidden_by_a_field(d: Deck) -> None:
     departures = d.departures
@@ -80,8 +86,9 @@ def topic_hidden_by_a_field(d: Deck) -> None:
 
 
 @said(
-    "@tr.process was given tr.field(...), which is no topic and no stream. Declare it first: topic = "
-    "app.topic(name, Event, key=...). If there is one, a field of the class with its name hides it: rename the field."
+    "@tr.process was given tr.field(...), which is not a topic or a stream. Declare it first: topic = "
+    "app.topic(name, Event, key=...). If it is declared, a field of the class with the same name hides it: "
+    "rename the field."
 )
 def topic_hidden_by_a_field_that_says_more(d: Deck) -> None:
     departures = d.departures
@@ -93,7 +100,7 @@ def topic_hidden_by_a_field_that_says_more(d: Deck) -> None:
         def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
 
 
-@said("@tr.process names a topic twice. Name each once.")
+@said("@tr.process names the same topic twice. Name each topic once.")
 def one_topic_named_twice(d: Deck) -> None:
     class Aircraft(tr.Actor):
         @tr.process(d.departures, d.departures)
@@ -101,8 +108,8 @@ def one_topic_named_twice(d: Deck) -> None:
 
 
 @said(
-    "Aircraft.departed is async, but a handler runs at once and to its end. Write def instead of async "
-    "def; what calls the outside world is not done inside a handler."
+    "Aircraft.departed is async, but a handler runs to its end without waiting. Write def instead of async "
+    "def. A handler must not call other services."
 )
 def async_handler(d: Deck) -> None:
     class Aircraft(tr.Actor):
@@ -111,7 +118,7 @@ def async_handler(d: Deck) -> None:
 
 
 @said(
-    "Aircraft.departed is a generator, but nobody would run it. Call ctx.emit(topic, event) instead of yield."
+    "Aircraft.departed is a generator, which would never run. Call ctx.emit(topic, event) instead of yield."
 )
 def generator(d: Deck) -> None:
     class Aircraft(tr.Actor):
@@ -178,7 +185,7 @@ def wrong_key_type(d: Deck) -> None:
 
 
 @said(
-    "Aircraft.departed gets the context as 'ctx', which it declares as str. Declare ctx: tr.Context[...],"
+    "the parameter 'ctx' of Aircraft.departed is the context, but is declared as str. Declare ctx: tr.Context[...],"
     " with the key's type in the brackets."
 )
 def context_of_another_type(d: Deck) -> None:
@@ -188,7 +195,7 @@ def context_of_another_type(d: Deck) -> None:
 
 
 @said(
-    "Aircraft.departed is declared to return Departure, but nobody would get it. Emit it with "
+    "Aircraft.departed is declared to return Departure, but the return value is not used. Emit it with "
     "ctx.emit(topic, event), and declare -> None."
 )
 def handler_that_returns(d: Deck) -> None:
@@ -200,7 +207,7 @@ def handler_that_returns(d: Deck) -> None:
 
 @said(
     "Aircraft: the methods 'departed' and 'moved' both take the topic 'departures'. Keep one of them, and"
-    " let it call what the other did."
+    " let it do the work of both."
 )
 def two_handlers_of_one_topic(d: Deck) -> None:
     class Aircraft(tr.Actor):
@@ -213,7 +220,7 @@ def two_handlers_of_one_topic(d: Deck) -> None:
 
 @said(
     "Aircraft: the methods 'first' and 'second' both take event-time timers named 'overdue'. Keep one of "
-    "them, and let it call what the other did."
+    "them, and let it do the work of both."
 )
 def two_handlers_of_one_timer(d: Deck) -> None:
     class Aircraft(tr.Actor):
@@ -226,7 +233,7 @@ def two_handlers_of_one_timer(d: Deck) -> None:
 
 @said(
     "Aircraft: the methods 'first' and 'second' both take processing-time timers without a name. Keep one"
-    " of them, and let it call what the other did."
+    " of them, and let it do the work of both."
 )
 def two_handlers_of_unnamed_timers(d: Deck) -> None:
     class Aircraft(tr.Actor):
@@ -249,7 +256,7 @@ def timer_family_with_a_colon(d: Deck) -> None:
 
 @said(
     "Aircraft: the methods 'first' and 'second' both take messages of type Arrival. Keep one of them, and"
-    " let it call what the other did."
+    " let it do the work of both."
 )
 def two_handlers_of_one_message(d: Deck) -> None:
     class Aircraft(tr.Actor):
@@ -262,7 +269,7 @@ def two_handlers_of_one_message(d: Deck) -> None:
 
 @said(
     "Aircraft: the methods 'first' and 'second' both take messages named 'Arrival'. Keep one of them, and"
-    " let it call what the other did."
+    " let it do the work of both."
 )
 def two_messages_of_one_name(d: Deck) -> None:
     class Aircraft(tr.Actor):
@@ -273,7 +280,7 @@ def two_messages_of_one_name(d: Deck) -> None:
         def second(self, message: Departure, ctx: tr.Context[str]) -> None: ...
 
 
-@said("Aircraft.pinged does not say which messages it takes. Annotate 'message' with their type.")
+@said("Aircraft.pinged does not declare the type of its messages. Annotate 'message' with their type.")
 def message_without_type(d: Deck) -> None:
     class Aircraft(tr.Actor):
         @tr.on_message
@@ -281,8 +288,8 @@ def message_without_type(d: Deck) -> None:
 
 
 @said(
-    "Aircraft.pinged takes messages of type list[int]. A message has a class of its own: make it a "
-    "msgspec.Struct."
+    "Aircraft.pinged takes messages of type list[int]. The type of a message must be a class of its own: "
+    "make it a msgspec.Struct."
 )
 def message_without_a_class(d: Deck) -> None:
     class Aircraft(tr.Actor):
@@ -298,8 +305,7 @@ def message_that_cannot_be_stored(d: Deck) -> None:
 
 
 @said(
-    "Aircraft.pinged gives one name to 2 types of message. Leave name= out, or take each type with a "
-    "method of its own."
+    "Aircraft.pinged gives one name to 2 types of message. Leave name= out, or write a method for each type."
 )
 def one_name_for_two_messages(d: Deck) -> None:
     class Aircraft(tr.Actor):
@@ -308,8 +314,8 @@ def one_name_for_two_messages(d: Deck) -> None:
 
 
 @said(
-    "Aircraft.departed has two decorators that call it differently. Write a method for each, and let both"
-    " call what they share."
+    "Aircraft.departed has two decorators that call it with different arguments. Write a method for each, "
+    "and let both call a third one for what they share."
 )
 def two_roles(d: Deck) -> None:
     class Aircraft(tr.Actor):
@@ -319,7 +325,7 @@ def two_roles(d: Deck) -> None:
 
 
 @said(
-    "Aircraft.departed replaces the handler Base.departed, but is none itself. Decorate it too, or give "
+    "Aircraft.departed replaces the handler Base.departed, but is not a handler. Decorate it too, or give "
     "it another name."
 )
 def handler_replaced_by_a_plain_method(d: Deck) -> None:
@@ -332,8 +338,8 @@ def handler_replaced_by_a_plain_method(d: Deck) -> None:
 
 
 @said(
-    "Aircraft would have keys of two types: str ('departures') and int ('numbers'). All that an actor "
-    "handles has one key: re-key one of them with an @app.process function."
+    "Aircraft would have keys of two types: str ('departures') and int ('numbers'). All inputs of an actor "
+    "have keys of one type: re-key one of them with an @app.process function."
 )
 def keys_of_two_types(d: Deck) -> None:
     class Aircraft(tr.Actor):
@@ -345,8 +351,8 @@ def keys_of_two_types(d: Deck) -> None:
 
 
 @said(
-    "Aircraft would have keys of two types: str ('departures') and int (Aircraft.fired). All that an "
-    "actor handles has one key: re-key one of them with an @app.process function."
+    "Aircraft would have keys of two types: str ('departures') and int (Aircraft.fired). All inputs of an "
+    "actor have keys of one type: re-key one of them with an @app.process function."
 )
 def timer_with_another_key(d: Deck) -> None:
     class Aircraft(tr.Actor):
@@ -358,8 +364,8 @@ def timer_with_another_key(d: Deck) -> None:
 
 
 @said(
-    "Aircraft.status is async, but a handler runs at once and to its end. Write def instead of async def;"
-    " what calls the outside world is not done inside a handler."
+    "Aircraft.status is async, but a handler runs to its end without waiting. Write def instead of async "
+    "def. A handler must not call other services."
 )
 def async_query(d: Deck) -> None:
     class Aircraft(tr.Actor):

@@ -211,7 +211,7 @@ def test_a_dataclass_of_pydantic_is_refused() -> None:
     class Half:
         a: int
 
-    with pytest.raises(tr.DefinitionError, match="a dataclass of pydantic, whose validators would not run"):
+    with pytest.raises(tr.DefinitionError, match="a pydantic dataclass, whose validators would not run"):
         topic_of(Half)
 
 

@@ -69,7 +69,7 @@ def test_what_is_emitted_to_something_that_is_no_topic_is_told():
 
     with (
         Harness(app) as h,
-        pytest.raises(tr.HandlerError, match=r"Ship\.call emits to 'visits', which is no topic"),
+        pytest.raises(tr.HandlerError, match=r"Ship\.call emits to 'visits', which is not a topic"),
     ):
         h.send(visits, Visit("Ada", "Riga"))
 

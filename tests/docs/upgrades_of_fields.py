@@ -252,9 +252,9 @@ def _(how: Restart) -> None:
     refused(lives, how, version(int | msgspec.UnsetType, msgspec.UNSET), "Use None for what is not given")
 
 
-@line("a `default_factory` gives another value at each call")
+@line("a `default_factory` returns a different value at each call")
 def _(how: Restart) -> None:
-    with pytest.raises(DefinitionError, match="gives another value at each call"):
+    with pytest.raises(DefinitionError, match="returns a different value at each call"):
         plan_of({"id": (UUID, tr.field(default_factory=uuid4))})
 
 

@@ -1,14 +1,14 @@
-"""Durations and instants: what a user may write, and the integer milliseconds used everywhere inside.
+"""Durations and instants: the forms that a user may write, and the integer milliseconds used inside.
 
 An instant is an ``int``: milliseconds since 1970-01-01T00:00:00Z. A duration is an ``int`` of milliseconds.
-Both are exact; what cannot be a whole millisecond is refused in a duration and rounded down in an instant.
+Both are exact. A part of a millisecond is refused in a duration and rounded down in an instant.
 
 Both have limits, checked where a user writes them, so that every sum of an instant and durations fits into the 64 bits
 in which times are stored, and nothing overflows at run time::
 
-    NO_WATERMARK            -2**62                  before anything was seen: below every instant less a duration
+    NO_WATERMARK            -2**62                  before any event: below every instant less a duration
     an instant              -2**61 < t < 2**61      73 million years around 1970
-    a duration              0 <= d <= 100000d       which operating systems can wait for, too
+    a duration              0 <= d <= 100000d       operating systems can wait that long, too
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INSTANT_LIMIT_MS: Final = 1 << 61
 NO_WATERMARK: Final = -(1 << 62)
 """The watermark before the first event, in milliseconds: ``-2**62``. It is below every instant."""
 BESIDE_NO_WATERMARK_MS: Final = 1 << 60
-"""What is so near to ``NO_WATERMARK``, or below it, is no instant: it was reckoned from there."""
+"""A time at most this far above ``NO_WATERMARK`` is not an instant: it was computed from ``NO_WATERMARK``."""
 LONGEST_MS: Final = 100_000 * 86_400_000
 """The longest duration."""
 
@@ -36,7 +36,7 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 _WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+")
 _MOST_DIGITS = 1_000
-"""Python refuses to read an integer of more than 4,300."""
+"""Limit of digits in a number. Python refuses to read an integer of more than 4,300."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _EXAMPLES = 'Write for example "500ms", "1s", "30m", "1h30m", "7d", a timedelta, or an int of milliseconds.'
@@ -70,7 +70,7 @@ def duration(value: str | int | timedelta) -> int:
 
 
 def spelled(milliseconds: int) -> str:
-    """A duration as it may be written, in the largest unit that it is a whole number of: ``90s``, ``2h``."""
+    """A duration as a user may write it, in the largest unit that gives a whole number: ``90s``, ``2h``."""
     for unit in ("d", "h", "m", "s"):
         if milliseconds and milliseconds % _UNIT_MS[unit] == 0:
             return f"{milliseconds // _UNIT_MS[unit]}{unit}"
@@ -98,17 +98,17 @@ def _not_whole(value: str | timedelta) -> UsageError:
 
 
 def _shown(value: object) -> str:
-    """A value in a message, cut short: Python does not even write an int of thousands of digits."""
+    """A value for a message, shortened: Python refuses to write an int of thousands of digits."""
     if isinstance(value, int) and value.bit_length() > _MOST_DIGITS:
         return f"<int of {value.bit_length()} bits>"
     return f"{value!r:.60}"
 
 
 def to_ms(instant: datetime | int) -> int:
-    """An instant as milliseconds since the epoch, rounded down; an int is taken to be that already.
+    """An instant as milliseconds since the epoch, rounded down. An int must already be that.
 
-    A naive datetime raises UsageError: which instant it means depends on where the program runs. So does an int of
-    2**61 or more, on either side of 1970.
+    Raises UsageError for a naive datetime, whose instant depends on where the program runs, and for an int of 2**61 or
+    more, on either side of 1970.
     """
     if type(instant) is int:
         if not -INSTANT_LIMIT_MS < instant < INSTANT_LIMIT_MS:
@@ -121,7 +121,7 @@ def to_ms(instant: datetime | int) -> int:
         if instant.utcoffset() is None:
             raise UsageError(
                 f"the datetime {instant!r} has no time zone",
-                hint="Give it one, for example datetime(..., tzinfo=UTC) or datetime.now(UTC).",
+                hint="Give it a time zone, for example datetime(..., tzinfo=UTC) or datetime.now(UTC).",
             )
         return (instant - _EPOCH) // _MS
     raise UsageError(
@@ -131,16 +131,16 @@ def to_ms(instant: datetime | int) -> int:
 
 
 def is_instant(time_ms: int) -> bool:
-    """Whether a watermark, or a timer's time, is one of event time, and not reckoned from ``NO_WATERMARK``."""
+    """Whether a watermark, or a timer's time, is an instant, and not computed from ``NO_WATERMARK``."""
     return time_ms > NO_WATERMARK + BESIDE_NO_WATERMARK_MS
 
 
 def to_datetime(instant_ms: int) -> datetime:
-    """The instant as an aware datetime in UTC; UsageError outside the years 1 to 9999."""
+    """The instant as an aware datetime in UTC. Raises UsageError outside the years 1 to 9999."""
     try:
         return _EPOCH + timedelta(milliseconds=instant_ms)
     except OverflowError:
         raise UsageError(
-            f"{instant_ms} ms is no date between the years 1 and 9999",
+            f"{instant_ms} ms is not a date between the years 1 and 9999",
             hint="Instants are milliseconds since 1970; check for another unit.",
         ) from None

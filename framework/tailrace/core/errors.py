@@ -1,8 +1,7 @@
-"""Every error Tailrace raises on its own account, each named for what has to be done about it.
+"""Every error that Tailrace raises. Each class is named for what the operator has to do about it.
 
-An error says three things: what happened, where, and what to do next. The place is kept in
-typed attributes, not only in the text: a driver can complete it on the way up (a codec does not know
-the offset of what it decodes)::
+The message of an error says what happened, where, and what to do next. The place is kept in typed attributes as well as in
+the text, so a caller further up can complete it (a codec does not know the offset of the record that it decodes)::
 
     raise BadRecordError("the value is not JSON", reason="undecodable", topic="departures", hint="...")
     ...
@@ -20,9 +19,9 @@ from typing import ClassVar, Final, Literal
 BadReason = Literal[
     "undecodable", "wrong-type", "missing-key", "bad-key", "missing-time", "bad-time", "foreign-partition"
 ]
-"""Why a record was refused; the dead letters carry it as a header."""
+"""Why a record was refused. A dead letter has it as a header."""
 HANDLER_FAILED: Final = "handler-failed"
-"""What they carry where no record was refused: a handler has raised."""
+"""The value of that header for a failed handler: no record was refused."""
 
 
 class TailraceError(Exception):
@@ -33,7 +32,7 @@ class TailraceError(Exception):
     """
 
     places: ClassVar[tuple[str, ...]] = ()
-    """Names of the attributes that say where it happened, in the order of the message."""
+    """Names of the attributes that give the place of the error, in the order of the message."""
 
     def __init__(self, what: str, *, hint: str = "") -> None:
         super().__init__(what)
@@ -51,7 +50,7 @@ class TailraceError(Exception):
 
 
 class DefinitionError(TailraceError, TypeError):
-    """A declaration (app, topic, actor, handler) makes no sense: change the code. Raised on import, or by ``App.plan``."""
+    """A declaration (app, topic, actor, handler) is wrong: change the code. Raised on import, or by ``App.plan``."""
 
 
 class DurableTypeError(DefinitionError):
@@ -68,18 +67,18 @@ class DurableTypeError(DefinitionError):
 
 
 class UnknownAppError(TailraceError):
-    """No app can be found under a name that was given on a command line."""
+    """No app is found under a name given on a command line."""
 
 
-# --- A handler does what it must not: change the code ---
+# --- A handler misuses the API: change the code ---
 
 
 class UsageError(TailraceError):
-    """The API was used in a way that it does not allow, in a handler or by the program around it: change the code."""
+    """A handler, or the program around it, used the API in a way that is not allowed: change the code."""
 
 
 class DurableValueError(UsageError):
-    """A handler has set a field to a value that is not of the declared type, so a restart would change or lose it."""
+    """A handler set a field to a value that is not of the declared type. A restart would change or lose the value."""
 
     places = ("owner", "field")
 
@@ -92,7 +91,7 @@ class DurableValueError(UsageError):
 
 
 class UnsetFieldError(DurableValueError):
-    """A field without default was still unset when the handler returned."""
+    """A field without a default was still unset when the handler returned."""
 
 
 class StateLeakError(UsageError):
@@ -109,7 +108,7 @@ class StateLeakError(UsageError):
 
 
 class EmittedTypeError(UsageError):
-    """An event was emitted, or a message sent, whose readers would not get what it says. Found in checked runs."""
+    """A reader of an emitted event, or of a sent message, would get a different value. Raised in checked runs."""
 
     places = ("topic",)
 
@@ -122,7 +121,7 @@ class EmittedTypeError(UsageError):
 
 
 class TimerLoopError(UsageError):
-    """Timers of one key keep setting timers that are due at once."""
+    """Timer handlers of one key keep setting timers that are due at once."""
 
     places = ("actor", "key", "timer")
 
@@ -142,10 +141,10 @@ class TimerLoopError(UsageError):
 
 
 class HandlerError(TailraceError):
-    """A handler has raised an exception, which is ``__cause__``. Everything the handler did is undone.
+    """A handler raised an exception, which is ``__cause__``. Everything that the handler did is undone.
 
-    The attributes say where: ``app``, ``actor``, ``handler``, ``topic``, ``partition``, ``offset``, ``key``, ``timer``. With
-    ``on_error="stop"`` it stops the task, and a harness raises it from the call that sent the event.
+    The attributes give the place: ``app``, ``actor``, ``handler``, ``topic``, ``partition``, ``offset``, ``key``, ``timer``. With
+    ``on_error="stop"`` the task stops. A harness raises this error from the call that sent the event.
     """
 
     places = ("app", "actor", "handler", "topic", "partition", "offset", "key", "timer")
@@ -176,7 +175,7 @@ class HandlerError(TailraceError):
 
 
 class QueryError(TailraceError):
-    """A query failed, or asked for an actor, query or key that is not here; ``__cause__`` may say more."""
+    """A query failed, or named an actor, query or key that is not here. ``__cause__`` may give the reason."""
 
     places = ("actor", "query", "key")
 
@@ -199,7 +198,7 @@ class QueryError(TailraceError):
 
 
 class RecordError(TailraceError):
-    """Something about one record; knows its place in the log as far as the raiser did."""
+    """An error about one record. Its place in the log is set as far as it was known where the error was raised."""
 
     places: ClassVar[tuple[str, ...]] = ("topic", "partition", "offset", "key")
 
@@ -221,7 +220,7 @@ class RecordError(TailraceError):
 
 
 class BadRecordError(RecordError):
-    """A record cannot be handled: undecodable, of the wrong type, without a key, with an absurd time."""
+    """A record cannot be handled: it is undecodable, of the wrong type, without a key, or its time makes no sense."""
 
     places = ("reason", *RecordError.places)
 
@@ -241,7 +240,7 @@ class BadRecordError(RecordError):
 
 
 class EventValueError(RecordError):
-    """An event holds a value that its record cannot: it would be lost, or come back as another one. It was not written."""
+    """An event has a value that its record cannot hold: readers would get another value, or none. It was not written."""
 
     places = ("topic",)
 
@@ -253,30 +252,30 @@ class EventValueError(RecordError):
 
 
 class WrongPartitionError(RecordError):
-    """A key came from a partition that murmur2 does not give it: its producer uses another partitioner."""
+    """A record's key does not belong to its partition by murmur2: the producer uses another partitioner."""
 
 
 class UnknownTopicError(RecordError):
-    """A topic that was named is not declared, or does not exist in the log."""
+    """A named topic is not declared, or does not exist in the log."""
 
 
 class RecordTooLargeError(RecordError):
-    """A record is larger than the log takes. It was not appended."""
+    """A record is larger than the log accepts. It was not appended."""
 
 
 class OffsetGoneError(RecordError):
-    """A reader stands at an offset the log does not hold: deleted by retention, or past the log's end."""
+    """A reader's offset is not in the log: retention deleted it, or it is past the end of the log."""
 
 
 class TopicMismatchError(RecordError):
-    """A topic exists with other settings (partitions, compaction) than the ones asked for."""
+    """A topic exists with other settings (partitions, compaction) than the requested ones."""
 
 
-# --- The stored state is not ours to run on: look at the state folder or the versions ---
+# --- The stored state cannot be used: look at the state folder or the versions ---
 
 
 class IncompatibleStateError(TailraceError):
-    """What is stored for an actor cannot be read as what is now declared."""
+    """The stored state of an actor cannot be read as the type that is declared now."""
 
     places = ("actor", "field", "stored", "declared")
 
@@ -298,11 +297,11 @@ class IncompatibleStateError(TailraceError):
 
 
 class InputsChangedError(TailraceError):
-    """An app has other inputs, or another number of partitions, than its history in the log was made with."""
+    """An app has other inputs, or another number of partitions, than its history in the log."""
 
 
 class StateFolderError(TailraceError):
-    """Something about stored state; ``path`` is where it lies, if it lies in a file."""
+    """An error about stored state. ``path`` is its file or folder, if it is in one."""
 
     places = ("path",)
 
@@ -312,34 +311,34 @@ class StateFolderError(TailraceError):
 
 
 class NewerFormatError(StateFolderError):
-    """State or tape was written by a newer version than this one; run that version."""
+    """State or tape was written by a newer version of Tailrace: run that version."""
 
 
 class CorruptStateError(StateFolderError):
-    """State or tape is damaged. It is left as it was found."""
+    """State or tape is damaged. It is left unchanged."""
 
 
 class ForeignStateError(StateFolderError):
-    """A folder holds something else, or another app's or task's state. It is left as it was found."""
+    """A folder holds something else, or the state of another app or task. It is left unchanged."""
 
 
 class StateAheadOfLogError(StateFolderError):
-    """State has seen more of the changelog than the log holds: it belongs to another log, or the log lost its end."""
+    """State is ahead of the changelog in the log: the state belongs to another log, or the log has lost its end."""
 
 
 class StateUnavailableError(StateFolderError):
-    """The state folder cannot be written or read now: full, read-only, gone. Nothing committed is lost."""
+    """The state folder cannot be written or read now: it is full, read-only or missing. Nothing committed is lost."""
 
 
 class StateInUseError(StateUnavailableError):
-    """Another process, or another store of this one, holds the state folder. One task has one owner at a time."""
+    """Another process, or another store of this process, has the state folder open. A task has one owner at a time."""
 
 
-# --- A snapshot cannot be used or made: look at it, or at where it lies ---
+# --- A snapshot cannot be used or taken: look at it, or at its location ---
 
 
 class SnapshotError(TailraceError):
-    """Something about a snapshot; ``snapshot`` is its id, ``path`` where it lies, without secrets."""
+    """An error about a snapshot. ``snapshot`` is its id, ``path`` its location without secrets."""
 
     places = ("snapshot", "path")
 
@@ -352,46 +351,46 @@ class SnapshotError(TailraceError):
 
 
 class UnknownSnapshotError(SnapshotError):
-    """No snapshot answers to what was asked for, or more than one does."""
+    """No snapshot matches the name, id or tag that was given, or more than one does."""
 
 
 class IncompleteSnapshotError(SnapshotError):
-    """A file of a snapshot, or the snapshot it builds upon, is missing."""
+    """A file of a snapshot, or the snapshot that it builds on, is missing."""
 
 
 class AlteredSnapshotError(SnapshotError):
-    """A snapshot is not as it was published: a size, a count or a checksum does not fit."""
+    """A snapshot was changed after it was published: a size, a count or a checksum differs."""
 
 
 class ForeignSnapshotError(SnapshotError):
-    """A snapshot belongs to another app, or builds upon one that does not fit it."""
+    """A snapshot belongs to another app, or builds on a snapshot that does not match it."""
 
 
 class SnapshotMismatchError(TailraceError):
-    """A snapshot does not fit the app, or the log, that is to be started from it."""
+    """A snapshot does not match the app, or the log, that should start from it."""
 
 
 class SnapshotTakenError(SnapshotError):
-    """A snapshot of this id, or a savepoint of this name, has been published already."""
+    """A snapshot with this id, or a savepoint with this name, is already published."""
 
 
 class SnapshotInUseError(SnapshotError):
-    """A snapshot is not deleted because incremental ones build upon it."""
+    """A snapshot is not deleted because incremental snapshots build on it."""
 
 
 class SnapshotUnavailableError(SnapshotError):
-    """The place of a snapshot cannot be read or written now: full, denied, gone. No half snapshot was published."""
+    """The location of a snapshot cannot be read or written now: it is full, denied or missing. No partial snapshot was published."""
 
 
-# --- The log or another process stands in the way: retry, restart or look there ---
+# --- The log or another process is in the way: retry, restart or look there ---
 
 
 class LogUnavailableError(TailraceError):
-    """The log did not answer. Nothing was committed by this call; it may be retried."""
+    """The log did not answer. This call committed nothing and may be retried."""
 
 
 class LogFolderError(TailraceError):
-    """Something about the files of a log; ``segment`` is the file, ``position`` the byte in it."""
+    """An error about the files of a log. ``segment`` is the file, ``position`` the byte in it."""
 
     places = ("segment", "position")
 
@@ -404,15 +403,15 @@ class LogFolderError(TailraceError):
 
 
 class CorruptLogError(LogFolderError):
-    """The log is damaged: a checksum does not fit. It is left as it was found, and nothing behind it is read."""
+    """The log is damaged: a checksum does not match. It is left unchanged, and nothing after the damage is read."""
 
 
 class ForeignLogError(LogFolderError):
-    """A folder that should hold a log holds something else. It is left as it was found."""
+    """A folder that should hold a log holds something else. It is left unchanged."""
 
 
 class FencedError(TailraceError):
-    """Another worker has taken this task over. Stop at once; nothing more of it can be committed here."""
+    """Another worker has taken over this task. Stop at once: nothing more of it can be committed here."""
 
 
 class TaskOwnedError(TailraceError):
@@ -420,50 +419,50 @@ class TaskOwnedError(TailraceError):
 
 
 class WorkerLostError(TailraceError):
-    """A worker process ended and could not be put in order again."""
+    """A worker process ended and could not be restarted."""
 
 
 class CommitUnknownError(TailraceError):
-    """A commit was sent and its outcome is not known; look it up in the log before going on."""
+    """A commit was sent and its outcome is unknown: look it up in the log before continuing."""
 
 
 class OffsetsDisagreeError(TailraceError):
-    """The offsets committed for a group are not those of the changelog's last cut. One of the two was changed by hand."""
+    """The committed offsets of a group differ from those in the changelog's last cut. One of the two was changed by hand."""
 
 
 class LifecycleError(UsageError):
-    """A partition was asked for something that it cannot do in the state it is in."""
+    """An operation is not allowed in the current state of a partition."""
 
 
 class OldHistoryError(TailraceError):
-    """The history was written under other rules; going on from it would give other results than it has."""
+    """The history was written under other rules: continuing it would give other results."""
 
 
 class ReplayDivergedError(TailraceError):
-    """A replay gave other results than the first run; the message names the first difference.
+    """A replay gave other results than the first run. The message names the first difference.
 
-    Either the code was changed, or a handler depends on something that is not recorded: a clock, chance, a global variable,
-    the order of a set.
+    Either the code was changed, or a handler depends on something that is not recorded: a clock, randomness, a global
+    variable, the order of a set.
     """
 
 
 class UnsplittableError(TailraceError):
-    """A task cannot be run key by key here, or its keys do not add up to the whole: run it whole."""
+    """A task cannot be split by key, or the results of its parts do not add up to those of the whole: run it whole."""
 
 
 class EnvironmentMismatchError(TailraceError):
-    """A rebuild runs where results could differ (another Python, msgspec or tzdata than the tape names)."""
+    """A rebuild runs on another Python, msgspec or tzdata than the tape names, so its results could differ."""
 
 
-# --- What batch work stands on: look at the installation, or at what was archived ---
+# --- Batch work: look at the installation or at the archive ---
 
 
 class MissingExtraError(TailraceError):
-    """A part of Tailrace was asked for whose libraries are not installed."""
+    """The libraries of an optional part of Tailrace are not installed."""
 
 
 class UnfitJavaError(TailraceError):
-    """There is no Java that Spark can run on; ``java`` is the program that was found, if there is one."""
+    """There is no Java that Spark can run on. ``java`` is the program that was found, if there is one."""
 
     places = ("java",)
 
@@ -473,7 +472,7 @@ class UnfitJavaError(TailraceError):
 
 
 class ArchiveError(TailraceError):
-    """Something about an archive of a log; ``path`` is the file in it, or the archive itself."""
+    """An error about an archive of a log. ``path`` is the file in it, or the archive itself."""
 
     places = ("path",)
 
@@ -482,8 +481,8 @@ class ArchiveError(TailraceError):
         self.path = path
 
 
-# --- A command is done, but not with everything: look at what was set aside ---
+# --- A command has finished with some items left over: look at those ---
 
 
 class SetAsideError(TailraceError):
-    """What a command could not handle was set aside, and the rest is done: dead letters, rows of a file."""
+    """A command could not handle some items (dead letters, rows of a file) and set them aside. All others are done."""

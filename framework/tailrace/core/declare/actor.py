@@ -1,11 +1,11 @@
 """Actors: the classes whose instances live one per key and whose fields are durable.
 
-An actor is a msgspec struct. Its class body is read by ``ActorMeta``: annotations become fields (``fields``), decorated
-methods become handlers (``handlers``), and what could not work is refused there and then. An annotation that names
-something defined further down is looked at again when the app is planned.
+An actor is a msgspec struct. ``ActorMeta`` reads its class body: annotations become fields (``fields``), decorated
+methods become handlers (``handlers``), and a mistake is refused at once. An annotation that names something defined
+further down is resolved when the app is planned.
 
-An instance has slots that are not fields and are never encoded; the task that loads it sets them: its key, where
-it stands in the task's books, its collections and timers, and what its row has that nothing declares.
+An instance also has slots that are not fields and are never encoded. The task that loads the instance sets them: its key,
+its place in the task's tables, its collections and timers, and fields of its row that are not declared.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from tailrace.core.values.types import spell
 _REFUSED_METHODS = {
     "__init__": "Give fields defaults, or tr.field(default_factory=...): the framework creates instances, "
     "and loads them without calling a constructor.",
-    "__post_init__": "Set what depends on the first event in the handler; nothing runs when an instance is loaded.",
+    "__post_init__": "No method runs when an instance is loaded. Set what depends on the first event in its handler.",
     "__new__": "Give fields defaults; the framework creates instances.",
     "__setattr__": "Write a method that sets the field, and call that.",
     "__delattr__": "Set the field to its default instead.",
-    "__getattr__": "Write a method or a property under a name of its own.",
-    "__getattribute__": "Write a method or a property under a name of its own.",
+    "__getattr__": "Write a method or a property with a name of its own.",
+    "__getattribute__": "Write a method or a property with a name of its own.",
     "__slots__": "Declare a durable field instead: name: type = default.",
-    "__del__": "Instances come and go with the cache; use ctx.clear() and timers for what happens at the end.",
+    "__del__": "The cache loads and drops instances at any time. Use ctx.clear() and timers for cleaning up.",
 }
 _DECLARATION = "_tr_declaration"
 _KIND_NAMES = {"value": "a plain field", "map": "a MapState", "list": "a ListState"}
@@ -53,7 +53,7 @@ _KIND_NAMES = {"value": "a plain field", "map": "a MapState", "list": "a ListSta
 
 @dataclass(slots=True)
 class Declaration:
-    """What a class body declares, that of its bases included. ``resolved`` once every annotation is checked."""
+    """What a class body and those of its bases declare. ``resolved`` is True once every annotation is checked."""
 
     fields: tuple[Field, ...] = ()
     handlers: tuple[Handler, ...] = ()
@@ -159,12 +159,12 @@ def _check_body(name: str, bases: tuple[type, ...], body: dict[str, Any], option
     if len(actors) > 1:
         raise DefinitionError(
             f"{name} has {len(actors)} actors as bases: {', '.join(base.__name__ for base in actors)}",
-            hint="Keep one; share methods through a plain class with __slots__ = ().",
+            hint="Keep one. Share methods through a plain class with __slots__ = ().",
         )
     for base in bases:
         if not isinstance(base, ActorMeta) and base.__dictoffset__:
             raise DefinitionError(
-                f"{name} inherits from {base.__name__}, whose instances have a __dict__ that nobody stores",
+                f"{name} inherits from {base.__name__}, whose instances have a __dict__, which is not stored",
                 hint=f"Add __slots__ = () to {base.__name__}.",
             )
     annotated = body.get("__annotations__", {})
@@ -183,7 +183,7 @@ def _dunder(attr: str) -> bool:
 
 
 def _read_fields(name: str, bases: tuple[type, ...], body: dict[str, Any], scope: Scope) -> tuple[Field, ...]:
-    """The fields of the bases and of the body; leaves in the body what msgspec is to see."""
+    """The fields of the bases and of the body. Leaves only the fields for msgspec in the body."""
     inherited: list[Field] = []
     for base in bases:
         if isinstance(base, ActorMeta):
@@ -237,7 +237,7 @@ def _check_clash(
 
 
 def _place_collections(name: str, fields: tuple[Field, ...], body: dict[str, Any]) -> None:
-    # Placed in every class anew, as a subclass may number its collections differently.
+    # Every class gets its own attributes, since a subclass may number its collections differently.
     maps = lists = 0
     for one in fields:
         attribute: CollectionAttribute
@@ -273,7 +273,7 @@ def _read_handlers(cls: type[Any], scope: Scope) -> tuple[Handler, ...]:
             if not roles:
                 if attr in found:
                     raise DefinitionError(
-                        f"{owner.__name__}.{attr} replaces the handler {found[attr].where}, but is none itself",
+                        f"{owner.__name__}.{attr} replaces the handler {found[attr].where}, but is not a handler",
                         hint="Decorate it too, or give it another name.",
                     )
                 continue
@@ -289,13 +289,13 @@ def _check_keys(handler: Handler) -> None:
     for edge in handler.edges:
         if isinstance(edge, Topic) and edge.key_of is None:
             raise DefinitionError(
-                f"{handler.where} takes {edge.name!r}, which has no key to find an instance by",
-                hint="Declare the topic with key=, or take it with an @app.process function that emits it with one.",
+                f"{handler.where} takes {edge.name!r}, which has no key, so no instance can be found",
+                hint="Declare the topic with key=, or take it with an @app.process function that emits to a topic with a key.",
             )
 
 
 def _check_handlers(cls: type[Any], handlers: tuple[Handler, ...]) -> None:
-    """Refuse two handlers for one thing, and handlers whose keys differ."""
+    """Refuse two handlers for the same topic, timers or messages, and handlers whose keys differ."""
     taken: dict[object, Handler] = {}
 
     def take(what: object, said: str, by: Handler) -> None:
@@ -303,7 +303,7 @@ def _check_handlers(cls: type[Any], handlers: tuple[Handler, ...]) -> None:
         if other is not by:
             raise DefinitionError(
                 f"{cls.__name__}: the methods {other.method!r} and {by.method!r} both take {said}",
-                hint="Keep one of them, and let it call what the other did.",
+                hint="Keep one of them, and let it do the work of both.",
             )
 
     for handler in handlers:
@@ -323,7 +323,7 @@ def _check_handlers(cls: type[Any], handlers: tuple[Handler, ...]) -> None:
 
 
 def _key_type(cls: type[Any], handlers: tuple[Handler, ...]) -> Any:
-    """The type of an actor's key: what its topics say, else what its contexts say; Any if neither does."""
+    """The type of an actor's key, by its topics or else by its contexts. Any if neither declares it."""
     said = [(edge.key_type, repr(edge.name)) for h in handlers for edge in h.edges if not edge.is_stream]
     said += [(h.key_type, h.where) for h in handlers if not isinstance(h.roles[0], QueryRole)]
     first: tuple[Any, str] = (Any, "")
@@ -334,11 +334,11 @@ def _key_type(cls: type[Any], handlers: tuple[Handler, ...]) -> Any:
             raise DefinitionError(
                 f"{cls.__name__} would have keys of two types: {spell(first[0])} ({first[1]}) "
                 f"and {spell(key_type)} ({where})",
-                hint="All that an actor handles has one key: re-key one of them with an @app.process function.",
+                hint="All inputs of an actor have keys of one type: re-key one of them with an @app.process function.",
             )
     return first[0]
 
 
 def key_type_of_actor(cls: type[Any]) -> Any:
-    """The type of the actor's key, or Any if nothing says it."""
+    """The type of the actor's key, or Any if it is not declared."""
     return _key_type(cls, declaration_of(cls).handlers)

@@ -1,8 +1,8 @@
-"""Annotations made types: resolved where they were written, as early as their names are known.
+"""Annotations resolved to types, in the scope where they were written, as soon as their names are known.
 
-With ``from __future__ import annotations`` an annotation is a string until somebody looks its names up. They are looked
-up in the module and, for a class or function defined inside a function (as in a test), among that function's locals.
-A name that is not known yet, because it is defined further down, is looked up again when the app is planned.
+With ``from __future__ import annotations`` an annotation is a string until its names are looked up. They are looked up in
+the module and, for a class or function defined inside a function (as in a test), among that function's locals. A name
+that is defined further down is looked up again when the app is planned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Annotated:
 
 
 class Scope:
-    """The names that can be seen where a class or a function stands."""
+    """The names that are visible where a class or a function is defined."""
 
     __slots__ = ("_globals", "_locals")
 
@@ -37,7 +37,7 @@ class Scope:
 
     @classmethod
     def of_caller(cls, depth: int) -> Scope:
-        """The scope of the code ``depth`` calls above the caller of this."""
+        """The scope of the code that is ``depth`` calls above the caller of this method."""
         frame = inspect.currentframe()
         for _ in range(depth + 1):
             frame = None if frame is None else frame.f_back
@@ -48,7 +48,7 @@ class Scope:
         while frame is not None and frame.f_locals is not globals_:
             seen = {**frame.f_locals, **seen}
             if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-                break  # a function: what called it is no longer where the class was written
+                break  # a function: its callers are outside of the scope of the class
             frame = frame.f_back
         return cls(globals_, seen)
 
@@ -69,7 +69,7 @@ class Scope:
             raise UnresolvedName(str(error)) from None
 
     def resolve_now(self, annotation: Any, where: str) -> Any:
-        """As ``resolve``, but a name that is not known, or no type, is a DefinitionError about ``where``."""
+        """Like ``resolve``, but an unknown name, or an annotation that is not a type, is a DefinitionError about ``where``."""
         try:
             return self.resolve(annotation)
         except UnresolvedName as error:
@@ -83,7 +83,7 @@ class Scope:
             ) from None
 
     def head(self, annotation: Any) -> Any:
-        """What stands before the brackets of an annotation, or None if that is not known."""
+        """The part of an annotation before its brackets, or None if it is not known."""
         if not isinstance(annotation, str):
             return get_origin(annotation) or annotation
         first, *rest = annotation.partition("[")[0].strip("'\" ").split(".")
@@ -101,7 +101,7 @@ def members_of(annotation: Any) -> tuple[Any, ...]:
 
 
 def accepts(annotation: Any, given: Any) -> bool:
-    """Whether a parameter annotated so may be given every value of the type ``given``."""
+    """Whether a parameter with this annotation accepts every value of the type ``given``."""
     allowed = members_of(annotation)
     if any(a is Any or a is object for a in allowed):
         return True

@@ -1,4 +1,4 @@
-"""The app: what a service declares, from which its plan is made."""
+"""The app: the declarations of a service, from which its plan is made."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ class App(Declarations):
         return f"<app {self.name!r}>"
 
     def renamed(self, name: str) -> App:
-        """The same declarations under another name: an app with its own state, history and positions in the same topics.
+        """Return an app with the same declarations and another name. It has its own state, history and positions in the topics.
 
-        What it emits goes to the same topics too, marked as its own.
+        It emits to the same topics, too. The records carry its name.
 
         Raises:
             DefinitionError: The name is not allowed.
@@ -200,30 +200,30 @@ class App(Declarations):
         - ``late``: ``"handle"`` (the default; the handler sees ``ctx.is_late``), ``"drop"`` (counted), or another topic,
           to which late events go unhandled.
         - ``watermark``: True for the highest event time seen less ``out_of_order``; False for slow reference data, which
-          never holds the others back; ``"upstream"`` for what the producing service publishes; a function
+          never holds the other inputs back; ``"upstream"`` for what the producing service publishes; a function
           ``(event, event_time_ms) -> int | None``; or an instance of a ``tr.WatermarkGenerator``. By default a topic that
-          the app writes itself follows its writers, and any other its events.
+          the app itself writes follows its writers, and any other topic its events.
         - ``idle_after``: how long a partition with nothing to read holds the watermark back, a duration; default ``"60s"``.
-        - ``ahead``: how far, in event time, it may be read ahead of the other inputs of the actors that take it, such as
-          ``"6h"``; not limited by default. It bounds the state of a join while one side catches up, and never stops the app.
+        - ``ahead``: how far, in event time, the topic may be read ahead of the other inputs of the actors that take it, such
+          as ``"6h"``; not limited by default. It bounds the state of a join while one side catches up. It never stops the app.
         - ``on_error``: as for the app, for this topic only.
         - ``repartition``: read it through an internal topic, for producers whose keys or partitioner differ.
         - ``format``: ``"json"`` (the default; refuses nan and infinities) or ``"msgpack"``.
-        - ``time_range``: the event times that make sense; others are bad records. Default: 1970 to 2200, without
-          those of early 1970 that look like seconds since 1970 taken for milliseconds.
+        - ``time_range``: the accepted event times; a record with another time is a bad record. Default: 1970 to 2200,
+          without those of early 1970 that look like seconds since 1970 instead of milliseconds.
 
         The same topic may be declared again with the same arguments.
 
         Raises:
             DefinitionError: An argument is unknown or does not fit the event type, the name is taken, or the key or event
-                time names a field that is not there; the message says what to change.
+                time names a field that does not exist. The message says what to change.
         """
         words = (type, key, key_type, dict(options))
         known = self.topics.get(name)
         if known is not None:
             if self._options[name] != words:
                 raise DefinitionError(
-                    f"the topic {name!r} is declared twice, and differently",
+                    f"the topic {name!r} is declared twice with different arguments",
                     hint="Declare it once, and import it where it is used.",
                 )
             return known
@@ -258,7 +258,7 @@ class App(Declarations):
     def _free(self, name: str, kind: str) -> None:
         if name in self.topics or name in self.streams:
             raise DefinitionError(
-                f"the {kind} {name!r} has the name of another topic or stream", hint="Choose another name."
+                f"another topic or stream has the name of the {kind} {name!r}", hint="Choose another name."
             )
 
     # --- handlers ---
@@ -278,11 +278,11 @@ class App(Declarations):
         renamed, and the state is kept.
 
         ``emits`` lists all topics, streams and actors that the handlers emit and send to. By default they are found in the
-        code. Give it where the code hides them, such as a topic that an event selects; an actor that is declared further down
-        is given by its name. An emit to anything else raises UsageError.
+        code. Give it where the code hides them, such as a topic that an event selects. Give an actor that is declared further
+        down by its name. An emit to anything else raises UsageError.
 
         Raises:
-            DefinitionError: The class is not an actor, handles nothing, or its name is taken; the message says what to change.
+            DefinitionError: The class is not an actor, has no handler, or its name is taken. The message says what to change.
             DurableTypeError: A field has a type that cannot be stored and read back unchanged.
         """
         refuse_unknown("@app.actor", unknown, ("name", "emits"))
@@ -293,7 +293,7 @@ class App(Declarations):
     def _add_actor(self, cls: Any, name: str | None, emits: Emits | None) -> Any:
         if not isinstance(cls, ActorMeta):
             raise DefinitionError(
-                f"@app.actor was given {place_of(cls)}, which is no actor",
+                f"@app.actor was given {place_of(cls)}, which is not an actor",
                 hint="Derive the class from tr.Actor.",
             )
         stable = legal_name(cls.__name__ if name is None else name, "an actor", limit=120)
@@ -306,7 +306,7 @@ class App(Declarations):
         handlers = declaration_of(cls).handlers
         if all(isinstance(one.roles[0], QueryRole) for one in handlers):
             raise DefinitionError(
-                f"{cls.__name__} handles nothing",
+                f"{cls.__name__} has no handler",
                 hint="Give it a method with @tr.process(topic) or @tr.on_message.",
             )
         for handler in handlers:
@@ -393,7 +393,7 @@ class App(Declarations):
     def _free_handler(self, name: str, where: str) -> None:
         if name in self.actors or name in self.functions:
             raise DefinitionError(
-                f"{where} has the name {name!r}, as another actor or function of the app {self.name!r} does",
+                f"{where} has the name {name!r}, which another actor or function of the app {self.name!r} has",
                 hint="Give one of them another name=.",
             )
 
@@ -420,14 +420,14 @@ class App(Declarations):
             if __name__ == "__main__":
                 app.run(log="data/log", create_topics=True, workers=2)
 
-        Call it under that guard, from the main thread. The app has to be an attribute of a module or of the script, since
-        worker processes import it: what a script declares under the guard they do not have, and refuse to run without.
+        Call it under that guard, from the main thread. The app must be an attribute of a module or of the script, since
+        worker processes import it. They do not see declarations under the guard, and refuse to run without them.
 
-        Returns where the command would exit with 0: after SIGTERM, Ctrl-C, or the end of a run with ``until_end=True``. Else
-        the reason is on standard error, and SystemExit has the exit code of the command. Raises DefinitionError for an
-        option that there is not, and UsageError where the app cannot be run from here.
+        Returns where the command would exit with 0: after SIGTERM, Ctrl-C, or the end of a run with ``until_end=True``.
+        Otherwise it writes the reason to standard error and raises SystemExit with the exit code of the command. Raises
+        DefinitionError for an unknown option, and UsageError where the app cannot be run from here.
         """
-        # How an app is run is no part of what it means: the command line is above the core, which does not import it.
+        # By name: the core does not import the command line, which is above it.
         import_module("tailrace.cli.script").run_app(self, options)
 
     # --- the plan ---
@@ -435,10 +435,10 @@ class App(Declarations):
     def plan(self) -> Plan:
         """Check all declarations and compile them to a plan, which the engine runs. Call it in a test to check an app.
 
-        The plan is made once, and again after further declarations.
+        The plan is cached until there are further declarations.
 
         Raises:
-            DefinitionError: The declarations make no sense together; the message says what to change.
+            DefinitionError: The declarations do not fit together. The message says what to change.
             DurableTypeError: A field has a type that cannot be stored and read back unchanged.
         """
         if self._plan is None:

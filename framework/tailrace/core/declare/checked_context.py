@@ -1,4 +1,4 @@
-"""The context of a checked run: it reads again what a handler has written, as the readers will."""
+"""The context of a checked run: it reads back each event that a handler emits, as its readers will."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ E = TypeVar("E")
 
 
 class CheckedContext(Context[K]):
-    """Refuses an event or a message whose readers would get another one. msgspec does not check what a struct is made of."""
+    """Refuses an event or a message whose readers would get a different value. msgspec does not check a struct's values."""
 
     __slots__ = ()
 
@@ -27,13 +27,13 @@ class CheckedContext(Context[K]):
     @overload
     def emit(self, to: Stream[E], event: E) -> None: ...
     def emit(self, to: Any, event: Any, *surplus: Any, **at: Any) -> None:
-        """As ``Context.emit``; raises EmittedTypeError for what its readers would not get."""
+        """Like ``Context.emit``; raises EmittedTypeError if readers would get a different value."""
         super().emit(to, event, *surplus, **at)
         if not to.is_stream:
             to.codec.check(event)
 
     def send(self, actor: type[ActorBase], key: Any, message: Any) -> None:
-        """As ``Context.send``; raises EmittedTypeError for what its receiver would not get."""
+        """Like ``Context.send``; raises EmittedTypeError if the receiver would get a different value."""
         super().send(actor, key, message)
         plan = self._plan.actor_of(actor)
         codec = plan.messages[plan.message_names[message.__class__]]

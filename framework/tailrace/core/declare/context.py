@@ -1,9 +1,9 @@
-"""What a handler is given besides its event: time, output, timers, randomness.
+"""The context of a handler: time, output, timers, randomness.
 
-One context serves all handlers of a task; it is valid only while the handler runs. Everything it tells is a function
-of the causes on the tape, so a replay is told the same. Randomness is seeded by what caused the call (an input
-position, or the seed that a timer was given when it was set), the actor, the key and the number of the draw: the same
-draw in a rebuild of some keys, in another split of the work, or in a shadow beside other actors.
+One context serves all handlers of a task. It is valid only while a handler runs. All of its values are functions of the
+causes on the tape, so a replay gets the same values. Randomness is seeded by the cause of the call (an input position, or
+the seed that a timer got when it was set), the actor, the key and the number of the draw. So the draw is the same in a
+rebuild of some keys, in another split of the work, and beside other actors.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ E = TypeVar("E")
 
 _MASK = (1 << 64) - 1
 _OF_TODAY_MS = 1_000 * SECONDS_FIRST_MS
-"""A handler that stands here or later, in 2001, has nothing to do in the first weeks of 1970."""
+"""2001. A handler whose event time is here or later does not mean a time in the first weeks of 1970."""
 _EARLIEST_TIMER_MS = NO_WATERMARK - BESIDE_NO_WATERMARK_MS
 
 
 class Measurement(NamedTuple):
-    """A change of a user's metric: ``kind`` is "count", "gauge" or "observe"."""
+    """One change of a user's metric: ``kind`` is "count", "gauge" or "observe"."""
 
     kind: str
     name: str
@@ -55,8 +55,8 @@ class Measurement(NamedTuple):
 class Metrics:
     """A user's own metrics: ``ctx.metrics``.
 
-    They are reported with the commit of what they measure, so nothing is counted twice after a crash, and a replay does not
-    report them.
+    They are reported with the commit of the step that measured them, so nothing is counted twice after a crash. A replay does
+    not report them.
     """
 
     __slots__ = ("_noted", "_undo")
@@ -66,15 +66,15 @@ class Metrics:
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
 
     def _bind(self, undo: list[tuple[dict[Any, Any], Any, Any]]) -> None:
-        """Have what a unit measures taken back with the unit."""
+        """Undo the measurements of a unit together with the unit."""
         self._undo = undo
 
     def _take(self) -> list[Measurement]:
-        """All that was measured since ``_clear``."""
+        """All measurements since ``_clear``."""
         return list(self._noted.values())
 
     def _clear(self) -> None:
-        """What was measured is on its way."""
+        """The measurements have been reported."""
         self._noted.clear()
 
     def _note(self, measurement: Measurement) -> None:
@@ -96,11 +96,11 @@ class Metrics:
 
 
 class Context(Generic[K]):
-    """What a handler knows and can do. All instants are milliseconds since the epoch, UTC.
+    """Gives a handler its key, the time, output, timers and randomness. All instants are milliseconds since the epoch, UTC.
 
-    ``tr.Context[str]`` says that keys are of type str; that is checked against the topics when the app is defined, and by
-    type checkers for a topic whose key type they know. In a bare ``tr.Context`` the key is ``Any``: a checker does not take the
-    type of a parameter from the decorator around its function.
+    ``tr.Context[str]`` declares keys of type str. This is checked against the topics when the app is defined, and by
+    type checkers for a topic whose key type they know. In a bare ``tr.Context`` the key is ``Any``: a checker does not infer
+    the type of a parameter from the decorator of its function.
     """
 
     __slots__ = (
@@ -126,30 +126,30 @@ class Context(Generic[K]):
     key: K
     """The key of the event, message or timer. In an actor, it is the key of the instance."""
     event_time: int
-    """The event time in milliseconds: the event's, for a message that of its sender, in a timer handler the timer's.
+    """The event time in milliseconds: of the event, of a message's sender, or, in a timer handler, of the timer.
 
-    In the handler of a processing-time timer it is the watermark + 1 ms. While there is no watermark it is 0, or the beginning
-    of the ``time_range`` of the actor's inputs if that is before 1970. The same holds for a timer that was set relative to
+    In the handler of a processing-time timer it is the watermark + 1 ms. Before the first watermark it is 0, or the beginning
+    of the ``time_range`` of the actor's inputs if that is before 1970. The same applies to a timer that was set relative to
     ``tr.NO_WATERMARK``, which is not an instant.
     """
     watermark: int
-    """The watermark of this actor in this task, in milliseconds: no event at or before it is expected any more.
+    """The watermark of this actor in this task, in milliseconds: no further event at or before it is expected.
 
-    It follows the inputs that this actor takes, and no others. Before the first event it is ``tr.NO_WATERMARK``, which is below
-    every instant; the first event itself is still handled under it. A timer set to ``ctx.watermark`` + a duration is accepted
-    then, too, and fires with the first watermark. It never goes back.
+    It follows only the inputs that this actor takes, and never goes back. Before the first event, and while the first event is
+    handled, it is ``tr.NO_WATERMARK``, which is below every instant. A timer set to ``ctx.watermark`` + a duration is accepted
+    then, too, and fires with the first watermark.
     """
     now: int
-    """Processing time in milliseconds: the last reading of the clock, which is recorded, so that a replay sees the same.
+    """Processing time in milliseconds: the last reading of the clock. Readings are recorded, so a replay gets the same.
 
-    It never goes back. It is 0 before the first reading, and for a clock before 1970.
+    It never goes back. It is 0 before the first reading, and where the clock is before 1970.
     """
     is_late: bool
-    """Whether the event is late: its time was at or before ``watermark`` when it was taken. False in timer handlers."""
+    """Whether the event is late: its time was at or before ``watermark`` when the task took it. False in timer handlers."""
     timer_name: str | None
-    """In a timer handler the full name that the timer was set under (``"overdue:JFK"``); None for an unnamed timer."""
+    """In a timer handler, the full name of the timer (``"overdue:JFK"``); None for an unnamed timer."""
     metrics: Metrics
-    """The user's own metrics, which a replay does not count again."""
+    """The user's own metrics. A replay does not count them again."""
 
     def __init__(
         self,
@@ -187,30 +187,30 @@ class Context(Generic[K]):
         surplus: object = None,
         at: int | datetime | None = None,
     ) -> None:
-        """Write an event to a topic, or hand it to the handlers of a stream.
+        """Write an event to a topic, or pass it to the handlers of a stream.
 
-        The event becomes visible to readers with the next commit, together with the state, and not at all if this handler fails.
+        Readers see the event after the next commit, together with the state. If this handler fails, the event is dropped.
         The topic's declaration gives its key. Its record has the timestamp ``at`` (default: ``ctx.event_time``), which is the
         event time in a topic with ``event_time=tr.RECORD_TIME``. The event is encoded at once, so it may be changed afterwards.
 
         Raises:
-            UsageError: The event is of another type than the topic's; ``at`` is outside of the topic's ``time_range``, or was
-                given with a stream, whose handlers run in the same step; or the code does not show that this handler emits to
-                the topic (declare it with ``emits=``).
+            UsageError: The event is not of the topic's type; ``at`` is outside of the topic's ``time_range``, or was given
+                with a stream, whose handlers run in the same step; or the code does not show that this handler emits to the
+                topic (declare it with ``emits=``).
             EventValueError: The event cannot be written as it is, such as nan in a JSON topic.
         """
-        # ``at`` is by keyword only, as the overloads say. A star in this line would cost Python a search per call.
+        # ``at`` is keyword-only by the overloads. A star in the signature would cost a dictionary lookup per call.
         if surplus is not None:
             raise UsageError(
-                f"{self._place()} emits with the third argument {surplus!r}",
-                hint="Give a time by its name, at=, and nothing else.",
+                f"{self._place()} calls emit with a third positional argument, {surplus!r}",
+                hint="Give a time by keyword: at=. There are no other arguments.",
             )
-        edge: Any = to  # which of the two it is, is asked once, and not of its class
+        edge: Any = to  # one test of the kind of edge, without isinstance, for speed
         try:
             types = edge.types
         except AttributeError:
             raise UsageError(
-                f"{self._place()} emits to {to!r}, which is no topic and no stream",
+                f"{self._place()} emits to {to!r}, which is not a topic or a stream",
                 hint="Give the topic itself, as app.topic returned it.",
             ) from None
         if type(event) not in types:
@@ -224,12 +224,12 @@ class Context(Generic[K]):
         if edge.is_stream:
             if at is not None:
                 raise UsageError(
-                    f"{self._place()} emits to the stream {to.name!r} with a time of its own",
-                    hint="Leave at= out: those who take a stream run in the same step, at the same time.",
+                    f"{self._place()} emits to the stream {to.name!r} with at=",
+                    hint="Leave at= out: the handlers of a stream run in the same step, at the same event time.",
                 )
             self._unit.chained.append((edge, event))
         else:
-            # By local names, here and elsewhere: called as methods they would cost Python a search for one.
+            # Local names, here and elsewhere: looking up a method costs more.
             encode_key, encode = edge.encode_key, edge.encode_emitted
             stamp_ms = self.event_time if at is None else self._timestamp(edge, at)
             key = encode_key(event)
@@ -239,13 +239,13 @@ class Context(Generic[K]):
                 raise edge.codec.unwritable(event, error) from error
             self._outputs.append((edge.name, key, value, stamp_ms, ()))
             if self._marks and (mark_ms := self._marks.get(edge.name)) is not None:
-                # In place, as it is done for every event: one without a time of its own has that of its record.
+                # Inline, since it runs for every event. An event without a time of its own has that of its record.
                 time_ms = stamp_ms if edge.time_of is None else edge.time_of(event)
                 if time_ms is not None and time_ms <= mark_ms:
                     self._promises.broken(edge.name, self._place())
 
     def _timestamp(self, to: Topic[Any, Any], at: int | datetime) -> int:
-        """The timestamp that a handler gives to a record."""
+        """Check the timestamp that a handler gives to a record, and return it in milliseconds."""
         at_ms, settings = to_ms(at), to.settings
         if type(at) is int:
             self._refuse_seconds(at_ms, self.event_time, f"emits to {to.name!r}")
@@ -264,7 +264,7 @@ class Context(Generic[K]):
         """Send a message to an instance of an actor of this app: another actor, or the same.
 
         ``key`` selects the instance. Its ``@tr.on_message`` method for this type of message is called exactly once, after the
-        commit that sends it, possibly in another process, with this handler's event time as its own.
+        commit that sends it, possibly in another process. Its event time is that of this handler.
 
         Raises:
             UsageError: The actor does not take such a message, the key is not of its type, or the code does not show that
@@ -274,7 +274,7 @@ class Context(Generic[K]):
         name = plan.message_names.get(message.__class__)
         if name is None or self._plan.inbox_topic is None:
             raise UsageError(
-                f"{self._place()} sends {type(message).__name__} to {plan.name}, which does not take it",
+                f"{self._place()} sends {type(message).__name__} to {plan.name}, which does not take such messages",
                 hint=f"Give {actor.__name__} a method with @tr.on_message whose message is of that type.",
             )
         unit = self._unit
@@ -287,21 +287,21 @@ class Context(Generic[K]):
     # --- timers ---
 
     def set_timer(self, time: int | datetime, name: str | None = None) -> None:
-        """Have the actor's ``@tr.on_timer`` handler called once the watermark has reached ``time``.
+        """Call the actor's ``@tr.on_timer`` handler when the watermark reaches ``time``.
 
         ``time`` is milliseconds since 1970, or an aware datetime. With a name, a pending timer of the same name is moved;
-        ``"overdue:JFK"`` is handled by ``@tr.on_timer("overdue")``. Without one, there is at most one timer per instant. A time
-        that has passed already is due at once, after this step's handlers. Timers are durable, and each fires at most once.
+        ``"overdue:JFK"`` is handled by ``@tr.on_timer("overdue")``. Without a name, there is at most one timer per instant. A
+        timer in the past is due at once, after this step's handlers. Timers are durable, and each fires at most once.
 
         Raises:
             UsageError: The actor has no handler for this timer, the time is not an instant or looks like seconds, or this
-                handler is a function, which has no timers.
+                handler is a stateless function, which has no timers.
             TimerLoopError: Timer handlers of one key keep setting timers that are due at once.
         """
         self._set(rows.EVENT_TIME, time, name)
 
     def set_processing_timer(self, time: int | datetime, name: str | None = None) -> None:
-        """Have the ``@tr.on_processing_timer`` handler called once the clock has reached ``time``.
+        """Call the actor's ``@tr.on_processing_timer`` handler when the clock reaches ``time``.
 
         Otherwise like ``set_timer``. After downtime, such a timer may fire before earlier events have been read.
         """
@@ -318,14 +318,14 @@ class Context(Generic[K]):
     def clear(self) -> None:
         """Delete this instance: its fields, collections and timers.
 
-        Plain fields are at their defaults afterwards. What the handler sets after this call is stored as a new instance.
+        Plain fields have their defaults afterwards. Values that the handler sets after this call are stored in a new instance.
         """
         self._own("clear").clear(self._unit.instance)
 
     def _set(self, domain: int, time: int | datetime, name: str | None) -> None:
         unit = self._unit
         table = unit.table or self._own("set a timer")
-        # What nearly every timer is set to needs no call to be looked at.
+        # The common case, without a call.
         if type(time) is int and SECONDS_LAST_MS < time < INSTANT_LIMIT_MS:
             time_ms = time
         else:
@@ -338,10 +338,11 @@ class Context(Generic[K]):
                 depth = unit.depth + 1
                 if depth > self._timer_cap:
                     raise TimerLoopError(
-                        f"{self._place()} has set a timer at or before the one just fired {depth} times in a row",
+                        f"{self._place()} set a timer at or before the time of the timer that just fired, "
+                        f"{depth} times in a row",
                         actor=table.plan.name,
                         key=self.key,
-                        hint="A timer handler that sets its own timer must set it later than the time it fired at.",
+                        hint="A timer handler that sets a timer again must set it later than the time at which it fired.",
                     )
         table.move_timer(
             unit.instance._tr_parts or table.parts(unit.instance),
@@ -355,26 +356,27 @@ class Context(Generic[K]):
         table.move_timer(table.parts(self._unit.instance), self._timer_id(domain, name), None)
 
     def _due_ms(self, time: int | datetime, domain: int) -> int:
-        """When a timer is due: at an instant, or at a time reckoned from ``NO_WATERMARK``."""
+        """The time at which a timer is due: an instant, or a time computed from ``NO_WATERMARK``."""
         if type(time) is int and _EARLIEST_TIMER_MS < time < INSTANT_LIMIT_MS:
             self._refuse_seconds(
-                time, self.event_time if domain == rows.EVENT_TIME else self.now, "names a timer"
+                time, self.event_time if domain == rows.EVENT_TIME else self.now, "uses a timer"
             )
             return time
         try:
             return to_ms(time)
         except UsageError as error:
             raise UsageError(
-                f"{self._place()} names a timer by a wrong time: {error.what}", hint=error.hint
+                f"{self._place()} uses a timer with a wrong time: {error.what}", hint=error.hint
             ) from None
 
     def _refuse_seconds(self, time_ms: int, here_ms: int, does: str) -> None:
-        """Refuse a time that can only be seconds: it lies in 1970, and the handler in this century."""
+        """Refuse a time that can only be in seconds: it is in 1970, but the handler's time is in this century."""
         if here_ms >= _OF_TODAY_MS and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS:
             meant = to_datetime(time_ms * 1_000).isoformat()
             raise UsageError(
-                f"{self._place()} {does} at {time_ms} ms ({to_datetime(time_ms).isoformat()}), which looks like seconds "
-                f"since 1970 ({meant}): the handler stands at {to_datetime(here_ms).isoformat()}",
+                f"{self._place()} {does} at {time_ms} ms ({to_datetime(time_ms).isoformat()}), which looks "
+                "like seconds "
+                f"since 1970 ({meant}): the handler's time is {to_datetime(here_ms).isoformat()}",
                 hint="Times are milliseconds: multiply by 1000, or give an aware datetime.",
             )
 
@@ -414,14 +416,14 @@ class Context(Generic[K]):
 
     @property
     def random(self) -> Random:
-        """A random generator (``random.Random``) that gives the same numbers in every replay; a new one for each handler call."""
+        """A random generator (``random.Random``) with the same numbers in every replay. Each handler call has its own."""
         unit = self._unit
         if unit.random is None:
             unit.random = Random(int.from_bytes(self._digest(), "big"))
         return unit.random
 
     def uuid(self) -> UUID:
-        """A new UUID (version 4 in form) for each call, the same ones in every replay."""
+        """A new UUID (in the form of version 4) for each call, the same in every replay."""
         return UUID(bytes=self._digest(), version=4)
 
     def _digest(self) -> bytes:
@@ -435,7 +437,7 @@ class Context(Generic[K]):
         return blake2b(b"\0".join((self._lineage, owner, drawn, key)), digest_size=16).digest()
 
     def _draw(self) -> int:
-        """The next seed of this call: a mix of what caused it, who handles, and the number of the draw."""
+        """The next seed of this call: a mix of its cause, the handler, and the number of the draw."""
         unit = self._unit
         route = unit.route
         assert route is not None
@@ -450,11 +452,11 @@ class Context(Generic[K]):
     # --- misuse ---
 
     def _not_found(self, to: Any) -> UsageError:
-        """Why a handler may not emit, or send, to what it does."""
+        """The error for a handler that emits or sends to a target that is not allowed."""
         route = self._unit.route
         if route is None:
             return UsageError(
-                "something is emitted by a context whose handler has returned",
+                "an event or message was emitted by a context whose handler has returned",
                 hint="Emit and send while the handler runs; do not keep its context.",
             )
         operator = self._plan.operators[route.operator]
@@ -467,7 +469,8 @@ class Context(Generic[K]):
                 hint=f"Declare it in the app {self._plan.app!r} as well, and emit to that.",
             )
         return UsageError(
-            f"{route.name} {does} to {what}, which its code does not show: watermarks that follow from it would be wrong",
+            f"{route.name} {does} to {what}, which was not found in its code: watermarks that depend on it "
+            "would be wrong",
             hint=f"Name it where {operator.name} is declared: {where}(emits=[{named}]).",
         )
 

@@ -78,8 +78,8 @@ class CurrentUnit:
         self.table = self.instance = self.route = None
 
     def pass_on(self, to: Topic[Any, Any], event: Any, time_ms: int) -> None:
-        """Write an event as it came: a late one to the topic for these, one with another key to the topic by key.
+        """Forward an event unchanged: a late one to the topic for late events, one with another key to the topic by key.
 
-        If it is behind what is published, that is known: it is late where it goes to.
+        It is not counted as behind a published watermark: a late event is expected to be late there, too.
         """
         self.outputs.append((to.name, to.encode_key(event), to.encode_emitted(event), time_ms, ()))

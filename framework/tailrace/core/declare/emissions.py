@@ -96,7 +96,7 @@ def check_emits(given: Any, where: str) -> tuple[Declared, ...]:
     """Check the argument ``emits=``. Names of actors are resolved later, by ``declared_emissions``."""
     if not isinstance(given, (list, tuple)):
         raise DefinitionError(
-            f"{where} has emits={_spelled(given)}, which is no list",
+            f"{where} has emits={_spelled(given)}, which is not a list",
             hint=f"Write emits=[{_spelled(given)}]."
             if isinstance(given, Edge | ActorMeta | str)
             else "Write emits=[...] with topics, streams and actors.",
@@ -108,8 +108,8 @@ def check_emits(given: Any, where: str) -> tuple[Declared, ...]:
             _check_taker(one, where)
         elif not isinstance(one, Edge | str):
             raise DefinitionError(
-                f"{where} has {_spelled(one)} in its emits=, which is no topic, no stream and no actor",
-                hint="List topics and streams as app.topic and app.stream returned them, and classes of actors.",
+                f"{where} has {_spelled(one)} in its emits=, which is not a topic, stream or actor",
+                hint="List actor classes, and topics and streams as app.topic and app.stream returned them.",
             )
         if sum(one is other or one == other for other in listed) > 1:
             raise DefinitionError(f"{where} has {_spelled(one)} twice in its emits=", hint="List it once.")
@@ -138,8 +138,8 @@ def _actor_of(app: Declarations, given: Any, where: str) -> type[Any]:
         )
     if cls is None or cls not in app.actors.values():
         raise DefinitionError(
-            f"{where} has {_spelled(given)} in its emits=, which is no actor of the app {app.name!r}",
-            hint=f"Its actors are {', '.join(sorted(app.actors)) or 'none'}. Decorate the class with @app.actor.",
+            f"{where} has {_spelled(given)} in its emits=, which is not an actor of the app {app.name!r}",
+            hint=f"Its actors: {', '.join(sorted(app.actors)) or 'none'}. Decorate the class with @app.actor.",
         )
     _check_taker(cls, where)
     return cls

@@ -1,4 +1,4 @@
-"""How the events of a topic become the values of its records, and come back: what cannot is refused with its field."""
+"""The codec of a topic's events: it encodes and decodes the values of records, and refuses an event by the field at fault."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tailrace.core.values.types import check_emitted, parts_of, spell
 _KEEP = 'Emit None or nothing where there is no number, or declare the topic with format="msgpack", which keeps it.'
 _CONVERT = "Convert it before it is emitted, or declare the field with the type that it holds."
 _AS_BYTES = (bytes, datetime)
-"""What MessagePack has forms of its own for."""
+"""Types that MessagePack has a form of its own for."""
 
 
 class EventCodec:
     """The codec of a topic's events.
 
-    ``encode`` writes the same bytes for equal events: the order of a dict or set must not tell one run from another. It
-    raises EventValueError, with the field, for a float that JSON has no number for. It does not look at other values: see
-    ``check``. ``decode`` is msgspec's own function.
+    ``encode`` writes the same bytes for equal events, whatever the order of a dict or set. It raises EventValueError, with
+    the field, for a float that JSON cannot write (nan, infinity). ``check`` looks at all other values. ``decode`` is
+    msgspec's own function.
     """
 
     __slots__ = ("_compare", "_json", "_write", "complete", "decode", "encode", "topic", "type")
@@ -47,27 +47,27 @@ class EventCodec:
             self.encode = json_writer(type, self._write, self._encode_checked)
 
     def check_emitted(self) -> None:
-        """Refuse a type whose records would depend on more than the event: DefinitionError."""
+        """Raise DefinitionError for a type whose records would depend on more than the event."""
         check_emitted(self.type, topic=self.topic)
 
     def check(self, event: Any) -> None:
-        """Raise EmittedTypeError unless the readers of an event's record get what it says. It costs time: for tests."""
+        """Raise EmittedTypeError unless the readers of the event's record get an equal event. Slow: only for tests."""
         change = self._change(event)
         if change is not None:
             raise EmittedTypeError(
                 self._said(event, change),
                 topic=self.topic,
                 field=change.path or None,
-                hint=f"{_CONVERT} Only tests look at this; a live service would write it.",
+                hint=f"{_CONVERT} Only tests check this; a live service would write the event.",
             )
 
     def unwritable(self, event: Any, error: Exception) -> Exception:
-        """What to raise where ``encode`` has raised ``error``, one of CODEC_ERRORS: the same with topic and field."""
+        """The error to raise where ``encode`` raised ``error`` (one of CODEC_ERRORS): the same with topic and field."""
         change = self._change(event)
         return error if change is None else self._refused(event, change)
 
     def _encode_checked(self, event: Any) -> bytes:
-        """``encode`` for an event with a float that is not a plain one."""
+        """``encode`` for an event with a float that is not finite."""
         change = self._change(event)
         if change is not None:
             raise self._refused(event, change)
@@ -106,7 +106,7 @@ def _writer(topic: str, declared: Any, *, json: bool) -> Callable[[Any], bytes]:
     if all(one <= {str} for one in keys):
         encoder = msgspec.json.Encoder if json else msgspec.msgpack.Encoder
         return encoder(order="deterministic").encode
-    # msgspec's encoders sort keys of type str only.
+    # msgspec's encoders sort only keys of type str.
     convert = msgspec.to_builtins
     if json:
         write = msgspec.json.Encoder(order="deterministic").encode
@@ -116,7 +116,7 @@ def _writer(topic: str, declared: Any, *, json: bool) -> Callable[[Any], bytes]:
 
 
 def _kinds_of_key(node: inspect.Type) -> frozenset[type]:
-    """Of which kinds the keys of a dict are that sort among themselves."""
+    """The kinds of keys in a dict; keys of one kind can be sorted."""
     match node:
         case inspect.Metadata():
             return _kinds_of_key(node.type)
@@ -133,8 +133,9 @@ def _kinds_of_key(node: inspect.Type) -> frozenset[type]:
 def _refuse_keys(topic: str, declared: Any) -> Callable[[Any], bytes]:
     def refuse(_: Any) -> bytes:
         raise DefinitionError(
-            f"events of type {spell(declared)} cannot be written to {topic!r}: a dict in it has keys of several types, "
-            "which have no order, and are one key as text (1 and '1')",
+            f"events of type {spell(declared)} cannot be written to {topic!r}: a dict in it has keys of "
+            "several types, "
+            "which have no order, and may be the same key as text (1 and '1')",
             hint="Declare its keys as one type, or use a list of pairs.",
         )
 

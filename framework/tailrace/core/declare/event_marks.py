@@ -1,4 +1,4 @@
-"""Key and event time declared once, on the event type: every topic of it knows them.
+"""Key and event time declared once, on the event type, for all topics of that type.
 
     class Order(msgspec.Struct, tr.Keyed[str], frozen=True):
         shop: tr.Key[str]
@@ -6,8 +6,8 @@
 
     orders = app.topic("orders", Order)     # a tr.Topic[Order, str], with the event time "at"
 
-To a type checker ``tr.Key[str]`` is ``str``: it cannot see from a field what the key of its class is. ``tr.Keyed[str]`` says
-it a second time for the checker; when a topic is declared the two are compared.
+To a type checker ``tr.Key[str]`` is ``str``: it cannot derive the key of a class from a field. ``tr.Keyed[str]`` declares the
+key a second time for the checker. When a topic is declared, the two are compared.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ K_co = TypeVar("K_co", covariant=True)
 
 
 class Mark:
-    """What a field of an event type is besides its value."""
+    """The role of a field of an event type: key or event time."""
 
     __slots__ = ("name",)
 
@@ -65,10 +65,10 @@ EventTime: TypeAlias = Annotated[T, _EVENT_TIME]
 
 
 class Keyed(Generic[K]):
-    """Beside the base class of an event type: tells type checkers the type of its key.
+    """A second base class of an event type: it gives type checkers the type of the key.
 
     ``class Order(msgspec.Struct, tr.Keyed[str])`` makes ``app.topic("orders", Order)`` a ``tr.Topic[Order, str]``; without it
-    the key is ``Any`` to a checker. The fields that make the key are marked with ``tr.Key``; several make a tuple
+    the key is ``Any`` to a checker. The fields of the key are marked with ``tr.Key``; several make a tuple
     (``tr.Keyed[tuple[str, int]]``). It adds nothing to an event, and has no effect where a topic names another ``key=``.
     """
 
@@ -87,10 +87,10 @@ class KeyedType(Protocol[E_co, K_co]):
 
 
 def marked_key(declared: Any, where: str) -> Path | None:
-    """The marked fields of an event type, which all members of a union have to share; None if there is no mark.
+    """The key fields marked in an event type, or None if there is no mark. All members of a union must have the same.
 
     Raises:
-        DefinitionError: A mark without a type, or members of a union that differ. ``where`` begins the message.
+        DefinitionError: A mark has no type, or the members of a union differ. ``where`` begins the message.
     """
     return _shared(declared, where, "key", [_key(member, where) for member in members_of(declared)])
 
@@ -99,7 +99,7 @@ def marked_event_time(declared: Any, where: str) -> str | None:
     """The field that is marked as the event time, as in ``marked_key``.
 
     Raises:
-        DefinitionError: As there; or a class marks two fields.
+        DefinitionError: As there, or a class marks two fields.
     """
     return _shared(
         declared, where, "event_time", [_event_time(member, where) for member in members_of(declared)]
@@ -113,13 +113,13 @@ def _shared(declared: Any, where: str, option: str, found: list[F]) -> F | None:
             raise DefinitionError(
                 f"{where}: its events are marked differently: {option} is {_said(found[0])} in {spell(members[0])}, "
                 f"{_said(one)} in {spell(member)}",
-                hint=f"Mark the same fields in each, or say {option}= for the topic.",
+                hint=f"Mark the same fields in each, or give the topic {option}=.",
             )
     return found[0] if found else None
 
 
 def keyed_type(declared: Any) -> Any:
-    """The key type that ``Keyed[...]`` among the bases of a class says; None if it is not there or not spelled out."""
+    """The type in ``Keyed[...]`` among the bases of a class, or None if it is missing or a type variable."""
     cls = get_origin(declared) or declared
     for base in getattr(cls, "__mro__", ()):
         for one in base.__dict__.get("__orig_bases__", ()):
@@ -150,14 +150,14 @@ def _fields_with(wanted: Mark, cls: Any, where: str) -> list[str]:
                 names.append(field.name)
                 if isinstance(marked, TypeVar):
                     raise DefinitionError(
-                        f"{where}: {spell(cls)}.{field.name} is annotated {mark!r} alone, which does not say its type",
+                        f"{where}: {spell(cls)}.{field.name} is annotated {mark!r} alone, without its type",
                         hint=f"Write tr.{mark.name}[...] with the type of the field in the brackets.",
                     )
     return names
 
 
 def _marked(annotation: Any) -> Iterator[tuple[Mark, Any]]:
-    """The marks of a field, ``tr.Key[str] | None`` included, each with the type that it stands on."""
+    """The marks of a field, ``tr.Key[str] | None`` included, each with the type that it marks."""
     if get_origin(annotation) is Annotated:
         for one in annotation.__metadata__:
             if isinstance(one, Mark):

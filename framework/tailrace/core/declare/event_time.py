@@ -1,4 +1,4 @@
-"""Where an event's time comes from, and the watermarks that a service works out itself."""
+"""The source of an event's time, and the watermarks that a service computes itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ YEAR_2200_MS: Final = 7_258_118_400_000
 
 
 class TimeSource(Enum):
-    """A time that is not in the event."""
+    """An event time that is not in the event."""
 
     RECORD = "record"
     ARRIVAL = "arrival"
@@ -33,14 +33,14 @@ RECORD_TIME: Final = TimeSource.RECORD
 """``event_time=tr.RECORD_TIME``, the default: an event's time is the timestamp of its record."""
 
 ARRIVAL_TIME: Final = TimeSource.ARRIVAL
-"""``event_time=tr.ARRIVAL_TIME``: an event's time is the clock reading when the task took the record.
+"""``event_time=tr.ARRIVAL_TIME``: an event's time is the clock reading at which the task took the record.
 
 The reading is recorded, so a replay or rebuild along the tape gives the event the same time.
 """
 
 
 def seconds_taken_for_ms(time_ms: int, source: Any) -> tuple[str, str]:
-    """What is wrong with an event time that looks like seconds, and what to do. ``source``: the topic's ``event_time``."""
+    """The message and hint for an event time that looks like seconds. ``source``: the topic's ``event_time``."""
     meant = to_datetime(time_ms * 1_000).isoformat()
     path = source if isinstance(source, str) else "at"
     what = f"the event time {time_ms} ms ({to_datetime(time_ms).isoformat()}) looks like seconds since 1970 ({meant})"
@@ -62,7 +62,7 @@ class WatermarkGenerator(msgspec.Struct):
     def on_event(self, event: Any, event_time_ms: int, /) -> int | None:
         """The new watermark in milliseconds since 1970, or None to leave it unchanged. Called for each event, in order.
 
-        The watermark says that all events up to it have been seen: an event at or before it is late. A value below the
+        A watermark states that all events up to it have been seen: an event at or before it is late. A value below the
         current watermark is ignored.
         """
         raise NotImplementedError
@@ -77,8 +77,8 @@ def time_reader(
     """A function that gives an event's time in milliseconds since the epoch, or None where the event has none.
 
     ``source`` is the path of a field (an int of milliseconds, or an aware datetime, rounded down) or a function of the
-    event. ``where`` begins the message of the DefinitionError for a field that is not there or holds no time. The
-    function raises UsageError for what is no instant, such as a naive datetime.
+    event. ``where`` begins the message of the DefinitionError for a field that does not exist or does not hold a time. The
+    function raises UsageError for a value that is not an instant, such as a naive datetime.
     """
     if not isinstance(source, str):
         return _converted(source)
@@ -102,7 +102,7 @@ def _converted(read: Callable[[Any], Any]) -> Callable[[Any], int | None]:
 
 
 def _lenient(path: str) -> Callable[[Any], Any]:
-    """Reads a path on which something may be None."""
+    """Reads a path on which a value may be None."""
     names = path.split(".")
 
     def read(event: Any) -> Any:
@@ -116,7 +116,7 @@ def _lenient(path: str) -> Callable[[Any], Any]:
 
 
 def _walk(node: inspect.Type, names: list[str], path: str, where: str, leaves: set[Leaf]) -> bool:
-    """Collect what the path may end at; returns whether something before its end may be None."""
+    """Collect the types that the path may end at. Returns whether a value before its end may be None."""
     if isinstance(node, inspect.Metadata):
         return _walk(node.type, names, path, where, leaves)
     if isinstance(node, inspect.UnionType):

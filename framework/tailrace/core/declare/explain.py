@@ -1,4 +1,4 @@
-"""What to tell a user whose handler used an attribute that its actor does not have."""
+"""Explains an AttributeError of a handler: the actor does not have the attribute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NO_ATTRIBUTE = re.compile(
 
 
 def explain_attribute_error(error: AttributeError) -> str | None:
-    """What to tell a user whose handler used an attribute that its actor does not have; None if it is not that.
+    """Explain an AttributeError about an attribute that the actor does not have; None for any other error.
 
     The text names the class, the attribute and the hint; a task adds it to the exception as a note.
     """
@@ -32,7 +32,7 @@ def explain_attribute_error(error: AttributeError) -> str | None:
             f"Give the field a default, or set it in every handler that may be a key's first."
         )
     if hasattr(cls, attr):
-        return f"{name}.{attr} is no durable field. Annotate it in the class: {attr}: type = default."
+        return f"{name}.{attr} is not a durable field. Annotate it in the class: {attr}: type = default."
     hint = did_you_mean(
         attr, [one.attr for one in fields], f"Declare it in the class: {attr}: type = default."
     )
@@ -40,7 +40,7 @@ def explain_attribute_error(error: AttributeError) -> str | None:
 
 
 def _actor_class(error: AttributeError, name: str) -> type[Any] | None:
-    """The actor class that an error is about. Python names the object of a failed read, not of a failed assignment."""
+    """The actor class that an error is about. Python gives the object for a failed read, not for a failed assignment."""
     if isinstance(error.obj, Actor):
         return type(error.obj)
     trace = error.__traceback__

@@ -1,8 +1,7 @@
-"""The fields of an actor: what a class body declares, and the attributes that stand for it.
+"""The fields of an actor: the declarations in a class body, and the attributes made from them.
 
-Plain annotations are fields of the struct. ``MapState`` and ``ListState`` are taken out of it: their entries are stored
-one by one, so the instance holds only an attribute that finds them. A plain field with a time to live has an attribute
-that reports assignments.
+Plain annotations are fields of the struct. ``MapState`` and ``ListState`` are not: their entries are stored one by one, and
+the class has an attribute that finds them. A plain field with a time to live has an attribute that reports assignments.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ T = TypeVar("T")
 Kind = Literal["value", "map", "list"]
 _NOTHING: Final[Any] = object()
 MUTABLE: Final[tuple[type[Any], ...]] = (list, dict, set, bytearray)
-"""Builtin collections that instances must not share."""
+"""Built-in collections that instances must not share."""
 _TUPLE: Final[type[Any]] = tuple
 _DOMAINS = {"event": rows.EVENT_TIME, "processing": rows.PROCESSING_TIME}
 
 
 class FieldSpec:
-    """What ``field()`` was told."""
+    """The arguments of ``field()``."""
 
     __slots__ = ("default", "default_factory", "name", "ttl", "ttl_time")
 
@@ -103,7 +102,7 @@ def field(
 class Field:
     """A declared field. ``scope`` is None once ``annotation`` is resolved and checked.
 
-    ``body`` holds the annotations of its class, where msgspec looks for them, in the module's names only.
+    ``body`` holds the annotations of its class. msgspec reads them there, and looks names up in the module only.
     """
 
     owner: str
@@ -128,7 +127,7 @@ class Field:
         return get_args(self.annotation)
 
     def resolve(self, *, last_call: bool) -> bool:
-        """Look the annotation up and check that its types are durable; returns whether that was possible.
+        """Resolve the annotation and check that its types are durable. Returns whether all names are known.
 
         With ``last_call`` a name that is still not known is a DefinitionError.
         """
@@ -140,7 +139,7 @@ class Field:
         except UnresolvedName:
             return False
         except (TypeError, SyntaxError, AttributeError):
-            pass  # said properly below
+            pass  # resolve_now raises it with its place
         self.annotation = self.scope.resolve_now(self.annotation, self.where)
         self._check()
         if self.kind == "value":
@@ -155,7 +154,8 @@ class Field:
         wanted, shape = (2, "tr.MapState[str, int]") if self.kind == "map" else (1, "tr.ListState[int]")
         if len(self.types) != wanted:
             raise DefinitionError(
-                f"{self.where} does not say what it holds", hint=f"Annotate it like {shape}."
+                f"{self.where} is annotated without the types that it holds",
+                hint=f"Annotate it like {shape}.",
             )
         check_durable(self.types[-1], owner=self.owner, field=self.attr)
         if self.kind == "map":
@@ -168,7 +168,7 @@ class Field:
 
 
 def kind_of(annotation: Any, scope: Scope) -> Kind | None:
-    """What an annotation declares, told without its brackets; None for a class variable."""
+    """The kind of field that an annotation declares, without looking into its brackets. None for a class variable."""
     head = scope.head(annotation)
     if head is ClassVar:
         return None
@@ -188,20 +188,24 @@ def declare(
         return None
     where = f"{owner}.{attr}"
     if attr.startswith(("_tr_", "__")):
-        raise DefinitionError(f"{where}: such names are the framework's own", hint="Rename the field.")
+        raise DefinitionError(
+            f"{where}: names that begin with '_tr_' or '__' are reserved for the framework",
+            hint="Rename the field.",
+        )
     spec = default if isinstance(default, FieldSpec) else FieldSpec(_NOTHING, _NOTHING, None, None, "event")
     has_default = spec.has_default if isinstance(default, FieldSpec) else has_default
     if kind != "value" and has_default:
         shape = "MapState" if kind == "map" else "ListState"
         raise DefinitionError(
-            f"{where} is a {shape} with a default", hint="Leave the default out: it begins without entries."
+            f"{where} is a {shape} with a default", hint="Remove the default: the collection begins empty."
         )
     if spec.default is not _NOTHING and spec.default_factory is not _NOTHING:
         raise DefinitionError(f"{where} has a default and a default_factory", hint="Keep one of them.")
     name = attr if spec.name is None else spec.name
     if not name or "\0" in name or name.startswith("_tr_"):
         raise DefinitionError(
-            f"{where} is to be stored as {name!r}, which cannot be a name", hint="Give it another name=."
+            f"{where} has name={name!r}, which is not a valid name",
+            hint="Give it another name=: not empty, without a null character, and not beginning with '_tr_'.",
         )
     ttl_ms = _ttl(where, spec.ttl)
     if spec.ttl_time not in _DOMAINS:
@@ -212,12 +216,12 @@ def declare(
     if ttl_ms is not None and kind == "value" and not has_default:
         raise DefinitionError(
             f"{where} has a time to live but no default",
-            hint="Give it a default: its value when it has expired.",
+            hint="Give it a default: its value after it has expired.",
         )
     if ttl_ms is not None and kind == "list":
         raise DefinitionError(
-            f"{where} is a ListState with a time to live, but a list cannot lose items from its middle",
-            hint="Use a MapState by time, or pop items from its start.",
+            f"{where} is a ListState with a time to live, but items in the middle of a list cannot expire",
+            hint="Use a MapState with times as keys, or pop items from the start of the list.",
         )
     required = kind == "value" and not has_default
     return Field(owner, attr, name, kind, annotation, required, ttl_ms, _DOMAINS[spec.ttl_time], scope, body)
@@ -231,12 +235,12 @@ def _ttl(where: str, ttl: Any) -> int | None:
     except UsageError as error:
         raise DefinitionError(f"{where} has a wrong ttl: {error.what}", hint=error.hint) from None
     if ttl_ms == 0:
-        raise DefinitionError(f"{where} has a ttl of zero", hint="Give a longer one, or leave it out.")
+        raise DefinitionError(f"{where} has a ttl of zero", hint="Give a longer ttl, or leave it out.")
     return ttl_ms
 
 
 def struct_default(where: str, default: Any) -> Any:
-    """What msgspec is to be given for the default of a plain field."""
+    """The default of a plain field in the form that msgspec takes."""
     if isinstance(default, FieldSpec):
         if default.default_factory is not _NOTHING:
             return msgspec.field(default_factory=default.default_factory, name=default.name)
@@ -256,7 +260,7 @@ def _safe(where: str, default: Any) -> Any:
 
 
 def _is_empty(default: Any) -> bool:
-    """Whether it is an empty builtin collection: msgspec makes a new one for each instance."""
+    """Whether it is an empty built-in collection: msgspec makes a new one for each instance."""
     return isinstance(default, MUTABLE) and not default
 
 
@@ -271,7 +275,7 @@ def _is_mutable(default: Any) -> bool:
 
 
 class CollectionAttribute:
-    """Stands in the class for a ``MapState`` or ``ListState`` field, and finds its entries for an instance."""
+    """The class attribute of a ``MapState`` or ``ListState`` field: finds the entries of an instance."""
 
     __slots__ = ("_index", "_where")
 
@@ -281,19 +285,19 @@ class CollectionAttribute:
 
     def __set__(self, instance: Any, value: Any) -> None:
         raise UsageError(
-            f"{self._where} was assigned to, but its entries are stored one by one",
+            f"{self._where} was assigned to, but a collection cannot be replaced: its entries are stored one by one",
             hint="Change its entries (self.x[key] = value, .append(value)), or call its clear().",
         )
 
     def _unbound(self) -> UsageError:
         return UsageError(
-            f"{self._where} was used on an instance that no task has loaded",
-            hint="Actors are created by the framework; in a test, send events with the harness.",
+            f"{self._where} was used on an instance that was not loaded by a task",
+            hint="The framework creates actors. In a test, send events with the harness.",
         )
 
 
 class MapAttribute(CollectionAttribute):
-    """Stands for a ``MapState``."""
+    """The attribute of a ``MapState``."""
 
     __slots__ = ()
 
@@ -308,7 +312,7 @@ class MapAttribute(CollectionAttribute):
 
 
 class ListAttribute(CollectionAttribute):
-    """Stands for a ``ListState``."""
+    """The attribute of a ``ListState``."""
 
     __slots__ = ()
 
@@ -323,7 +327,7 @@ class ListAttribute(CollectionAttribute):
 
 
 class TtlAttribute:
-    """Stands for a plain field with a time to live: the struct's own attribute, and a note of each assignment."""
+    """The attribute of a plain field with a time to live: the struct's own attribute, which also records assignments."""
 
     __slots__ = ("_delete", "_get", "_index", "_set", "member")
 

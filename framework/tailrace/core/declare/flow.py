@@ -1,26 +1,29 @@
-"""The way of event time through an app: whose watermark follows from what.
+"""How event time flows through an app: which watermarks each watermark is computed from.
 
-Theory. An *operator* is an actor or a stateless function; each has a watermark of its own in every task. It is the least of
-the watermarks of its *sources*, which are the inputs that the operator handles itself and, for an actor, the messages that it
-is sent. What other operators of the app read changes nothing for it.
+Theory. An *operator* is an actor or a stateless function. Each operator has a watermark of its own in every task. It is the
+minimum of the watermarks of its *sources*: the inputs that the operator handles itself and, for an actor, the messages sent
+to it. Inputs of other operators do not affect it.
 
     source                              its watermark in a task
     ---------------------------------   ----------------------------------------------------------------------------
     a topic from outside                by the events of the partition, or as the topic declares
-    a topic that the app also writes    what its writers have published, from all tasks, applied where the reader stands
+    a topic that the app also writes    published by its writers in all tasks, applied at the reader's position
     the topic behind ``repartition=``   the same; its only writer is the operator that forwards the records
     a stream                            the sources of the operators that write the stream: they run in the same step
-    messages, from outside of a circle  what the senders have published: one *channel* for each receiving actor
+    messages, from outside of a circle  published by the senders: one *channel* for each receiving actor
     ``watermark=False``                 none; not a source
     a circle                            none; not a source: see below
 
-Operators that can reach each other form a *circle*. What comes to an operator from its own circle is *feedback*: the operator
-would wait for itself. Feedback is no source and is never late. There are three rules for operators that are left without a
-source: an operator takes the sources of its circle; a circle without any goes by the events of its topics; what has none even
-then (an app that reads reference data alone) goes by the sources of the whole app.
+Operators that can reach each other form a *circle*. An input of an operator from its own circle is *feedback*: the operator
+would wait for itself. Feedback is not a source and is never late. Three rules apply to operators without a source, in this
+order:
 
-A *level* is the longest way from the sources to an operator, a circle counting as one. Timers of one instant fire in the order
-of levels, and at the end of input the levels rise one after the other.
+1. An operator takes the sources of its circle.
+2. A circle without sources follows the events of its topics.
+3. Any other operator (of an app that reads only reference data) takes the sources of the whole app.
+
+A *level* is the longest way from the sources to an operator, where a circle counts as one. Timers of one instant fire in the
+order of levels, and at the end of input the levels rise one after the other.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from tailrace.core.records import CHANNEL
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What is known of an operator from its declaration. ``sends`` are the names of actors."""
+    """An operator as it is declared. ``sends`` are the names of actors."""
 
     name: str
     takes: tuple[Edge[Any, Any], ...]
@@ -46,7 +49,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A topic that is read. ``follows``: nothing else is declared, so it follows its writers if the app has any."""
+    """A topic that is read. ``follows``: its watermark is not declared, so it follows its writers if the app has any."""
 
     edge: Edge[Any, Any]
     watermark: WatermarkKind
@@ -55,11 +58,14 @@ class Input:
 
 @dataclass(slots=True)
 class Flow:
-    """What was found, by the names of operators, topics and channels.
+    """The flow of an app, by the names of operators, topics and channels.
 
-    ``streamed`` are, for each operator, those that reach it by streams, and itself. ``kinds`` are the kinds of watermark of the inputs, with what the flow has changed; ``feedback`` names, per operator,
-    the topics that come to it from its own circle; ``writers`` those whose watermarks a published topic or channel follows.
-    ``takers`` are those who take a topic; ``feeds`` the topics that lead to a published topic or channel.
+    - ``streamed``: for each operator, the operators that reach it by streams, and itself.
+    - ``kinds``: the kinds of watermark of the inputs, as changed by the flow.
+    - ``feedback``: for each operator, the topics that come to it from its own circle.
+    - ``writers``: for each published topic or channel, the operators whose watermarks it follows.
+    - ``takers``: for each topic, the operators that take it.
+    - ``feeds``: for each published topic or channel, the topics that lead to it.
     """
 
     sources: dict[str, frozenset[str]]
@@ -74,13 +80,13 @@ class Flow:
     circles: tuple[tuple[str, ...], ...] = field(default=())
 
     def beside(self, name: str) -> frozenset[str]:
-        """The other sources of the operators that take a topic, without those that follow from it: they would wait for it."""
+        """The other sources of the operators that take a topic, without sources that depend on it and would wait for it."""
         found = frozenset[str]().union(*(self.sources[taker] for taker in self.takers[name]))
         return frozenset(one for one in found if one != name and name not in self.feeds.get(one, ()))
 
 
 def find_flow(operators: Sequence[Operator], inputs: Iterable[Input], inbox: str) -> Flow:
-    """The flow of an app; see the head of this file. ``inbox`` is the topic that messages go through."""
+    """Compute the flow of an app; see the head of this file. ``inbox`` is the topic that messages go through."""
     return _Finder(operators, inputs, inbox).flow()
 
 
@@ -101,12 +107,12 @@ class _Finder:
         self._by_events: set[Edge[Any, Any]] = set()
 
     def _followers(self, operator: Operator) -> set[str]:
-        """Which operators come right after one."""
+        """The operators directly after one."""
         taken = {one.name for one in self._operators.values() if operator.emits.intersection(one.takes)}
         return taken | {name for name in operator.sends if name in self._operators}
 
     def _circle(self, name: str) -> frozenset[str]:
-        """The operators that one can reach and is reached by, itself included."""
+        """The operators that ``name`` can reach and is reached by, itself included."""
         back = {other for other in self._reach[name] if name in self._reach[other]}
         return frozenset(back | {name})
 
@@ -158,11 +164,11 @@ class _Finder:
         if not self._follows(one.edge):
             return one.watermark
         readers = [op.name for op in self._operators.values() if one.edge in op.takes]
-        # What is feedback to all who take it is waited for by nobody.
+        # A topic that is feedback to all of its takers holds none of them back.
         return "none" if all(self._is_feedback(one.edge, name) for name in readers) else "upstream"
 
     def _outer_senders(self, actor: str) -> list[str]:
-        """Who sends messages to an actor from outside of its circle."""
+        """The operators outside of its circle that send messages to an actor."""
         return [one for one in self._senders.get(actor, ()) if one not in self._reach[actor]]
 
     def _channel(self, actor: str) -> str:
@@ -216,7 +222,7 @@ class _Finder:
         return {name: _reached(name, before) | {name} for name in self._operators}
 
     def _feeding(self, writers: Sequence[str]) -> frozenset[str]:
-        """The topics that lead to some operators, by whatever way."""
+        """The topics that lead to some operators, directly or through others."""
         before = {
             name for name in self._operators if name in writers or not self._reach[name].isdisjoint(writers)
         }
@@ -245,7 +251,7 @@ class _Finder:
 
 
 def _reached(start: str, following: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """What can be reached from an operator; itself only if it is part of a circle."""
+    """The operators that one can reach; itself only if it is part of a circle."""
     seen: set[str] = set()
     waiting = list(following[start])
     while waiting:

@@ -1,8 +1,8 @@
-"""The decorators that make methods handlers, and what a handler must look like.
+"""The decorators that make methods handlers, and the checks of a handler's form.
 
-Each decorator is typed so that a wrong handler is a type error; what a type checker would say is also checked here, as
-not everybody runs one. The shape of a method (its parameters, not async, no generator) is checked when it is decorated,
-its annotations when its class is made.
+Each decorator is typed so that a wrong handler is a type error. The same is checked here, for users without a type checker.
+The form of a method (its parameters, not async, not a generator) is checked when it is decorated, its annotations when its
+class is created.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ProcessRole:
 
 @dataclass(frozen=True, slots=True)
 class TimerRole:
-    """Is called for the timers of a family, in one time domain."""
+    """Handles the timers of a family in one time domain."""
 
     domain: int
     family: str
@@ -55,14 +55,14 @@ class TimerRole:
 
 @dataclass(frozen=True, slots=True)
 class MessageRole:
-    """Takes messages of a type, under a name of its own or under the type's."""
+    """Takes messages of a type, under the given name or the type's."""
 
     name: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class QueryRole:
-    """Answers from committed state."""
+    """Answers queries from committed state."""
 
 
 Role = ProcessRole | TimerRole | MessageRole | QueryRole
@@ -85,11 +85,11 @@ class Handler:
     scope: Scope | None
     takes_self: bool = True
     key_type: Any = Any
-    """What ``Context[...]`` says of the key; Any where it says nothing."""
+    """The key type in ``Context[...]``, or Any without one."""
     message_types: tuple[Any, ...] = field(default=())
 
     def resolve(self, *, last_call: bool) -> bool:
-        """Look the annotations up and check them; returns whether that was possible.
+        """Resolve the annotations and check them. Returns whether all names are known.
 
         With ``last_call`` a name that is still not known is a DefinitionError.
         """
@@ -105,12 +105,12 @@ class Handler:
             except UnresolvedName:
                 return False
             except (TypeError, SyntaxError, AttributeError):
-                pass  # said properly below
+                pass  # resolve_now raises it with its place
         hints = {name: scope.resolve_now(a, f"{self.where}, {name}") for name, a in annotations.items()}
         names = list(inspect.signature(self.call).parameters)[self.takes_self :]
         if hints.get("return") not in (None, type(None)):
             raise DefinitionError(
-                f"{self.where} is declared to return {spell(hints['return'])}, but nobody would get it",
+                f"{self.where} is declared to return {spell(hints['return'])}, but the return value is not used",
                 hint="Emit it with ctx.emit(topic, event), and declare -> None.",
             )
         self._check_context(names[-1], hints.get(names[-1], Context))
@@ -123,7 +123,7 @@ class Handler:
 
     @property
     def edges(self) -> tuple[Edge[Any, Any], ...]:
-        """The topics and streams it takes."""
+        """The topics and streams that it takes."""
         return tuple(edge for role in self.roles if isinstance(role, ProcessRole) for edge in role.edges)
 
     def _check_context(self, name: str, hint: Any) -> None:
@@ -131,7 +131,7 @@ class Handler:
             return
         if hint is not Context and getattr(hint, "__origin__", None) is not Context:
             raise DefinitionError(
-                f"{self.where} gets the context as {name!r}, which it declares as {spell(hint)}",
+                f"the parameter {name!r} of {self.where} is the context, but is declared as {spell(hint)}",
                 hint=f"Declare {name}: tr.Context[...], with the key's type in the brackets.",
             )
         (self.key_type,) = get_args(hint) or (Any,)
@@ -154,7 +154,7 @@ class Handler:
     def _check_message(self, name: str, hints: dict[str, Any]) -> None:
         if name not in hints:
             raise DefinitionError(
-                f"{self.where} does not say which messages it takes",
+                f"{self.where} does not declare the type of its messages",
                 hint=f"Annotate {name!r} with their type.",
             )
         self.message_types = members_of(hints[name])
@@ -162,14 +162,14 @@ class Handler:
             if not isinstance(member, type) or get_args(member) or member is type(None):
                 raise DefinitionError(
                     f"{self.where} takes messages of type {spell(member)}",
-                    hint="A message has a class of its own: make it a msgspec.Struct.",
+                    hint="The type of a message must be a class of its own: make it a msgspec.Struct.",
                 )
             check_durable(member, owner=self.where, field=name)
         named = isinstance(self.roles[0], MessageRole) and self.roles[0].name is not None
         if named and len(self.message_types) > 1:
             raise DefinitionError(
                 f"{self.where} gives one name to {len(self.message_types)} types of message",
-                hint="Leave name= out, or take each type with a method of its own.",
+                hint="Leave name= out, or write a method for each type.",
             )
 
 
@@ -184,12 +184,12 @@ def roles_of(attribute: Any) -> tuple[Role, ...]:
 
 
 def place_of(function: Any) -> str:
-    """A function as messages name it: class and method, without where they stand."""
+    """A function as messages name it: class and method, without the module or the enclosing function."""
     return str(getattr(function, "__qualname__", function)).rpartition("<locals>.")[2]
 
 
 def check_shape(function: Any, decorator: str, parameters: tuple[str, ...] | None) -> None:
-    """Refuse what cannot be a handler by its form. ``parameters`` are those it has to take, None for any."""
+    """Refuse a function whose form is not that of a handler. ``parameters`` are the required ones; None allows any."""
     where = place_of(function)
     if not isinstance(function, FunctionType):
         inner = getattr(function, "__func__", None) or getattr(function, "fget", None) or function
@@ -200,12 +200,12 @@ def check_shape(function: Any, decorator: str, parameters: tuple[str, ...] | Non
         )
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise DefinitionError(
-            f"{where} is async, but a handler runs at once and to its end",
-            hint="Write def instead of async def; what calls the outside world is not done inside a handler.",
+            f"{where} is async, but a handler runs to its end without waiting",
+            hint="Write def instead of async def. A handler must not call other services.",
         )
     if inspect.isgeneratorfunction(function):
         raise DefinitionError(
-            f"{where} is a generator, but nobody would run it",
+            f"{where} is a generator, which would never run",
             hint="Call ctx.emit(topic, event) instead of yield.",
         )
     if parameters is None:
@@ -220,35 +220,38 @@ def check_shape(function: Any, decorator: str, parameters: tuple[str, ...] | Non
 
 
 def add_role(function: Any, decorator: str, role: Role) -> None:
-    """Note a role on a method, after checking its form."""
+    """Record a role on a method, after checking its form."""
     parameters = Handler.PARAMETERS.get(type(role))
     check_shape(function, decorator, None if parameters is None else ("self", *parameters))
     roles = roles_of(function)
     if roles and (type(roles[0]) is not type(role) or isinstance(role, (MessageRole, QueryRole))):
         raise DefinitionError(
-            f"{place_of(function)} has two decorators that call it differently",
-            hint="Write a method for each, and let both call what they share.",
+            f"{place_of(function)} has two decorators that call it with different arguments",
+            hint="Write a method for each, and let both call a third one for what they share.",
         )
     setattr(function, _ROLES, (role, *roles))
 
 
 def check_edges(edges: tuple[Any, ...], decorator: str) -> None:
-    """Refuse arguments of ``process`` that are no topics or streams."""
+    """Refuse arguments of ``process`` that are not topics or streams."""
     if not edges or isinstance(edges[0], FunctionType):
         what = f" on {place_of(edges[0])}" if edges else ""
         raise DefinitionError(
-            f"{decorator}{what} names no topic", hint=f"Write {decorator}(topic) with what it takes."
+            f"{decorator}{what} names no topic",
+            hint=f"Write {decorator}(topic) with the topics and streams that it takes.",
         )
     for edge in edges:
         if not isinstance(edge, Edge):
             hint = "Declare it first: topic = app.topic(name, Event, key=...)."
             if not isinstance(edge, (str, type)):
-                hint += " If there is one, a field of the class with its name hides it: rename the field."
+                hint += (
+                    " If it is declared, a field of the class with the same name hides it: rename the field."
+                )
             raise DefinitionError(
-                f"{decorator} was given {edge!r}, which is no topic and no stream", hint=hint
+                f"{decorator} was given {edge!r}, which is not a topic or a stream", hint=hint
             )
     if len(set(edges)) < len(edges):
-        raise DefinitionError(f"{decorator} names a topic twice", hint="Name each once.")
+        raise DefinitionError(f"{decorator} names the same topic twice", hint="Name each topic once.")
 
 
 def check_name(name: Any, what: str) -> str:
@@ -282,13 +285,13 @@ def process(
 def process(*edges: Any, **unknown: Any) -> Any:
     """Make a method of an actor the handler of the events of one or several topics or streams.
 
-    It is called as ``method(self, event, ctx)`` on the instance of the event's key, one event at a time. With several topics
-    annotate the event with the union of their types; beyond four, those from the fourth on share one type.
+    It is called as ``method(self, event, ctx)`` on the instance of the event's key, one event at a time. With several topics,
+    annotate the event with the union of their types. With more than four, all topics from the fourth on share one type.
 
     Raises:
         DefinitionError: An argument is not a topic or stream, or the method does not take ``(self, event, ctx)``.
     """
-    refuse_unknown("@tr.process", unknown, hint="It takes topics and streams, and nothing else.")
+    refuse_unknown("@tr.process", unknown, hint="It takes only topics and streams.")
     check_edges(edges, "@tr.process")
 
     def decorate(method: Any) -> Any:
@@ -299,7 +302,7 @@ def process(*edges: Any, **unknown: Any) -> Any:
 
 
 def _timer(domain: int, decorator: str, given: Any, unknown: Mapping[str, object]) -> Any:
-    hint = f'The family of the timers stands alone: {decorator}("overdue").'
+    hint = f'Its only argument is the name of the timers: {decorator}("overdue").'
     refuse_unknown(decorator, unknown, hint=hint)
     if isinstance(given, FunctionType):
         add_role(given, decorator, TimerRole(domain, ""))
@@ -321,11 +324,11 @@ def on_timer(given: Any = None, /, **unknown: Any) -> Any:
     """Make a method ``(self, ctx)`` the handler of event-time timers set with ``ctx.set_timer``.
 
     ``@tr.on_timer`` takes the timers without a name, ``@tr.on_timer("overdue")`` those named ``"overdue"`` and ``"overdue:..."``.
-    In it ``ctx.event_time`` is the time the timer was set to, and ``ctx.timer_name`` its full name. All events up to that time
-    have been handled, except late ones. Pending timers are stored under the name, so the method may be renamed.
+    In the handler, ``ctx.event_time`` is the time that the timer was set to, and ``ctx.timer_name`` its full name. All events
+    up to that time have been handled, except late ones. Pending timers are stored under the name, so the method may be renamed.
 
     Raises:
-        DefinitionError: The name is empty or has a colon, or the method does not take ``(self, ctx)``.
+        DefinitionError: The name is empty or contains a colon, or the method does not take ``(self, ctx)``.
     """
     return _timer(rows.EVENT_TIME, "@tr.on_timer", given, unknown)
 
@@ -346,8 +349,8 @@ def on_message(*, name: str) -> Callable[[Handles[S, M, K]], Handles[S, M, K]]: 
 def on_message(method: Any = None, /, *, name: str | None = None, **unknown: Any) -> Any:
     """Make a method ``(self, message, ctx)`` the handler of messages sent with ``ctx.send``.
 
-    The annotation of ``message`` gives the type: a ``msgspec.Struct``, or a union of several. ``name`` is the name that messages
-    under way are stored under (default: the name of their class); keep it when the class is renamed.
+    The annotation of ``message`` gives the type: a ``msgspec.Struct``, or a union of several. ``name`` is the name under which
+    messages that are not yet delivered are stored (default: the name of their class). Keep it when the class is renamed.
 
     Raises:
         DefinitionError: ``message`` has no annotation, or a type that is not a class of its own.

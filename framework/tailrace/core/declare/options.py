@@ -1,4 +1,4 @@
-"""Keyword options that are misspelt: a sentence that says what there is, in place of Python's own TypeError."""
+"""Misspelt keyword options: an error that lists the known options, in place of Python's own TypeError."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tailrace.core.suggestions import did_you_mean
 
 
 class NoOptions(TypedDict):
-    """Further keyword options, of which there are none: a type checker refuses each, and ``refuse_unknown`` at run time."""
+    """No further keyword options: a type checker refuses any, and so does ``refuse_unknown`` at run time."""
 
 
 def refuse_unknown(
     where: str, unknown: Mapping[str, object], known: Collection[str] = (), hint: str = ""
 ) -> None:
-    """Refuse options that were not asked for.
+    """Refuse unknown options.
 
     Raises:
-        DefinitionError: There is one.
+        DefinitionError: There is an unknown option. The hint lists the known ones.
     """
     for name in unknown:
-        more = hint or (f"There {'are' if len(known) > 1 else 'is'} {', '.join(known)}." if known else "")
+        more = hint or (f"The options are: {', '.join(known)}." if known else "")
         raise DefinitionError(f"{where} has no option {name!r}", hint=did_you_mean(name, known, more))

@@ -1,10 +1,9 @@
-"""What the declarations of an app compile to: all that a task has to know, worked out once.
+"""The plan of an app: its declarations, compiled once to all that a task needs.
 
-A plan is data. ``App.plan()`` makes it, the task and its drivers read it, and nothing in it can be changed. What has
-an ``index`` is found by it; indexes follow the order of names, so that two processes with the same declarations
-have the same plan.
+A plan is immutable data. ``App.plan()`` makes it; the task and its drivers read it. Indexes follow the order of names, so
+two processes with the same declarations have the same plan.
 
-Types of what passes through are ``Any`` here: they were checked when the declarations were made.
+Types of events and values are ``Any`` here: they were checked when the declarations were made.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ class ActorBase:
 class OperatorPlan:
     """An actor or a stateless function as a part of the app's flow of event time; see ``flow``.
 
-    ``sources`` are the numbers of what its watermark is the least of: those of inputs, and behind them those of channels.
-    ``actor`` is the number of the actor, None for a function. ``holders`` are the actors whose timers lead to it within a
-    step: its own, and those that reach it by streams. ``feedback`` names the topics that come to it from its own
-    circle. ``emits`` and ``sends`` are where it may emit and send to: all else is refused.
+    ``sources`` are the numbers of the inputs and channels whose watermarks it takes the minimum of; channels come after inputs.
+    ``actor`` is the number of the actor, None for a function. ``holders`` are the actors whose timers may reach it within a
+    step: itself, and actors that reach it by streams. ``feedback`` names the topics that come to it from its own
+    circle. ``emits`` and ``sends`` are the allowed targets; any other is refused.
     """
 
     index: int
@@ -68,7 +67,7 @@ class OperatorPlan:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A topic or channel whose watermark the tasks of the app publish: the least of its writers', less the disorder."""
+    """A topic or channel whose watermark the app's tasks publish: the minimum of its writers', less the topic's disorder."""
 
     name: str
     writers: tuple[int, ...]
@@ -98,9 +97,9 @@ class Route:
 class InputPlan:
     """One input topic of every task, or the app's inbox (``is_inbox``; then ``topic`` is None).
 
-    ``decode`` and ``encode`` are the codec of the record's value; an inbox passes bytes through, as its records are the
-    task's own. ``key_of`` is None for an input whose key is the record's own key, bytes or None. ``time_of`` gives
-    milliseconds, or None where the event has no time; it is None itself unless ``time_kind`` is ``"field"``.
+    ``decode`` and ``encode`` are the codec of the record's value; an inbox passes bytes through, since its records are the
+    task's own. ``key_of`` is None for an input whose key is the record's own key, bytes or None. ``time_of`` returns
+    milliseconds, or None for an event without a time. ``time_of`` itself is None unless ``time_kind`` is ``"field"``.
     """
 
     index: int
@@ -125,33 +124,33 @@ class InputPlan:
     time_max_ms: int
     routes: tuple[Route, ...]
     moves: tuple[int, ...] = ()
-    """Operators that have it among their sources."""
+    """Operators that have this input among their sources."""
     touches: tuple[int, ...] = ()
-    """Operators that its records may come to within a step: its takers, and by way of streams."""
+    """Operators that its records may reach within a step: its takers, and operators behind streams."""
     ahead_ms: int | None = None
-    """How far it may be read past the watermarks of ``waits_for``; None: as far as there is something."""
+    """How far it may be read ahead of the watermarks of ``waits_for``; None: without a limit."""
     waits_for: tuple[int, ...] = ()
-    """The other sources of those who take it, without what follows from the input itself."""
+    """The other sources of its takers, without sources that depend on this input."""
     own: bool = False
-    """The app writes it itself: all of its tasks publish a watermark for it."""
+    """The app itself writes the topic: all of its tasks publish a watermark for it."""
     repartitioned: bool = False
-    """Records come with other keys than their route's: the one route forwards them to the topic keyed as declared."""
+    """The keys of records are not those declared: the only route forwards each record to the topic with the declared keys."""
     refuse_seconds: bool = False
     """Event times that look like seconds since 1970 are refused; see ``TopicSettings``."""
     declared: str = ""
-    """The name that the input was declared with, where another topic is read for it; see ``declared_name``."""
+    """The name that the input was declared with, if another topic is read in its place; see ``declared_name``."""
 
     @property
     def declared_name(self) -> str:
-        """The name in the declarations. Seeds of randomness go by it: they are the same whatever topic is read."""
+        """The name in the declarations. Seeds of randomness use it, so they do not depend on which topic is read."""
         return self.declared or self.name
 
 
 @dataclass(frozen=True, slots=True)
 class TtlPlan:
-    """A plain field with a time to live; its number in ``ActorPlan.ttls`` is what a write to it reports.
+    """A plain field with a time to live. A write to it reports its number in ``ActorPlan.ttls``.
 
-    ``default`` is what it goes back to, encoded as it is stored.
+    ``default`` is the value after expiry, encoded as it is stored.
     """
 
     attr: str
@@ -160,12 +159,12 @@ class TtlPlan:
     domain: int
     default: bytes
     version: int = 0
-    """As ``MapPlan.ttl_version``."""
+    """Like ``MapPlan.ttl_version``."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessagePlan:
-    """A type of message that an actor takes, under its stable name."""
+    """A type of message that an actor takes, with its stable name."""
 
     name: str
     type: type[Any]
@@ -176,13 +175,13 @@ class MessagePlan:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ActorPlan:
-    """One actor. ``name``, and the stored names of its fields, are what its state is kept under.
+    """One actor. Its state is stored under ``name`` and the stored names of its fields.
 
-    ``new`` makes the instance of a key never seen; fields without default (``required``) are unset in it. ``encode``
+    ``new`` makes the instance of a new key; fields without default (``required``) are unset in it. ``encode``
     writes the plain fields as a map by stored name; AttributeError if one is unset. ``seal`` refuses values of
-    the wrong type. ``fixed``: after ``seal`` the live instance is what its encoding says; where it is False, it has to be
-    replaced by its decoded encoding. Timers are found by family, the part of their name before the first ``:``,
-    and ``""`` is the family of those without a name.
+    the wrong type. ``fixed``: after ``seal`` the live instance equals its decoded encoding; if False, it must be
+    replaced by that. Timers are found by family: the part of their name before the first ``:``, or ``""`` for timers
+    without a name.
     """
 
     index: int
@@ -213,10 +212,10 @@ class ActorPlan:
 class Plan:
     """An app, compiled. ``inputs`` are in order of their topics' names, with the inbox, if there is one, last.
 
-    ``inbox_topic`` is None where no actor takes messages, as then nobody can send any. ``operators`` are the actors, by
-    their numbers, then the functions. ``sources`` are the names of the inputs, by number, then those of the channels.
-    ``levels`` is the number of levels. ``order`` gives each actor its place among timers of one instant. ``circles`` are
-    the names of operators that reach each other.
+    ``inbox_topic`` is None where no actor takes messages. ``operators`` are the actors, by number, then the functions.
+    ``sources`` are the names of the inputs, by number, then those of the channels. ``levels`` is the number of levels.
+    ``order`` is the place of each actor among timers of one instant. ``circles`` are the names of operators that reach each
+    other.
     """
 
     app: str
@@ -243,7 +242,7 @@ class Plan:
 
     @property
     def uniform(self) -> bool:
-        """Whether all actors have the same sources and level: then one watermark for a whole task was right as well."""
+        """Whether all actors have the same sources and level, so that one watermark for a whole task is correct, too."""
         actors = self.operators[: len(self.actors)]
         return (
             len({one.sources for one in self.operators}) == 1
@@ -253,7 +252,7 @@ class Plan:
 
     @property
     def written(self) -> frozenset[str]:
-        """Topics and channels that the app itself writes: what its operators emit to, and where late events are routed."""
+        """Topics and channels that the app itself writes: those its operators emit to, and topics for late events."""
         routed = (one.late_topic.name for one in self.inputs if one.late_topic is not None)
         return frozenset((*(one.name for one in self.published), *routed))
 
@@ -264,6 +263,6 @@ class Plan:
             return found
         raise UsageError(
             f"{cls.__name__} is not an actor of the app {self.app!r}",
-            hint=f"Its actors are {', '.join(actor.cls.__name__ for actor in self.actors) or 'none'}. "
+            hint=f"Its actors: {', '.join(actor.cls.__name__ for actor in self.actors) or 'none'}. "
             "Decorate the class with @app.actor.",
         )

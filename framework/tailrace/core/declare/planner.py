@@ -1,4 +1,4 @@
-"""From declarations to a plan: everything is checked, named, numbered and bound to its codec."""
+"""Compiles declarations to a plan: everything is checked, named, numbered and bound to its codec."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tailrace.core.values.types import (
 )
 
 Takers = dict[Edge[Any, Any], list[tuple[str, str, Route]]]
-"""Who takes a topic's or stream's events, each with the names it is ordered by."""
+"""The handlers of a topic's or stream's events, each with the names that it is sorted by."""
 
 _BOUNDS = ValueCodec[tuple[int, int]](tuple[int, int])
 
@@ -169,11 +169,11 @@ def _operators(
             continue
         cls: Any = app.actors.get(name)
         handlers = [app.functions[name]] if cls is None else list(declaration_of(cls).handlers)
-        # What is declared is exact: code may name what it does not emit to, and make a circle that is none.
+        # emits= is exact. The code may name topics that it does not emit to, which could look like a circle.
         shown = declared.get(name) or emissions_of(
             [one.call for one in handlers], cls, app.topics.values(), app.streams.values(), receivers
         )
-        # What is repartitioned comes to its handlers by the topic that it is forwarded to.
+        # A repartitioned topic reaches its handlers through the topic that it is forwarded to.
         takes = tuple(forwarded.get(edge.name, edge) for one in handlers for edge in one.edges)
         found.append(
             Operator(
@@ -188,7 +188,7 @@ def _operators(
 
 
 def _touched(operators: list[Operator], routes: Iterable[Route]) -> tuple[int, ...]:
-    """The operators that an event may come to within a step: by these routes, and by streams from there on."""
+    """The operators that an event may reach within a step: by these routes, and by streams after them."""
     found = {route.operator for route in routes}
     waiting = list(found)
     while waiting:
@@ -215,7 +215,7 @@ def _routes(takers: Takers, edge: Edge[Any, Any]) -> tuple[Route, ...]:
 
 
 class _Read(NamedTuple):
-    """A topic that is read, who takes it, and whether it is only forwarded."""
+    """A topic that is read, its handlers, and whether it is only forwarded."""
 
     topic: Topic[Any, Any]
     routes: tuple[Route, ...]
@@ -232,7 +232,8 @@ def _by_key(app: Declarations, topic: Topic[Any, Any]) -> Topic[Any, Any]:
     inner = topic.internal(f"{app.name}.{topic.name}.by-key")
     if inner.name in app.topics:
         raise DefinitionError(
-            f"the topic {inner.name!r} has the name of the one that {topic.name!r} is repartitioned through",
+            f"the topic {inner.name!r} has the name of the internal topic through which {topic.name!r} is "
+            "repartitioned",
             hint="Rename it.",
         )
     return inner
@@ -276,7 +277,7 @@ def _input(
     topic, routes, repartitioned = read
     settings, name = topic.settings, topic.name
     follows = name in flow.writers and flow.kinds[name] == "upstream"
-    # What is only forwarded is judged where it arrives with its key: here nothing is late.
+    # A record that is only forwarded is never late here: lateness is judged where it arrives with its key.
     return InputPlan(
         index=index,
         name=name,
@@ -409,8 +410,8 @@ def _key_type(cls: ActorMeta) -> Any:
     key_type = key_type_of_actor(cls)
     if key_type is Any:
         raise DefinitionError(
-            f"nothing says of which type the keys of {cls.__name__} are",
-            hint="Declare the context of one of its handlers as ctx: tr.Context[str], or whatever the key is.",
+            f"the type of the keys of {cls.__name__} is not declared",
+            hint="Declare the context of one of its handlers as ctx: tr.Context[str], with the type of the key.",
         )
     return key_type
 
@@ -430,7 +431,7 @@ def _maker(cls: Any, required: tuple[str, ...]) -> Callable[[], Any]:
 
 
 def _stored_default(one: Field, new: Callable[[], Any]) -> bytes:
-    """The default of a plain field as it is stored: that of a float may be written as an int."""
+    """The default of a plain field as it is stored. The default of a float field may be an int."""
     default = getattr(new(), one.attr)
     try:
         return ValueCodec[Any](one.annotation).settle(default)[0]

@@ -1,4 +1,4 @@
-"""What ``App.run`` can be told: the options of ``tailrace run``, as keywords."""
+"""The arguments of ``App.run``: the options of ``tailrace run``, as keywords."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of ``tailrace run``, which explains them: ``--until-end`` is ``until_end=True``, ``--as`` is ``as_=``."""
+    """The options of ``tailrace run``; its help explains them. ``--until-end`` is ``until_end=True``, ``--as`` is ``as_=``."""
 
     log: str | PathLike[str]
     state: str | PathLike[str]

@@ -19,11 +19,11 @@ from tailrace.core.values.key_paths import stored_path
 from tailrace.core.values.type_schemas import ActorSchema, FieldSchema, describe_type
 
 FORMAT: Final = 2
-"""Version of the row; up to 1, defaults and versions of TTLs were not noted. A row of a newer version is refused."""
+"""Version of the row. Up to version 1, defaults and versions of TTLs were not stored. A row of a newer version is refused."""
 
 
 class SchemaRow(msgspec.Struct, frozen=True):
-    """The schemas of a task's state, by name of actor: of all that may lie in it, declared or not."""
+    """The schemas of a task's state, by name of actor: of all actors that may have state, declared or not."""
 
     format: int
     actors: dict[str, ActorSchema]
@@ -57,7 +57,7 @@ def describe(cls: type[Any]) -> ActorSchema:
 
 
 def _inputs(declaration: Declaration) -> dict[str, str]:
-    """By the name of each topic that the actor takes: where in its events the key is."""
+    """For each topic that the actor takes, by name: the fields of the key in its events."""
     topics = {
         edge.name: edge
         for handler in declaration.handlers
@@ -73,9 +73,9 @@ def _key(topic: Topic[Any, Any]) -> str:
 
 
 def timer_family(domain: int, family: str) -> str:
-    """A family of timers in one word, which ``--drop-state`` takes behind the actor's name: ``timers:overdue``.
+    """A family of timers as one word, which ``--drop-state`` takes after the actor's name: ``timers:overdue``.
 
-    Those without a name are ``timers:``. The family has no colon: it is what stands before the first one of a name.
+    Timers without a name are ``timers:``. A family has no colon: it is the part of a name before its first colon.
     """
     return f"{'processing-' if domain == rows.PROCESSING_TIME else ''}timers:{family}"
 
@@ -99,8 +99,8 @@ def _default(one: Field, struct: msgspec.structs.FieldInfo) -> bytes | None:
         return encoded_default(struct.default, struct.default_factory, inspect.type_info(one.annotation))
     except VaryingDefaultError:
         raise DefinitionError(
-            f"{one.where} has a default_factory that gives another value at each call",
-            hint="A new instance must be the same whenever and wherever it is made: give it a default that is, "
+            f"{one.where} has a default_factory that returns a different value at each call",
+            hint="A new instance must be the same at any time and in any process: give it a constant default, "
             "and set the field in a handler.",
         ) from None
 

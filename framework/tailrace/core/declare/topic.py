@@ -1,7 +1,7 @@
-"""Topics and streams: where events come from and where they go.
+"""Topics and streams: the sources and targets of events.
 
-Both are edges of the dataflow: a handler takes their events, ``ctx.emit`` gives events to them. A topic lies in the log.
-A stream exists only within a step: what is emitted to it is handled at once, under the same key.
+Both are edges of the dataflow: a handler takes their events, ``ctx.emit`` adds events. A topic is stored in the log.
+A stream exists only within a step: an event emitted to it is handled at once, under the same key.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Late = Literal["handle", "drop", "route"]
 
 
 class Edge(Generic[E, K]):
-    """What a handler can take and ``ctx.emit`` can give to: a topic or a stream of events of type E with keys K."""
+    """A topic or a stream of events of type E with keys K: a handler can take it, and ``ctx.emit`` can emit to it."""
 
     __slots__ = ("app", "is_stream", "key_type", "name", "type", "type_name", "types")
 
@@ -43,7 +43,7 @@ class Edge(Generic[E, K]):
         self.type = type
         self.key_type = key_type
         self.types = frozenset(get_origin(member) or member for member in members_of(type))
-        """The classes of its events; an event of a subclass is another event."""
+        """The classes of its events. Events of a subclass do not belong to it."""
         self.type_name = spell(type)
 
     def __repr__(self) -> str:
@@ -61,7 +61,7 @@ class Stream(Edge[E, Any]):
 
 
 class TopicOptions(TypedDict, Generic[E], total=False):
-    """What ``App.topic`` can be told besides name, type and key."""
+    """The arguments of ``App.topic`` besides name, type and key."""
 
     event_time: str | TimeSource | Callable[[E], int | datetime | None]
     out_of_order: str | int | timedelta
@@ -77,7 +77,7 @@ class TopicOptions(TypedDict, Generic[E], total=False):
 
 @dataclass(frozen=True, slots=True)
 class TopicDeclaration:
-    """What a topic was declared with, worked out. Instants and durations are milliseconds."""
+    """The options of a topic, with defaults applied. Instants and durations are milliseconds."""
 
     format: str
     key: Any
@@ -86,7 +86,7 @@ class TopicDeclaration:
     out_of_order_ms: int
     watermark: WatermarkKind
     follows: bool
-    """Nothing is declared of its watermark: it follows its writers if the app has any, else its events."""
+    """The watermark is not declared: it follows the topic's writers if the app has any, else its events."""
     punctuate: Callable[[Any, int], int | None] | None
     generator: WatermarkGenerator | None
     late: Late
@@ -98,7 +98,7 @@ class TopicDeclaration:
     time_min_ms: int
     time_max_ms: int
     refuse_seconds: bool
-    """Refuse event times that look like seconds: no ``time_range`` says that they are none."""
+    """Refuse event times that look like seconds: no ``time_range`` is declared that allows them."""
 
 
 class Topic(Edge[E, K]):
@@ -144,7 +144,7 @@ class Topic(Edge[E, K]):
         )
         self.encode, self.decode = self.codec.encode, self.codec.decode
         self.encode_emitted: Callable[[Any], bytes] = self._checked_encode
-        """``encode`` for what is emitted, whose bytes must follow from the value alone. Checked at the first use."""
+        """``encode`` for emitted events, whose bytes must depend on the value alone. Checked at the first use."""
         self.immutable = is_immutable(type)
         self.key_of = key_of
         self.key_codec: KeyCodec = key_codec_for(bytes if key_of is None else key_type)
@@ -159,14 +159,12 @@ class Topic(Edge[E, K]):
         return self.encode(event)
 
     def internal(self, name: str) -> Topic[E, K]:
-        """A topic of the same events, times and keys, under another name: where records go to be keyed as declared."""
+        """A topic of the same events, times and keys with another name: records are forwarded to it with the declared key."""
         settings = self.settings
-        if (
-            settings.time_kind == "arrival"
-        ):  # it was noted where the record arrived, and is the forwarded one's timestamp
+        if settings.time_kind == "arrival":  # the timestamp of the forwarded record is the arrival time
             settings = replace(settings, time_kind="record", event_time=RECORD_TIME)
         if settings.watermark != "none":
-            # Where the record arrived its disorder was allowed for: what is forwarded has the watermark of that place.
+            # The disorder was allowed for where the record arrived, and the forwarded topic follows that watermark.
             settings = replace(
                 settings, watermark="events", follows=True, out_of_order_ms=0, punctuate=None, generator=None
             )

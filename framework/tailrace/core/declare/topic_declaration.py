@@ -1,4 +1,4 @@
-"""From what ``App.topic`` is told to a topic: everything is checked here, and refused with a hint."""
+"""Makes a topic from the arguments of ``App.topic``. Everything is checked here, and refused with a hint."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tailrace.core.values.keys import key_codec_for, key_getter, key_type_of
 from tailrace.core.values.types import check_durable, spell
 
 IDLE_AFTER: Final = "60s"
-"""After which an input is idle where nothing else is declared."""
+"""The default of ``idle_after``."""
 FROM_TYPE: Final = object()
-"""Stands for a key that is not said: it is what the type of the events marks as theirs, if anything."""
+"""The default of ``key``: the fields that the event type marks as the key, if any."""
 _PATH: Final[tuple[type[Any], ...]] = (str, tuple)
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -53,7 +53,7 @@ def declare_topic(
 
 
 def _check_keyed(where: str, type: Any, key: Path | None) -> None:
-    """See that the marked fields of each class make the key that ``tr.Keyed`` tells the type checkers."""
+    """Check that the marked fields of each class make the key that ``tr.Keyed`` gives to type checkers."""
     for member in members_of(type):
         said = keyed_type(member)
         if said is None:
@@ -72,7 +72,7 @@ def _check_keyed(where: str, type: Any, key: Path | None) -> None:
 
 
 def _key(where: str, type: Any, key: Any, key_type: Any) -> tuple[Any, Callable[[Any], Any] | None]:
-    """The type of a topic's keys, and the function that takes the key out of an event."""
+    """The type of a topic's keys, and the function that gets the key of an event."""
     try:
         if key is None:
             return bytes | None, None
@@ -83,12 +83,13 @@ def _key(where: str, type: Any, key: Any, key_type: Any) -> tuple[Any, Callable[
             found, key_of = _returned(where, key), key
         else:
             raise DefinitionError(
-                f"{key!r} is no key", hint="Name a field, a tuple of fields, or give a function of the event."
+                f"{key!r} is not a key",
+                hint="Give the name of a field, a tuple of names, or a function of the event.",
             )
         if found is None and key_type is None:
             raise DefinitionError(
-                "its key is a function that does not say what it returns",
-                hint="Annotate its return type, or add key_type=str (or whatever it is).",
+                "its key is a function without an annotated return type",
+                hint="Annotate the return type, or add key_type=, such as key_type=str.",
             )
         if key_type is not None and found is not None and found != key_type:
             raise DefinitionError(
@@ -103,7 +104,7 @@ def _key(where: str, type: Any, key: Any, key_type: Any) -> tuple[Any, Callable[
 
 
 def _returned(where: str, function: Any) -> Any:
-    """What a function is annotated to return, without None; None if it does not say."""
+    """The annotated return type of a function, without None; None if there is none."""
     annotation = getattr(function, "__annotations__", {}).get("return")
     if annotation is None:
         return None
@@ -115,7 +116,7 @@ def _returned(where: str, function: Any) -> Any:
 
 
 def legal_name(name: Any, what: str, limit: int = 249) -> str:
-    """Refuse a name that Kafka does not allow for a topic."""
+    """Refuse a name that Kafka does not allow for topics."""
     if not isinstance(name, str) or not _LEGAL.fullmatch(name) or name in (".", "..") or len(name) > limit:
         raise DefinitionError(
             f"{name!r} cannot be the name of {what}",
@@ -130,13 +131,13 @@ def _check_type(type: Any, where: str) -> None:
     for member, kind in zip(members, kinds, strict=True):
         if kind is None:
             raise DefinitionError(
-                f"{where} is to hold {spell(member)}, which is no event type",
+                f"{where} is to hold {spell(member)}, which is not an event type",
                 hint="Declare events as msgspec.Struct classes, dataclasses or pydantic models, several as a union of "
                 "tagged structs.",
             )
         if kind == "dataclass" and hasattr(get_origin(member) or member, "__pydantic_validator__"):
             raise DefinitionError(
-                f"{where} is to hold {spell(member)}, a dataclass of pydantic, whose validators would not run",
+                f"{where} is to hold {spell(member)}, a pydantic dataclass, whose validators would not run",
                 hint="Make it a pydantic.BaseModel, or a dataclass of the standard library.",
             )
     if len(members) > 1 and any(
@@ -192,7 +193,7 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
         )
     repartition = options.get("repartition", False)
     if repartition and key is None:
-        raise DefinitionError(f"{where} is to be repartitioned without a key", hint="Add key=.")
+        raise DefinitionError(f"{where} has repartition=True but no key", hint="Add key=.")
     time_min_ms, time_max_ms = _time_range(where, options.get("time_range", (0, YEAR_2200_MS)))
     return TopicDeclaration(
         format=_one_of(where, "format", options.get("format", "json"), ("json", "msgpack")),
@@ -272,7 +273,7 @@ def _time_range(where: str, given: Any) -> tuple[int, int]:
         raise DefinitionError(f"{where} has a wrong time_range: {error.what}", hint=error.hint) from None
     if first_ms > last_ms:
         raise DefinitionError(
-            f"{where} has a time_range from {first_ms} to {last_ms} ms, in which there is no instant",
+            f"{where} has a time_range from {first_ms} to {last_ms} ms, which is empty",
             hint="Give the first instant, then the last.",
         )
     return first_ms, last_ms

@@ -1,1 +1,1 @@
-"""What a handler works with besides its event and its context: the collections of its actor, entry by entry."""
+"""The tools of a handler besides its event and its context: the collections of its actor, entry by entry."""

@@ -1,7 +1,7 @@
 """Map and list state: collections whose entries are stored one by one, so that they are never loaded whole.
 
-They are views for handlers: their public names are those of a collection, so nothing that a handler calls can come between
-the engine and its bookkeeping (``entries``).
+They are views for handlers with the public names of a collection. The engine's bookkeeping is out of a handler's reach
+(``entries``).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class MapState(Generic[K, V]):
     """A durable dictionary that belongs to one instance of an actor and is stored entry by entry.
 
     Declare it as a field, ``minutes: tr.MapState[str, int]``, without a default: it begins empty. It may be larger than memory:
-    a read or write touches only the entries it names. Keys are ``str``, ``bytes``, ``int``, ``bool``, ``UUID``, ``date``,
-    ``datetime``, enums, or tuples of them, and iteration is in their order. Values may be changed in place, like attributes.
+    a read or write touches only the entries that it names. Keys are ``str``, ``bytes``, ``int``, ``bool``, ``UUID``, ``date``,
+    ``datetime``, enums, or tuples of them. Iteration is in the order of keys. Values may be changed in place, like attributes.
     Adding or removing entries during an iteration raises RuntimeError. A MapState equals a dict, or another MapState, with
-    the same entries. With ``tr.field(ttl=...)`` each entry expires by itself.
+    the same entries. With ``tr.field(ttl=...)`` each entry expires on its own.
     """
 
     __slots__ = ("_decode", "_encode", "_entries")
@@ -83,7 +83,7 @@ class MapState(Generic[K, V]):
             entries.same(sizes)
 
     def __len__(self) -> int:
-        """The number of entries; it reads the names of them all."""
+        """The number of entries. It reads all of their names."""
         return sum(1 for _ in self._entries.names())
 
     def __bool__(self) -> bool:
@@ -94,12 +94,12 @@ class MapState(Generic[K, V]):
     @overload
     def get(self, key: K, default: V) -> V: ...
     def get(self, key: K, default: V | None = None) -> V | None:
-        """The value under ``key``, or ``default``."""
+        """The value of ``key``, or ``default``."""
         value = self._entries.read(self._encode(key))
         return default if value is MISSING else value
 
     def pop(self, key: K, default: Any = MISSING) -> V:
-        """Remove ``key`` and return its value, or ``default``; KeyError if there is neither."""
+        """Remove ``key`` and return its value, or ``default``. Raises KeyError if there is neither."""
         entries, name = self._entries, self._encode(key)
         value = entries.read(name)
         if value is not MISSING:
@@ -133,7 +133,7 @@ class MapState(Generic[K, V]):
             yield value
 
     def _looked(self) -> Iterator[tuple[Any, Any]]:
-        """The entries, to be compared or shown: nothing is noted of it."""
+        """The entries, to be compared or shown. They do not count as touched."""
         entries = self._entries
         for name in entries.names():
             yield self._decode(name), entries.look(name)
@@ -143,7 +143,7 @@ class ListState(Generic[V]):
     """A durable list that belongs to one instance of an actor and is stored item by item.
 
     Declare it as a field, ``recent: tr.ListState[float]``, without a default: it begins empty. It may be larger than memory, and
-    is cheap to extend and to read at both ends. Items may be changed in place. Indexes and slices are those of a list; a
+    is cheap to extend and to read at both ends. Items may be changed in place. Indexes and slices work as on a list; a
     slice is a list of its items. Adding or removing items during an iteration raises RuntimeError. A ListState equals a
     list, or another ListState, with the same items.
     """
@@ -177,9 +177,9 @@ class ListState(Generic[V]):
     @overload
     def __setitem__(self, index: slice, value: Iterable[V]) -> None: ...
     def __setitem__(self, index: int | slice, value: Any) -> None:
-        """Set an item, or the items of a slice.
+        """Set an item or the items of a slice.
 
-        If a slice becomes longer or shorter, the items on its shorter side are stored again, each at its new place.
+        If a slice becomes longer or shorter, the items on its shorter side are stored again at their new places.
         """
         entries = self._entries
         if not isinstance(index, slice):
@@ -198,7 +198,7 @@ class ListState(Generic[V]):
             )
 
     def __delitem__(self, index: int | slice) -> None:
-        """Remove an item or a slice; the items on its shorter side are stored again, each at its new place."""
+        """Remove an item or a slice. The items on its shorter side are stored again at their new places."""
         if not isinstance(index, slice):
             at = whole_number(index)
             self._entries.name(at)  # raises IndexError
@@ -246,11 +246,11 @@ class ListState(Generic[V]):
         entries.set_bounds(start - 1, stop)
 
     def pop(self) -> V:
-        """Remove the last item and return it; IndexError if there is none."""
+        """Remove the last item and return it. Raises IndexError if the list is empty."""
         return self._take(-1, 0, -1)
 
     def popleft(self) -> V:
-        """Remove the first item and return it; IndexError if there is none."""
+        """Remove the first item and return it. Raises IndexError if the list is empty."""
         return self._take(0, 1, 0)
 
     def clear(self) -> None:
@@ -267,7 +267,7 @@ class ListState(Generic[V]):
         return value  # type: ignore[no-any-return]  # items are V
 
     def _replace(self, low: int, high: int, values: list[V]) -> None:
-        """Put values in the place of the items from ``low`` up to ``high``, by way of the nearer end."""
+        """Replace the items from ``low`` (included) to ``high`` (excluded); items towards the nearer end are stored again."""
         size = len(self)
         if low <= size - high:
             moved = self[:low] + values
@@ -289,7 +289,7 @@ class ListState(Generic[V]):
             entries.same(sizes)
 
     def _looked(self) -> Iterator[Any]:
-        """The items, to be compared or shown: nothing is noted of it."""
+        """The items, to be compared or shown. They do not count as touched."""
         entries = self._entries
         for place in range(*entries.bounds()):
             yield entries.look(name_at(place))

@@ -1,16 +1,17 @@
 """The entries of map and list state: read, changed, sealed, undone and committed one by one, never loaded whole.
 
-This is the engine's side of a collection. What a handler holds is a view of it (``collections``), which offers no more than
-a collection does. The life of an entry. What a handler works on is *live*: the decoded value. What has been sealed but not committed is
-*pending*: its encoding. What is committed is in the store. A read looks there in this order.
+This is the engine's side of a collection. A handler has a view of it (``collections``).
+
+The life of an entry: a handler works on the *live*, decoded value. A sealed value that is not yet committed is *pending*,
+in its encoding. A committed value is in the store. A read looks there in this order.
 
     get / set      the entry becomes live, and *touched* if it may have changed (set, deleted, or a mutable value read)
     seal           when a handler returns: every touched entry is encoded; a changed one becomes pending, and a mutable
-                   value is replaced by what its encoding says, so that nobody else holds it
-    undo           when the unit fails: whatever it did to live and pending entries is taken back
+                   value is replaced by its decoded encoding, so that no other code has a reference to it
+    undo           when the unit fails: its changes of live and pending entries are undone
     commit         the pending entries become rows of the batch
 
-Changes of ``live`` and ``pending`` are dictionary assignments noted in the unit's undo list; nothing else is kept.
+Changes of ``live`` and ``pending`` are dictionary assignments recorded in the unit's undo list. There is no other record.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 MISSING: Final[Any] = object()
-"""In an undo list and in ``live``: that there is nothing."""
+"""In an undo list and in ``live``: there is no entry."""
 
 _KEEP_LIVE = 1024
-"""Live entries kept per collection across a commit; more than these are read again when they are needed."""
+"""Maximum number of live entries that a collection keeps across a commit. With more, all are read again when needed."""
 
 
 class Books(Protocol):
@@ -90,7 +91,7 @@ class Owner(Protocol):
 class Entries:
     """The entries of one collection of one key, by their encoded names.
 
-    An entry's name is what follows the collection's prefix in its row.
+    An entry's name is the part of its row's name after the collection's prefix.
     """
 
     __slots__ = ("_live", "_parts", "_pending", "_prefix", "_touched", "_written", "plan", "sizes")
@@ -106,7 +107,7 @@ class Entries:
         self._touched: dict[bytes, None] = {}
         self._written: set[bytes] = set()
         self.sizes: int = 0
-        """Counts structural changes, to stop an iteration that no longer makes sense."""
+        """Counts structural changes, to stop an iteration during which entries came or went."""
 
     # --- reading and writing one entry ---
 
@@ -135,7 +136,7 @@ class Entries:
         return value
 
     def look(self, name: bytes) -> Any:
-        """The value of an entry that is there, to be shown and not changed: nothing is noted of it."""
+        """The value of an existing entry, to be shown and not changed: the entry does not count as touched."""
         value = self._live.get(name, self)
         return value if value is not self else self._decode(rows.unpack_entry(self._stored(name) or b"")[0])
 
@@ -160,7 +161,7 @@ class Entries:
             if not self._touched:
                 cells.touched_collections.append(self)
             self._touched[name] = None
-            # Undone by forgetting: the value is read again from its bytes, as it may have been changed in place.
+            # To undo is to forget the value, which may have been changed in place: it is read again from its bytes.
             cells.undo.append((self._live, name, MISSING))
 
     def write(self, name: bytes, value: Any) -> None:
@@ -168,7 +169,7 @@ class Entries:
         cells = self._parts.table.cells
         if cells.reading:
             raise UsageError(
-                f"a query changes {self.plan.attr}", hint="Queries only read; change state in a handler."
+                f"a query changes {self.plan.attr}", hint="A query may only read. Change state in a handler."
             )
         self._touch(name)
         self._live[name] = value
@@ -184,7 +185,7 @@ class Entries:
     # --- the unit ---
 
     def seal(self) -> None:
-        """Encode what the handler touched. Raises DurableTypeError or UsageError for a value that cannot be stored."""
+        """Encode the touched entries. Raises DurableTypeError or UsageError for a value that cannot be stored."""
         plan, live, pending, undo = self.plan, self._live, self._pending, self._parts.table.cells.undo
         mutable, check = not plan.immutable, plan.check
         for name in self._touched:
@@ -202,15 +203,13 @@ class Entries:
                     if mutable:
                         undo.append((live, name, MISSING))
                         live[name] = plan.decode(encoded)
-                        encoded = plan.encode(
-                            live[name]
-                        )  # an int in a list of floats, say, is a float by now
+                        encoded = plan.encode(live[name])  # an int in a list of floats has become a float
                 except CODEC_ERRORS as error:
                     raise DurableValueError(
                         f"a value is not of its declared type: {error}",
                         owner=self._parts.table.plan.cls.__name__,
                         field=plan.attr,
-                        hint="Convert it before it is stored, or declare the type that the entries have.",
+                        hint="Convert it before you store it, or declare the type that the entries have.",
                     ) from error
                 if plan.ttl_ms is None:
                     data = rows.STAYS + encoded
@@ -225,7 +224,7 @@ class Entries:
         self.drop()
 
     def _with_expiry(self, name: bytes, encoded: bytes) -> bytes:
-        """The entry's bytes with its expiry: renewed if the value was written or changed, else as it was."""
+        """The entry's bytes with its expiry, which is renewed if the value was written or changed."""
         plan, parts, stored = self.plan, self._parts, self._stored(name)
         before = None
         if stored is not None:
@@ -233,22 +232,22 @@ class Entries:
             if data == encoded and name not in self._written:
                 return stored
         expiry_ms = parts.table.cells.expiry(plan.ttl_domain, plan.ttl_ms)
-        # Out of order, what is written later may expire earlier; renewed to a later time, it is looked at in between.
+        # Out of order, a later write may expire earlier. For a later expiry the timer of the earlier one is enough: see expire.
         if before is None or before.domain != plan.ttl_domain or expiry_ms < before.time_ms:
             self._arm(name, plan.ttl_domain, expiry_ms)
         return rows.pack_entry(encoded, plan.ttl_domain, expiry_ms, plan.ttl_version)
 
     def _arm(self, name: bytes, domain: int, expiry_ms: int) -> None:
-        """Have the entry looked at when it expires."""
+        """Set the timer that expires the entry."""
         parts = self._parts
         timer = rows.expiry_name(self._prefix[len(parts.prefix) :] + name)
         parts.table.cells.arm(domain, expiry_ms, parts.table.plan, parts.key_bytes, timer)
 
     def expire(self, name: bytes, domain: int, time_ms: int) -> bool:
-        """An expiry has come up. Returns whether it was true.
+        """Handle the timer of an expiry. Returns whether the entry had expired.
 
-        If it is, it removes the entry; or itself, where the TTL of then is no longer declared (``rows.Expiry.version``).
-        If the entry was renewed, it is looked at again later.
+        An expired entry is removed. If its TTL is no longer declared (``rows.Expiry.version``), only the expiry is removed.
+        For a renewed entry a new timer is set.
         """
         stored, plan = self._stored(name), self.plan
         encoded, expiry = (b"", None) if stored is None else rows.unpack_entry(stored)
@@ -279,12 +278,12 @@ class Entries:
         self.sizes += 1
 
     def drop(self) -> None:
-        """Forget what a handler touched; if it failed, the undo list has taken back the rest."""
+        """Forget the touched entries. After a failure, the undo list has undone all other changes."""
         self._touched.clear()
         self._written.clear()
 
     def forget_live(self) -> None:
-        """Decode every value anew from here on."""
+        """Drop all live values, so that they are decoded again when they are read."""
         self._live.clear()
 
     # --- the commit ---
@@ -305,7 +304,7 @@ class Entries:
     # --- all of them ---
 
     def names(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[bytes]:
-        """The names of the entries there are, ascending, those of this unit included."""
+        """The names of all entries, ascending, including those of this unit."""
         sizes, prefix = self.sizes, self._prefix
         low = prefix + start
         high = rows.prefix_end(prefix) if stop is None else prefix + stop
@@ -342,7 +341,7 @@ class Entries:
         return self._stored(name) is not None if live is self else live is not MISSING
 
     def same(self, sizes: int) -> None:
-        """Raise RuntimeError if entries have come or gone since ``sizes`` was what it is here."""
+        """Raise RuntimeError if entries came or went since ``sizes`` was read."""
         if sizes != self.sizes:
             raise RuntimeError(f"{self.plan.attr} gained or lost entries while it was iterated")
 
@@ -352,12 +351,12 @@ _HALF = 1 << 63
 
 
 class ListEntries(Entries):
-    """The items of a list: their names are their places, and the two bounds are an entry of their own."""
+    """The items of a list. An item's name is its place. The two bounds are an entry of their own."""
 
     __slots__ = ()
 
     def bounds(self) -> tuple[int, int]:
-        """The place of the first item, and the one behind the last."""
+        """The place of the first item, and the place after the last."""
         bounds = self._live.get(_BOUNDS)
         if bounds is None:
             stored = self._stored(_BOUNDS)
@@ -367,10 +366,10 @@ class ListEntries(Entries):
         return bounds
 
     def set_bounds(self, start: int, stop: int) -> None:
-        """Note that items have come or gone at an end."""
+        """Store the bounds after items came or went at an end."""
         cells = self._parts.table.cells
         if start == stop:
-            start = stop = 0  # as it would be read again: the bounds of an empty list are not stored
+            start = stop = 0  # as a reload would read them: the bounds of an empty list are not stored
         cells.undo.append((self._live, _BOUNDS, self.bounds()))
         cells.undo.append((self._pending, _BOUNDS, self._pending.get(_BOUNDS, MISSING)))
         self._live[_BOUNDS] = (start, stop)
@@ -381,7 +380,7 @@ class ListEntries(Entries):
         self.sizes += 1
 
     def name(self, index: int) -> bytes:
-        """The name of the item at ``index``, counted from either end; IndexError if there is none."""
+        """The name of the item at ``index``, counted from either end. Raises IndexError if there is none."""
         start, stop = self.bounds()
         place = start + index if index >= 0 else stop + index
         if not start <= place < stop:
@@ -403,5 +402,5 @@ class ListEntries(Entries):
 
 
 def name_at(place: int) -> bytes:
-    """The name of the item at a place, which may be below zero: names are in the order of places."""
+    """The name of the item at a place, which may be negative. Names sort in the order of places."""
     return (place + _HALF).to_bytes(8, "big")

@@ -1,8 +1,8 @@
-"""What a task has promised of the topics it writes, and which of its emits have broken it.
+"""The watermarks that a task has published for the topics it writes, and its emits behind them.
 
-A published watermark says that nothing at or before it is to come any more. An event that is emitted behind it is late
-for everybody who follows it: a window that emits its start, a handler that answers late events. That is no error, since
-readers are ready for late events, but it should be known, with who did it. It changes nothing that a handler can see.
+A published watermark promises that no further event at or before it is emitted. An event emitted behind it is late for
+every reader that follows the watermark: a window that emits its start, a handler that answers late events. This is not an
+error, since readers handle late events. It is counted by topic and handler, and has no effect that a handler can see.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Behind(NamedTuple):
-    """Who has emitted behind a published watermark, and where to."""
+    """A topic, and a handler that emitted to it behind its published watermark."""
 
     topic: str
     handler: str
@@ -21,21 +21,21 @@ class Behind(NamedTuple):
 
 
 class Promises:
-    """The watermarks that were published for topics, and what was emitted at or before them since."""
+    """The published watermarks of topics, and the number of events emitted at or before them since."""
 
     __slots__ = ("behind", "marks")
 
     def __init__(self) -> None:
         self.marks: dict[str, int] = {}
         self.behind: Counter[Behind] = Counter()
-        """How many events, emits of handlers that failed included."""
+        """Number of events, including those of handlers that failed."""
 
     def publish(self, watermarks: Mapping[str, int | None]) -> None:
-        """These are what others go by from now on. None, holding nobody back, takes nothing back."""
+        """Record published watermarks. None, which holds no reader back, does not lower an earlier one."""
         for topic, watermark_ms in watermarks.items():
             if watermark_ms is not None:
                 self.marks[topic] = max(watermark_ms, self.marks.get(topic, watermark_ms))
 
     def broken(self, topic: str, handler: str) -> None:
-        """An event was emitted to a topic at or before its mark."""
+        """Count an event that was emitted to a topic at or before its mark."""
         self.behind[Behind(topic, handler)] += 1
