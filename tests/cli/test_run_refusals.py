@@ -63,7 +63,7 @@ def test_a_log_that_has_lost_its_end_is_not_run_on(house: House, tmp_path: Path)
     shutil.rmtree(house.log)
     (tmp_path / "before").rename(house.log)
     said = house.refused()
-    assert "the state stands at" in said
+    assert "the state is at position" in said
     assert "'tally.changelog' partition 0" in said
     assert "Move the state folder away" in said
     shutil.rmtree(house.state)

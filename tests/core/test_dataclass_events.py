@@ -133,7 +133,7 @@ def test_a_set_is_never_emitted() -> None:
 
 
 def test_dataclasses_in_a_union_cannot_be_told_apart() -> None:
-    with pytest.raises(tr.DefinitionError, match=r"cannot be told apart.*struct with a tag"):
+    with pytest.raises(tr.DefinitionError, match=r"cannot be distinguished.*struct with a tag"):
         topic_of(Seen | Tags)
 
 

@@ -164,7 +164,7 @@ def test_a_mistake_in_the_code_stops_an_app_that_sends_failures_to_the_dead_lett
     error = caught.value
     assert (error.topic, error.offset, error.key, error.handler) == ("orders", 1, "a", "Odd.ordered")
     assert 'The task stops in spite of on_error="dead-letter"' in error.hint
-    assert "Correct the code and start again" in error.hint
+    assert "Fix the code and start again" in error.hint
     assert 'on_error="dead-letter-all"' in error.hint
 
 

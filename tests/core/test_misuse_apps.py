@@ -200,7 +200,7 @@ def topic_of_no_struct(d: Deck) -> None:
 
 
 @said(
-    "the topic 'both' holds Departure | Arrival, which cannot be told apart. Make each a struct with a tag: class "
+    "the topic 'both' holds Departure | Arrival, which cannot be distinguished. Make each a struct with a tag: class "
     "A(msgspec.Struct, tag=True)."
 )
 def union_without_tags(d: Deck) -> None:

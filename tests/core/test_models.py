@@ -148,7 +148,7 @@ def test_a_value_that_was_never_validated_is_refused() -> None:
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_number_that_json_has_not_is_refused(number: float) -> None:
-    with pytest.raises(EventValueError, match=r"rates\['a'\] is (nan|inf), and JSON has no such number"):
+    with pytest.raises(EventValueError, match=r"rates\['a'\] is (nan|inf), which JSON cannot write"):
         topic_of(Order).encode_emitted(Order(shop="A", at=1, rates={"a": number}))
 
 
@@ -192,9 +192,9 @@ class Nested(pydantic.BaseModel):
         (Private, {}, r"the private attribute Private\._b would be lost"),
         (OneWay, {}, r"OneWay\.a is written as 'a' and read as 'b'"),
         (Nested, {}, r"OneWay\.a is written as 'a' and read as 'b'"),
-        (Varying, {}, r"Varying\.a has a default_factory that gives another value each time"),
+        (Varying, {}, r"Varying\.a has a default_factory that returns a different value at each call"),
         (pydantic.RootModel[int], {}, "RootModel"),
-        (Order | Shout, {}, "cannot be told apart"),
+        (Order | Shout, {}, "cannot be distinguished"),
         (Order, {"format": "msgpack"}, "pydantic models are written as JSON"),
         (Order, {"key": "shops"}, "Did you mean 'shop'"),
         (Order, {"event_time": "when"}, "Order has no field 'when'"),

@@ -142,10 +142,10 @@ def test_aliases_generics_and_recursive_structs_are_durable(declared: Any) -> No
 @pytest.mark.parametrize(
     ("declared", "hint"),
     [
-        (Any, "Say what it holds"),
+        (Any, "Declare what it holds"),
         (object, "msgspec.Struct"),
-        (list, "Say what it holds"),
-        (Box, "Say what it holds"),
+        (list, "Declare what it holds"),
+        (Box, "Declare what it holds"),
         (set[int], "dict[K, None]"),
         (frozenset[str], "tr.MapState[K, None]"),
         (list[set[int]], "dict[K, None]"),
@@ -163,12 +163,12 @@ def test_aliases_generics_and_recursive_structs_are_durable(declared: Any) -> No
         (dict[Frozen, int], "tuple"),
         (str | bytes, "msgspec can decode"),
         (Frozen | Loose, "msgspec can decode"),
-        (Bag, "Say what it holds"),
-        (list[Bag], "Say what it holds"),
-        (Frugal, "leave it out"),
-        (dict[str, Frugal | None], "leave it out"),
+        (Bag, "Declare what it holds"),
+        (list[Bag], "Declare what it holds"),
+        (Frugal, "remove the option"),
+        (dict[str, Frugal | None], "remove the option"),
         (complex, "msgspec.Struct"),
-        ("Unknown", "name classes"),
+        ("Unknown", "with names"),
     ],
 )
 def test_another_type_is_refused_with_class_field_type_and_hint(declared: Any, hint: str) -> None:

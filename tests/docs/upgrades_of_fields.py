@@ -249,7 +249,7 @@ def _(how: Restart) -> None:
     lives = upgraded(
         lived({**KEPT, "p": (place(x=0) | None, OPTIONAL)}, {"p": {"x": 1}}), how, version(int, 2)
     )
-    refused(lives, how, version(int | msgspec.UnsetType, msgspec.UNSET), "Use None for what is not given")
+    refused(lives, how, version(int | msgspec.UnsetType, msgspec.UNSET), "Use None as the default")
 
 
 @line("a `default_factory` returns a different value at each call")
@@ -262,7 +262,7 @@ def _(how: Restart) -> None:
 def _(how: Restart) -> None:
     varying = msgspec.defstruct("Place", [("x", int), ("id", UUID, msgspec.field(default_factory=uuid4))])
     lives = lived({**KEPT, "p": (place(x=0) | None, OPTIONAL)}, {"p": {"x": 1}})
-    refused(lives, how, {**KEPT, "p": (varying | None, OPTIONAL)}, "the same each time it is made")
+    refused(lives, how, {**KEPT, "p": (varying | None, OPTIONAL)}, "the same at each call")
 
 
 @line("the default of an event's field changes")

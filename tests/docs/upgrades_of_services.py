@@ -224,7 +224,7 @@ def _(how: Restart) -> None:
 @line("the number of partitions changes")
 def _(how: Restart) -> None:
     service = Service(two_inputs(both=False))
-    with pytest.raises(InputsChangedError, match="has 2 partitions, and was run with 1"):
+    with pytest.raises(InputsChangedError, match="has 2 partitions, but was run before with 1"):
         service.run(two_inputs(both=False, partitions=2))
 
 

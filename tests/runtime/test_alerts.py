@@ -157,5 +157,5 @@ def test_a_log_that_does_not_answer_is_no_reason_to_end(told, monkeypatch: pytes
         patched.setattr(service.log, "publications", gone)
         busy(service, 62, ("left", "right"))
     (one,) = told()
-    assert "why is not known: gone for a moment" in one["message"]
+    assert "the reason is not known: gone for a moment" in one["message"]
     service.worker.leave()

@@ -45,8 +45,8 @@ def test_who_takes_what_follows_from_it_is_named_with_what_to_declare(said) -> N
         (
             "INFO",
             (
-                "Circle takes again and other from its own circle: it is feedback, neither waited for nor late; declare "
-                "watermark=True on again and other if its events should count"
+                "Circle takes again and other from its own circle: this is feedback, which is never waited "
+                "for and never late. Declare watermark=True on again and other if its events should count"
             ),
         )
     ]
@@ -78,8 +78,9 @@ def test_writers_of_its_topics_that_nobody_runs_are_named_with_the_way_to_retire
         (
             "WARNING",
             (
-                "'bills' is also written by the app 'billing', which nobody runs: whoever follows the topic waits for it at "
-                "1970-01-01T00:00:01.999Z. If it will not come again, say so: tailrace retire billing"
+                "'bills' is also written by the app 'billing', which is not running: readers that follow the "
+                "topic wait for it at "
+                "1970-01-01T00:00:01.999Z. If it will not run again, retire it: tailrace retire billing"
             ),
         )
     ]
@@ -103,8 +104,8 @@ def test_a_copy_under_another_name_is_told_how_to_take_the_place_of_the_first(sa
         (
             "INFO",
             (
-                "it runs beside 'billing', and both write bills. If it is to take its place: stop that one, then tailrace retire "
-                "billing"
+                "this app runs beside 'billing', and both write bills. To replace 'billing': stop it, then "
+                "run tailrace retire billing"
             ),
         )
     ]

@@ -109,7 +109,7 @@ def test_that_old_ones_cannot_be_deleted_is_told_as_that(world, monkeypatch, cap
     with caplog.at_level(logging.INFO):
         assert taken(world).automatic
     said = [one.getMessage() for one in caplog.records]
-    assert any("old snapshots are not deleted: permission is denied" in one for one in said)
+    assert any("old snapshots could not be deleted: permission is denied" in one for one in said)
     assert "a snapshot was taken" in said
     assert not any("no snapshot was taken" in one for one in said)
 
@@ -124,7 +124,7 @@ def test_a_process_that_dies_is_told_of_and_the_next_is_taken(world, caplog) -> 
         os.kill(process.pid, signal.SIGKILL)
         process.join()
         taking.look()
-        assert "the process for it died" in caplog.text
+        assert "its process died" in caplog.text
 
         def look() -> bool:
             taking.look()

@@ -152,7 +152,7 @@ def test_a_new_app_is_told_that_the_beginning_is_gone(
     said = [one.getMessage() for one in caplog.records if "deleted" in one.getMessage()]
     (line,) = said
     assert line.startswith(
-        "the log has deleted the beginning of 'orders': 'ledger', which reads it for the first time, "
+        "the log has deleted the beginning of 'orders'. 'ledger' reads it for the first time and "
     )
     assert line.endswith("begins at offset 7 of partition 0, 7 of partition 1")
     assert of_service(tmp_path) == kept(tmp_path)

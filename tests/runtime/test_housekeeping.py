@@ -102,7 +102,7 @@ class Feeder:
 def test_a_service_has_its_log_cleaned_while_it_works(log: EmbeddedLog) -> None:
     feeder = Feeder(log)
     with service(log) as process:
-        feeder.until(lambda: cleaned(log) >= 3, "the log is cleaned")
+        feeder.until(lambda: cleaned(log) >= 3, "cleaning the log")
         process.signal(signal.SIGTERM)
         assert process.ended() == 0
     feeder.check()
@@ -111,7 +111,7 @@ def test_a_service_has_its_log_cleaned_while_it_works(log: EmbeddedLog) -> None:
 def test_who_owns_partition_0_has_it_cleaned_for_all_workers(log: EmbeddedLog) -> None:
     feeder = Feeder(log)
     with service(log, workers=2) as process:
-        feeder.until(lambda: cleaned(log) >= 2, "the log is cleaned")
+        feeder.until(lambda: cleaned(log) >= 2, "cleaning the log")
         process.signal(signal.SIGTERM)
         assert process.ended() == 0
     feeder.check()

@@ -321,7 +321,9 @@ def test_it_wakes_for_a_record_before_its_rest_is_over() -> None:
 
 def test_an_app_with_another_number_of_partitions_is_refused() -> None:
     machine = Machine()
-    with pytest.raises(InputsChangedError, match=r"has 2 partitions, and was run with 4.*partitions=4"):
+    with pytest.raises(
+        InputsChangedError, match=r"has 2 partitions, but was run before with 4.*partitions=4"
+    ):
         prepare_log(machine.log, make_app(2).plan(), create_declared=True)
 
 

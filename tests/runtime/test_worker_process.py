@@ -271,7 +271,7 @@ def test_a_stopped_owner_is_ended_for_its_state_folder_when_its_lease_is_over_an
         time.sleep(2.0)
         with house.run("--lease", "2s", "--workers", workers, "--until-end") as second:
             assert second.ended() == 0, second.lines
-            second.wait_for("was stopped for longer than its lease: it was ended", times=workers)
+            second.wait_for("was suspended for longer than its lease: it was killed", times=workers)
         assert not any(map(is_alive, owners))
         if workers > 1:
             # Their parent wakes, finds them ended, and starts them again: by now nobody else owns the tasks.

@@ -1,12 +1,12 @@
-"""What goes into a task and what comes out of it: records, heads and outputs.
+"""The inputs and outputs of a task: records, heads and outputs.
 
-``InputRecord`` is a record as the log gives it. A *head* is the same record decoded, with its event time and key worked
-out; it is a plain tuple because one is made for every event::
+``InputRecord`` is a record as it was read from the log. A *head* is the same record decoded, with its event time and key.
+It is a plain tuple because one is made for every event::
 
     (offset, event_time_ms, key, event, record)
 
-``event_time_ms`` is None where the record has none of its own: it takes the clock (arrival time), or it is not to be handled;
-then ``event`` is a ``Refused`` that says why it cannot be, or ``FOR_OTHERS`` if it was redriven for another app.
+``event_time_ms`` is None if the event takes its time from the clock (arrival time), or is not to be handled. In the latter
+case ``event`` is a ``Refused`` with the reason, or ``FOR_OTHERS`` if the record was redriven for another app.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 from tailrace.core.errors import BadReason
 
 CHANNEL: Final = "#"
-"""Stands between a topic and a channel in it, which has a watermark of its own; no topic's name has it."""
+"""Separates a topic from a channel in it, which has a watermark of its own. Names of topics do not contain it."""
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 Head: TypeAlias = tuple[int, int | None, Any, Any, "InputRecord | None"]
@@ -35,7 +35,7 @@ class InputRecord(NamedTuple):
 
 
 class Output(NamedTuple):
-    """A record that a task wants written. ``timestamp_ms`` is the event time of what caused it."""
+    """A record that a task emits. ``timestamp_ms`` is the event time of its cause."""
 
     topic: str
     key: bytes | None
@@ -48,11 +48,11 @@ RawOutput: TypeAlias = tuple[str, bytes | None, bytes | None, int, Headers]
 """An output that is not numbered yet: topic, key, value, timestamp_ms, headers."""
 
 output_of: Callable[[RawOutput], Output] = partial(cast(Any, tuple).__new__, Output)
-"""An ``Output`` of its fields, for who makes millions: half the cost of the constructor."""
+"""An ``Output`` of its fields, for bulk use: half the cost of the constructor."""
 
 
 class Refused(NamedTuple):
-    """Why a record cannot be handed to a handler: a short ``reason`` code, ``detail`` and ``hint`` for a person."""
+    """Why a record cannot be given to a handler: a short ``reason`` code, and ``detail`` and ``hint`` for messages."""
 
     reason: BadReason
     detail: str
@@ -60,7 +60,7 @@ class Refused(NamedTuple):
 
 
 class ForOthers:
-    """Stands for the event of a record that was redriven for another app."""
+    """In place of the event of a record that was redriven for another app."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
-"""The rows of a task's state: how keys, fields, entries and timers become ordered byte strings.
+"""The rows of a task's state: keys, fields, entries and timers as ordered byte strings.
 
-Every row of one key of one actor stands together, so that one scan reads or clears it::
+All rows of one key of one actor are adjacent, so that one scan reads or clears them::
 
     s <actor> 00 <key> 0000                          value      flags byte, then the fields as a msgpack map
     s <actor> 00 <key> 0000 l <list> 00              list       its bounds
@@ -11,7 +11,7 @@ Every row of one key of one actor stands together, so that one scan reads or cle
     k <name>                                         the task's own rows: cut, schema
 
 A key is escaped (00 becomes 00 FF) so that no key is a prefix of another and byte order is key order. Index rows are
-never in the changelog: whoever restores from it derives them with ``derived_index_rows``.
+never in the changelog: a restore derives them with ``derived_index_rows``.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _END_OF_KEY = b"\0\0"
 
 
 class Timer(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A pending timer: when it is due, the seed for its handler's randomness, and how deep in a chain it was set.
+    """A pending timer: its time, the seed for its handler's randomness, and its depth in a chain of timers.
 
-    The expiry of a plain field is a timer, too. Its seed is the version of the TTL declaration that it was set under.
+    The expiry of a plain field is a timer, too. Its seed is the version of the TTL declaration under which it was set.
     """
 
     time_ms: int
@@ -54,23 +54,23 @@ decode_timer = msgspec.msgpack.Decoder(Timer).decode
 
 
 def actor_prefix(actor: str) -> bytes:
-    """Where all rows of an actor begin."""
+    """The prefix of all rows of an actor."""
     return STATE + actor.encode() + b"\0"
 
 
 def escaped(key: bytes) -> bytes:
-    """A key in a form that ends itself and keeps the order of bytes."""
+    """A key in a self-terminating form that keeps the order of bytes."""
     return (key.replace(b"\0", b"\0\xff") if b"\0" in key else key) + _END_OF_KEY
 
 
 def unescaped(data: bytes, start: int) -> tuple[bytes, int]:
-    """The key that stands escaped at ``start``, and where what follows it begins."""
+    """The key that is escaped at ``start``, and the position after it."""
     stop = data.index(_END_OF_KEY, start)
     return data[start:stop].replace(b"\0\xff", b"\0"), stop + 2
 
 
 def key_prefix(row: bytes) -> bytes:
-    """What all rows of the key of a state row begin with: actor and key. A key ends with the first double zero."""
+    """The prefix of all rows of a state row's key: actor and key. A key ends with the first double zero."""
     return row[: row.index(_END_OF_KEY, row.index(b"\0") + 1) + 2]
 
 
@@ -80,7 +80,7 @@ def time_bytes(time_ms: int) -> bytes:
 
 
 def time_of(data: bytes) -> int:
-    """The instant that ``time_bytes`` wrote."""
+    """The instant of ``time_bytes``."""
     return int.from_bytes(data, "big") - _BIAS
 
 
@@ -90,12 +90,12 @@ def timer_row(prefix: bytes, domain: int, name: bytes) -> bytes:
 
 
 def index_prefix(domain: int, actor: bytes) -> bytes:
-    """Where all index rows of one actor in one time domain begin: a scan of them gives them in the order of time."""
+    """The prefix of all index rows of one actor in one time domain. A scan returns them in the order of time."""
     return INDEX + bytes((domain,)) + actor + b"\0"
 
 
 def index_row(domain: int, time_ms: int, actor: bytes, key: bytes, name: bytes) -> bytes:
-    """The row by which a timer, or the expiry of an entry, is found in the order of its actor's times."""
+    """The index row of a timer, or of an entry's expiry. It sorts by the time within its actor."""
     return index_prefix(domain, actor) + time_bytes(time_ms) + escaped(key) + name
 
 
@@ -108,7 +108,7 @@ def read_index_row(row: bytes) -> tuple[int, str, bytes, bytes]:
 
 
 class StateRow(msgspec.Struct, frozen=True):
-    """A state row taken apart: the actor, the key, and the rest, which begins with its kind ('' for the value)."""
+    """The parts of a state row: the actor, the key, and the rest, which begins with its kind ('' for the value)."""
 
     actor: str
     key: bytes
@@ -116,14 +116,14 @@ class StateRow(msgspec.Struct, frozen=True):
 
 
 def read_state_row(row: bytes) -> StateRow:
-    """Take apart a row that begins with ``STATE``."""
+    """The parts of a row that begins with ``STATE``."""
     end_of_actor = row.index(b"\0", 1)
     key, after = unescaped(row, end_of_actor + 1)
     return StateRow(row[1:end_of_actor].decode(), key, row[after:])
 
 
 def is_local(row: bytes) -> bool:
-    """Whether a row is derived, and so is kept out of the changelog."""
+    """Whether a row is derived, and therefore not in the changelog."""
     return row[:1] == INDEX
 
 
@@ -132,8 +132,8 @@ def is_local(row: bytes) -> bool:
 EXPIRES = {EVENT_TIME: b"E", PROCESSING_TIME: b"P"}
 """First byte of an entry's value where the entry expires; eight bytes of time follow. Others begin with ``STAYS``.
 
-A small letter: the TTL was removed, or moved to the other time domain, before the entry was written. Then four bytes with
-the version of its declaration follow the time.
+A lowercase letter: the TTL was removed, or moved to the other time domain, before the entry was written. Then four bytes
+with the version of its declaration follow the time.
 """
 STAYS = b"-"
 _TIMED = 9
@@ -141,7 +141,7 @@ _VERSIONED = 13
 
 
 class Expiry(NamedTuple):
-    """When an entry expires, and under which declaration that was decided (see ``FieldSchema.ttl_version``)."""
+    """The time at which an entry expires, and the version of the TTL that set it (see ``FieldSchema.ttl_version``)."""
 
     domain: int
     time_ms: int
@@ -178,8 +178,8 @@ def expiry_name(rest: bytes) -> bytes:
 
 
 def derived_index_rows(row: bytes, old: bytes | None, new: bytes | None) -> dict[bytes, bytes | None]:
-    """The changes of the index that go with one changed row: used while restoring from a changelog."""
-    # The first zero byte behind the actor's ends the key if it is the last but one: the row of a value. Most are.
+    """The changes of the index for one changed row: used while restoring from a changelog."""
+    # A value's row (most rows): the first zero byte after the actor's is the last but one, and ends the key.
     if row[:1] != STATE or row.find(b"\0", row.index(b"\0", 1) + 1) == len(row) - 2:
         return {}
     parts = read_state_row(row)
@@ -198,7 +198,7 @@ def derived_index_rows(row: bytes, old: bytes | None, new: bytes | None) -> dict
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """The first byte string after all that begin with ``prefix``."""
+    """The first byte string after all strings that begin with ``prefix``."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes((stripped[-1] + 1,))
 
@@ -209,4 +209,4 @@ Rows = Mapping[bytes, bytes | None]
 
 encode_envelope = msgspec.msgpack.Encoder().encode
 decode_envelope = msgspec.msgpack.Decoder(tuple[str, str, bytes]).decode
-"""The actor's name, the message's name, and the encoded message: what an inbox record holds."""
+"""The content of an inbox record: the actor's name, the message's name, and the encoded message."""

@@ -1,7 +1,7 @@
-"""How the core reads state, and what a store of it must promise.
+"""The interface through which the core reads state, and the guarantees of a store.
 
-The core never opens a file: it is handed a ``StateReader`` and asks it for rows. A row is a pair of byte strings;
-what they mean is said in ``rows``. Rows are ordered by their key bytes.
+The core never opens a file: it gets a ``StateReader`` and reads rows from it. A row is a pair of byte strings; ``rows``
+defines their meaning. Rows are ordered by their key bytes.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class StateReader(Protocol):
 class Store(StateReader, Protocol):
     """A durable home for the rows of one task.
 
-    A store is written only after the log has committed the same rows, so it is never ahead of the log. The cut that
-    comes with each batch tells how far it has come: an opaque blob, stored and returned as it is.
+    A store is written only after the log has committed the same rows, so it is never ahead of the log. The cut of each
+    batch is its position: an opaque blob, stored and returned unchanged.
     """
 
     @property
     def cut(self) -> bytes | None:
-        """The cut of the last batch written, or None for a store that never held one."""
+        """The cut of the last batch written, or None for a new store."""
         ...
 
     def write(self, rows: Mapping[bytes, bytes | None], cut: bytes, /) -> None:
-        """Apply a batch and its cut, atomically: all of it survives a crash, or none. None deletes a row."""
+        """Apply a batch and its cut atomically: after a crash all of it is there, or none. A value of None deletes a row."""
         ...
 
     def close(self) -> None:
-        """Flush and let go of the folder. A closed store may be closed again."""
+        """Flush and release the folder. A closed store may be closed again."""
         ...

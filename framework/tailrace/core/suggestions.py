@@ -1,4 +1,4 @@
-"""What a misspelt name was meant to be: guessed here, for every message that says that there is no such thing."""
+"""Suggests a known name for a misspelt one, for all messages about unknown names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 def nearest(given: object, known: Iterable[str]) -> str | None:
-    """The known name that is most like a given one, if one is; upper case and kinds of dashes make no difference."""
+    """The known name that is most similar to a given one, if any. Case and kinds of dashes do not matter."""
     folded: dict[str, str] = {}
     for name in known:
         folded.setdefault(_folded(name), name)
@@ -16,7 +16,7 @@ def nearest(given: object, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(given: object, known: Iterable[str], more: str = "") -> str:
-    """``Did you mean 'x'?`` and then ``more``; only that if nothing that is known is near."""
+    """``Did you mean 'x'?`` and then ``more``. Only ``more`` if no known name is similar."""
     near = nearest(given, known)
     return more if near is None else f"Did you mean {near!r}? {more}".rstrip()
 

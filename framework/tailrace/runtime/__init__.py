@@ -1,4 +1,4 @@
-"""The life of a partition: assigned, restored, run slice by slice, committed, handed back; and of the workers that have them.
+"""The live service: a partition is assigned, restored, run slice by slice, committed and handed back; workers own partitions.
 
 Joins the pure task of `core` to a log and a store, and decides nothing about what an event means.
 """

@@ -1,14 +1,13 @@
-"""What a worker warns of on its way, each thing once: nobody reads a log that says the same every second.
+"""The warnings of a running worker. Each is logged once, and not repeated every second.
 
     emits behind the watermark    the first event of a handler to a topic, and again at ten times as many, over all partitions of the
                                   worker and all restarts of one
     late events that are dropped  the first one, and again at ten times as many, over all partitions of the worker
-    a source that holds           once for each operator and source, when the operator's watermark has stood still for
-                                  ``HELD_MS`` during which the worker has gone on taking records of the operator's other sources;
-                                  and again only after it has moved. Who is held by what a held operator of the app
-                                  writes is not told as well
+    a source that holds           once for each operator and source, when the operator's watermark has not moved for
+                                  ``HELD_MS`` while the worker took records of the operator's other sources; and again only
+                                  after it has moved. There is no warning for operators behind a held operator of the app
 
-A source that holds an operator while nothing else of it is read is no reason for a warning: then nothing waits.
+There is no warning while no other source of the operator is read: then no record waits.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from tailrace.log.interface import Log
 _log = logging.getLogger("tailrace.worker")
 
 HELD_MS = 60_000
-"""For so long an operator is held before that is told."""
+"""An operator is held for this long before there is a warning."""
 PAUSE_MS = 10_000
 """When records of the other sources come less often than this, the worker is not busy with them."""
 _AGAIN = 10
-"""What was told of is told of again when there is so many times as much of it."""
+"""A warning is repeated when its count has grown by this factor."""
 
 
 class Alerts:
-    """What one worker has warned of, for all of its partitions."""
+    """The warnings of one worker, for all of its partitions."""
 
     def __init__(self, plan: Plan, log: Log, is_owned: IsOwned) -> None:
         self.plan = plan
@@ -98,8 +97,8 @@ class Alerts:
         about: dict[str, object] = {"app": self.plan.app, "partition": task.partition}
         try:
             found = holding.why(source, task.watermarks, task.positions)
-        except TailraceError as error:  # that the log does not answer is told where it matters
-            why = f"why is not known: {error}"
+        except TailraceError as error:  # an outage of the log is reported elsewhere
+            why = f"the reason is not known: {error}"
         else:
             why = found.said
             about |= {"reason": found.reason, "publisher": found.publisher}

@@ -1,12 +1,12 @@
-"""What a service says of itself when it starts, once for all of its processes.
+"""Notices that a service logs when it starts, once for all of its processes.
 
-circles                     an operator that takes a topic which follows from what it emits itself: feedback, which is neither
-                            waited for nor late. That is so by the shape of the app, and easily overlooked
+circles                     an operator that takes a topic which depends on its own emits: feedback, which is never waited for
+                            and never late. It follows from the shape of the app, and is easily overlooked
 circles between two apps    each reads a topic of the other, and neither has come to any event
-writers that nobody runs    other apps that have published for a topic which this app writes as well: as this app has taken
-                            their place, or runs beside them. Who follows the topic waits for them until they are retired
-the app it is a copy of     the same of an app that runs, where this one is run under another name (``--as``): for the
-                            moment at which it is to take its place
+writers that do not run     other apps that have published watermarks for a topic which this app also writes: this app has
+                            replaced them, or runs beside them. Readers of the topic wait for them until they are retired
+the original of a copy      the same for the running app of which this one is a copy under another name (``--as``): for the
+                            time when the copy replaces it
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger("tailrace.service")
 
 
 def announce(plan: Plan, log: Log, is_owned: IsOwned, original: str = "") -> None:
-    """Say what there is to say of an app that starts. ``original`` is the name of the app that it is another name of.
+    """Log the notices for an app that starts. ``original`` is the name of the app whose copy it is under another name.
 
     ``is_owned`` takes the transactional id of a task.
     """
@@ -34,7 +34,8 @@ def announce(plan: Plan, log: Log, is_owned: IsOwned, original: str = "") -> Non
         if one.feedback:
             topics = " and ".join(one.feedback)
             _log.info(
-                "%s takes %s from its own circle: it is feedback, neither waited for nor late; declare watermark=True on %s "
+                "%s takes %s from its own circle: this is feedback, which is never waited for and never "
+                "late. Declare watermark=True on %s "
                 "if its events should count",
                 one.name,
                 topics,
@@ -49,8 +50,9 @@ def announce(plan: Plan, log: Log, is_owned: IsOwned, original: str = "") -> Non
         if not any(is_owned(transactional_id(app, number)) for number in tasks):
             for topic, mark in held.items():
                 _log.warning(
-                    "%r is also written by the app %r, which nobody runs: whoever follows the topic waits for it %s. If it "
-                    "will not come again, say so: tailrace retire %s",
+                    "%r is also written by the app %r, which is not running: readers that follow the topic "
+                    "wait for it %s. If it "
+                    "will not run again, retire it: tailrace retire %s",
                     topic,
                     app,
                     f"at {instant(mark)}" if is_instant(mark) else "before its first event",
@@ -59,16 +61,17 @@ def announce(plan: Plan, log: Log, is_owned: IsOwned, original: str = "") -> Non
                 )
         elif app == original:
             _log.info(
-                "it runs beside %r, and both write %s. If it is to take its place: stop that one, then tailrace retire %s",
+                "this app runs beside %r, and both write %s. To replace %r: stop it, then run tailrace retire %s",
                 app,
                 " and ".join(held),
+                app,
                 app,
                 extra={"app": plan.app, "topics": list(held), "other_app": app},
             )
 
 
 def _announce_circles(plan: Plan, log: Log) -> None:
-    """Name the apps that wait for this one where this one waits for them: that is seen once both have committed."""
+    """Name the apps that wait for this one while it waits for them. This is found once both have committed."""
     followed = {one.name for one in plan.inputs if one.watermark == "upstream" and not one.own}
     for (topic, publisher), mark in sorted(log.publications().items()):
         if topic in followed and mark is not None and (circle := circle_with(plan, log, publisher, mark)):
@@ -82,7 +85,7 @@ def _announce_circles(plan: Plan, log: Log) -> None:
 
 
 def _held(plan: Plan, tasks: Iterable[Mapping[str, int | None]]) -> dict[str, int]:
-    """Of the topics that an app writes, those that tasks of another hold, with the lowest watermark of these."""
+    """The topics that an app writes and tasks of another app hold back, with the lowest watermark of those tasks."""
     written = {one.name for one in plan.published}
     held: dict[str, int] = {}
     for said in tasks:

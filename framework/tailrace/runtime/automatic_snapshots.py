@@ -1,11 +1,11 @@
-"""Snapshots that a running service has taken of itself every so often, of which the newest are kept.
+"""Automatic snapshots of a running service at regular intervals. The newest are kept.
 
-Who owns partition 0 sees to it, in a process beside the service: that reads the log as anybody does, so the service goes
-on meanwhile. How long ago the last one was is known from the place of the snapshots: a service that is started again
-does not begin with one. One that fails is told of and tried again at the next time; the service does not depend on it.
+The owner of partition 0 starts a process for each snapshot. The process reads the log, so the service continues meanwhile.
+The time of the last snapshot is read from the location of the snapshots, so a restarted service does not begin with one. A
+failed snapshot is logged and tried again at the next interval; the service does not depend on it.
 
-Most are incremental: what has changed since the one before. Every so many a full one begins a new chain, so that old ones
-can be deleted.
+Most are incremental: they hold the changes since the one before. After a number of them a full one begins a new chain, so
+that old ones can be deleted.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tailrace.processes.logs import LogFormat
 _log = logging.getLogger("tailrace.snapshots")
 
 _LINKS = 10
-"""A chain is as long as this at most: reading it reads each of them."""
+"""Maximum length of a chain. Reading a snapshot reads all of its chain."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSchedule:
-    """When and where a service takes snapshots of itself. It can be sent to another process."""
+    """The interval and location of a service's snapshots. Can be pickled."""
 
     uri: str
     every_s: float = 600.0
@@ -55,14 +55,14 @@ class AutomaticSnapshots:
         if self._beside.is_busy:
             if self._beside.is_done:
                 if code := self._beside.exit_code:
-                    _log.warning("no snapshot was taken: the process for it died", extra={"exit_code": code})
+                    _log.warning("no snapshot was taken: its process died", extra={"exit_code": code})
                 self._beside.close()
         elif now_s >= self._due_s:
             self._due_s = now_s + self._schedule.every_s
             self._beside.begin(*self._arguments)
 
     def close(self) -> None:
-        """End one that is under way: then there is none, and what it left is swept away by a later one."""
+        """Stop a snapshot in progress. It is not published, and a later one removes its files."""
         self._beside.close()
 
     def _until_due_s(self, app: str) -> float:
@@ -76,7 +76,7 @@ class AutomaticSnapshots:
         if not known:
             return self._schedule.every_s
         ago_s = time.time() - known[-1].created_ms / 1_000
-        # A clock that was ahead when it was taken, and was set right, does not put off the next.
+        # If the clock was ahead when the snapshot was taken, and was corrected, the next one is not delayed.
         return max(0.0, self._schedule.every_s - max(0.0, ago_s))
 
 
@@ -103,7 +103,7 @@ def take_automatic(app: str, log: Path, options: LogOptions, schedule: SnapshotS
         gone = snapshots.keep(schedule.keep)
         snapshots.sweep()
     except TailraceError as error:
-        _log.warning("old snapshots are not deleted: %s", error, extra={"app": plan.app})
+        _log.warning("old snapshots could not be deleted: %s", error, extra={"app": plan.app})
     _log.info(
         "a snapshot was taken",
         extra={

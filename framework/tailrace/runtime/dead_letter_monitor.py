@@ -1,11 +1,11 @@
-"""Tells of dead letters while a service runs: the first of each kind with its traceback, then how many there are.
+"""Logs dead letters while a service runs: the first of each kind with its traceback, then their number.
 
-Theory. What is told of is what the log holds: the monitor reads the app's dead-letter topic from where it ended when the
-run began. So it counts commits and no attempts, whichever process made them and however often a worker was started
-again; and a replay or a rebuild, which writes nothing there, tells nothing again. One monitor serves the whole app: it
-is in the process of the service, or of the supervisor of its workers.
+Theory. The monitor reads the app's dead-letter topic from its end at the start of the run. So it counts committed letters,
+not attempts, whichever process wrote them and however often a worker was restarted. A replay or a rebuild writes no dead
+letters, so it logs none. There is one monitor for the whole app, in the process of the service or of the supervisor.
 
-It never takes long: of many letters it reads some in each look. What is left when the run ends is counted by offsets.
+The time of each look is limited: of many letters, it reads some. Letters not yet read at the end of the run are counted by
+their offsets.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ LOOK_S = 1.0
 TELL_S = 10.0
 _AT_ONCE = 500
 _LOOK_BUDGET_S, _FINISH_BUDGET_S = 0.05, 5.0
-"""For how long a look, and the last one, may read. The last one is before a process leaves that was told to."""
+"""Limit of the reading time of a look, and of the last one, after which the process exits."""
 _MOST_KINDS = 50
-"""Told of one by one. There are more where an app makes up classes of exceptions."""
+"""Limit of the kinds that are logged one by one. An app that creates classes of exceptions has more."""
 
 
 class Kind(NamedTuple):
-    """What letters have in common."""
+    """The properties by which letters are counted."""
 
     origin: str
-    """The handler that failed; for a record that no handler was given, its topic."""
+    """The handler that failed. For a record that was not given to a handler, its topic."""
     why: str
     """The class of the exception, or the reason for which the record was refused."""
 
@@ -46,7 +46,7 @@ class Kind(NamedTuple):
 
 
 _OTHERS = Kind("others", "")
-"""Of kinds beyond those that are told of one by one, and what was not read."""
+"""Letters of further kinds, and letters that were not read."""
 
 
 def kind_of(letter: DeadLetter) -> Kind:
@@ -67,7 +67,7 @@ def in_words(counts: Mapping[Kind, int], most: int = 5) -> str:
 
 
 class DeadLetterMonitor:
-    """See the head of this file. ``look`` is called often, ``finish`` once no process of the app works any more.
+    """See the head of this file. ``look`` is called often, ``finish`` once all processes of the app have stopped.
 
     Raises:
         UnknownTopicError: The app has no dead-letter topic in this log.
@@ -94,7 +94,7 @@ class DeadLetterMonitor:
         """Of those since then, how many were told one by one."""
 
     def look(self) -> None:
-        """Tell what there is to tell, if it is time. Raises nothing: what cannot be read now is read later."""
+        """Log new letters, if it is time. Raises nothing: letters that cannot be read now are read later."""
         now_s = time.monotonic()
         if now_s - self._looked_s < LOOK_S:
             return
@@ -115,7 +115,7 @@ class DeadLetterMonitor:
         self._told, self._told_s, self._alone = self.counts.copy(), now_s, 0
 
     def finish(self) -> Counter[Kind]:
-        """Tell how many there were in all; the same by kind. What cannot be read is told, and not raised."""
+        """Log the total number and return it by kind. A failure to read is logged, not raised."""
         try:
             if self._read(_FINISH_BUDGET_S):
                 ends = {number: self._log.end_offset(self._topic, number) for number in self._positions}

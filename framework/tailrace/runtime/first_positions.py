@@ -63,7 +63,7 @@ def _tell(plan: Plan, new: Mapping[TopicPartition, int]) -> None:
         if starts:
             said = ", ".join(f"{at} of partition {number}" for number, at in starts.items())
             _log.warning(
-                "the log has deleted the beginning of %r: %r, which reads it for the first time, begins at offset %s",
+                "the log has deleted the beginning of %r. %r reads it for the first time and begins at offset %s",
                 topic,
                 plan.app,
                 said,

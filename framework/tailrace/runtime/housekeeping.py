@@ -1,11 +1,11 @@
-"""Keeping the log small beside a running service: a cleaning when one is due, in a process of its own.
+"""Cleans the log while a service runs: when a cleaning is due, in a process of its own.
 
-Theory. Who owns partition 0 looks now and then whether a cleaning is due, which reads no records. If one is, a process is
-begun for it that is nicer than the service: nothing of the work is done between two commits, and what they may have to
-wait for is a frame that names a new segment. Several services on one log may begin one at once; the first cleans, the
-others leave. It may be killed at any moment, and ends with whoever began it.
+Theory. The owner of partition 0 checks at intervals whether a cleaning is due, without reading records. If it is, the owner
+starts a process with a lower priority than the service. No part of the cleaning is done between two commits; a commit may
+only have to wait for a frame that names a new segment. If several services on one log start a cleaning at once, the first
+cleans and the others exit. The process may be killed at any moment, and ends with the process that started it.
 
-A bounded run is often over before its cleaning is. It cleans once its work is done, before it leaves.
+A bounded run often ends before its cleaning does. It cleans after its work, before it exits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAP_S = 0.1
 
 
 class Housekeeping:
-    """Looks after a log for a service, and has its snapshots taken; ``look`` is called often, and ``close`` in the end."""
+    """Cleans the log and takes the snapshots of a service. ``look`` is called often, and ``close`` at the end."""
 
     def __init__(
         self,
@@ -76,14 +76,14 @@ class Housekeeping:
         try:
             return self._log.cleaning_is_due()
         except TailraceError as error:
-            _log.warning("it is not known whether the log is to be cleaned: %s", error)
+            _log.warning("cannot find out whether the log must be cleaned: %s", error)
             return False
 
     def _begin(self) -> None:
         self._cleaning.begin(self._log.path, self._options)
 
     def close(self) -> None:
-        """End what is under way; the next goes on where it was."""
+        """Stop a cleaning in progress. The next one resumes where it stopped."""
         self._cleaning.close()
         if self._snapshots is not None:
             self._snapshots.close()
@@ -94,7 +94,7 @@ def _clean(log: EmbeddedLog) -> None:
     done = log.clean()
     if done.segments_rewritten or done.segments_deleted:
         _log.info(
-            "the log is cleaned",
+            "cleaning the log",
             extra={
                 "bytes_before": done.bytes_before,
                 "bytes_after": done.bytes_after,
@@ -111,4 +111,4 @@ def _work(path: Path, options: LogOptions) -> None:
         with closing(EmbeddedLog(path, options, create=False)) as log:
             _clean(log)
     except TailraceError as error:
-        _log.warning("the log is not cleaned: %s", error)
+        _log.warning("the log was not cleaned: %s", error)

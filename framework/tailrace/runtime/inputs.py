@@ -1,4 +1,4 @@
-"""The inputs of an app as a worker sees them: whether they are those of its history, and how far they have been read."""
+"""The inputs of an app in a worker: whether they are those of its history, and how far they have been read."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tailrace.state.store_cut import decode_store_cut
 
 
 def check_inputs(plan: Plan, number: int, store: Store) -> None:
-    """Refuse an app that reads other topics than its history was made from: it could not be replayed.
+    """Refuse an app that reads other topics than its history: it could not be replayed.
 
     ``store`` is that of task ``number``, restored.
 
     Raises:
-        InputsChangedError: It reads a topic more, or less, than when the task last committed.
+        InputsChangedError: It reads a topic that it did not read when the task last committed, or no longer reads one.
     """
     data = store.cut
     core = None if data is None else decode_store_cut(data).core
@@ -31,23 +31,23 @@ def check_inputs(plan: Plan, number: int, store: Store) -> None:
         if names
     ]
     raise InputsChangedError(
-        f"the app {plan.app!r} {' and '.join(said)}, other than when partition {number} last committed",
-        hint="Declare its inputs as they were, or give the app another name. If it is meant, run it once with "
-        "--change-inputs: a new input is read from its beginning, and a replay needs the code of each time.",
+        f"the app {plan.app!r} {' and '.join(said)}, unlike when partition {number} last committed",
+        hint="Declare the former inputs again, or give the app another name. If the change is intended, run it once with "
+        "--change-inputs: a new input is read from its beginning, and a replay needs the code of each period.",
     )
 
 
 class WatchedReader:
-    """A reader, and what it has last said of each partition."""
+    """A reader that remembers the results of its last fetch of each partition."""
 
     __slots__ = ("_reader", "idle", "past_gaps")
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self.idle: dict[TopicPartition, bool] = {}
-        """Whether there was nothing at all behind the position."""
+        """Whether there was no record after the position."""
         self.past_gaps: dict[TopicPartition, int] = {}
-        """The position, where the last fetch gave nothing: past offsets that hold no record."""
+        """The position after a fetch that returned no records: past offsets without a record."""
 
     def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
         """See ``Reader.fetch``."""

@@ -1,22 +1,22 @@
-"""The life of a partition, as a table.
+"""The states of a partition and their transitions, as a table.
 
-Rule 1: everything that decides which state a partition is in lives here. The code that does the work announces what
-happened (an ``Event``); it never sets a state.
+Rule 1: only this file decides the state of a partition. The code that does the work reports an ``Event``; it never sets a
+state.
 
-Rule 2: an event that the table does not have for the present state is a mistake of the program, and raises. Nothing is
-ignored, nothing is done twice.
+Rule 2: an event that the table does not have for the current state is a bug, and raises LifecycleError. No event is ignored
+or applied twice.
 
-Theory. A partition is *assigned* to a worker, takes its transactional id over and is *restored*; then it *runs*, and
-*commits* now and then. Three states are ends, each of its own meaning for the worker that owns the partition:
+Theory. A partition is *assigned* to a worker, takes over its transactional id and is *restored*. Then it *runs*, and
+*commits* at intervals. Three states are final, each with its own meaning for the worker that owns the partition:
 
-    REVOKED   given back; what was not committed, the next owner does     nothing to do
-    FENCED    another worker has taken it over                          let go of it at once, write nothing more
-    FAILED    a handler, the log or the store failed                    look at the error; start anew, or stop
+    REVOKED   given back; the next owner does the uncommitted work    nothing to do
+    FENCED    another worker has taken it over                        release it at once, write nothing more
+    FAILED    a handler, the log or the store failed                  look at the error; make a new partition, or stop
 
-An end is an end: who starts anew makes a new partition, which begins at ASSIGNED and trusts the log only.
+A final state is never left. To start again, make a new partition, which begins at ASSIGNED and trusts only the log.
 
-IN_DOUBT is where a commit leaves a partition whose outcome is not known. What is in memory is then worth nothing: it
-stands after a commit that may not exist. The only way out is to restore, which looks into the log.
+IN_DOUBT is the state after a commit whose outcome is unknown. The state in memory is then useless: it is that after a
+commit that may not exist. The only way out is to restore, which reads the log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tailrace.core.errors import LifecycleError
 
 
 class State(Enum):
-    """Where a partition is in its life."""
+    """The state of a partition."""
 
     ASSIGNED = "assigned"
     RESTORING = "restoring"
@@ -42,7 +42,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What can happen to a partition."""
+    """An event in the life of a partition."""
 
     RESTORE_BEGUN = "restore begun"
     RESTORED = "restored"
@@ -88,11 +88,11 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = MappingProxyType(
 )
 
 ENDS = frozenset(state for state, ways in TRANSITIONS.items() if not ways)
-"""States that nothing leads out of."""
+"""Final states."""
 
 
 class Lifecycle:
-    """The state of one partition, moved by events only. ``name`` is for messages."""
+    """The state of one partition, changed only by events. ``name`` is for messages."""
 
     __slots__ = ("_name", "_state")
 
@@ -102,31 +102,31 @@ class Lifecycle:
 
     @property
     def state(self) -> State:
-        """The present state."""
+        """The current state."""
         return self._state
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more can happen to it."""
+        """Whether the state is final."""
         return self._state in ENDS
 
     def on(self, event: Event) -> None:
-        """Move as the table says.
+        """Apply an event.
 
         Raises:
-            LifecycleError: The table has no such event in the present state.
+            LifecycleError: The table does not have the event in the current state.
         """
         ways = TRANSITIONS[self._state]
         if event not in ways:
-            expected = ", ".join(one.value for one in ways) or "nothing any more"
+            expected = ", ".join(one.value for one in ways) or "no further event"
             raise LifecycleError(
-                f"partition {self._name} is {self._state.value}: {event.value!r} cannot happen to it now",
+                f"partition {self._name} is {self._state.value}: the event {event.value!r} is not allowed now",
                 hint=f"Expected: {expected}.",
             )
         self._state = ways[event]
 
     def require(self, state: State, wanted: str) -> None:
-        """Refuse ``wanted``, a thing to be done, unless the partition is in ``state``.
+        """Refuse ``wanted``, an operation, unless the partition is in ``state``.
 
         Raises:
             LifecycleError: It is in another state.

@@ -13,7 +13,7 @@ A commit, in this order::
 
 Failure. What is in memory stands somewhere between two commits, and is worth nothing without the transaction it belongs
 to. So every failure that does not leave both intact ends the partition: the transaction is aborted, the memory dropped,
-and who goes on makes a new partition, which restores. An exception that is no ``Exception`` (a simulated kill, Ctrl-C)
+and the worker makes a new partition, which restores. An exception that is no ``Exception`` (a simulated kill, Ctrl-C)
 passes through untouched, as the process's own end would.
 """
 

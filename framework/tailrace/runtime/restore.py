@@ -143,10 +143,10 @@ class Restore:
         except OffsetsDisagreeError:
             if self.log.end_offset(*self.changelog) == end:
                 raise
-            # Both were read while somebody else was committing: nothing is wrong with either.
+            # Another worker committed while the two were read: neither is wrong.
             raise FencedError(
-                f"{self.transactional_id!r} was taken over by another while it was being restored here",
-                hint="Stop this task; its new owner goes on from the last commit.",
+                f"{self.transactional_id!r} was taken over by another worker while it was being restored here",
+                hint="Stop this task. Its new owner continues from the last commit.",
             ) from None
         over = self._step_over(after.core, positions)
         return Restored(writer, after.core, after.changelog_position, positions | over, over, applied)
@@ -163,22 +163,23 @@ class Restore:
             cut = tape.decode_cut(held.core)
             if (cut.app, cut.partition) != (self.plan.app, self.partition):
                 raise ForeignStateError(
-                    f"the state is of app {cut.app!r}, partition {cut.partition}; "
+                    f"the state belongs to app {cut.app!r}, partition {cut.partition}; "
                     f"it was opened for app {self.plan.app!r}, partition {self.partition}",
                     hint="Give every task a folder of its own.",
                 )
         if held.changelog_position > end:
             raise StateAheadOfLogError(
-                f"the state stands at {held.changelog_position} in {self.plan.changelog_topic!r} partition "
+                f"the state is at position {held.changelog_position} of {self.plan.changelog_topic!r} partition "
                 f"{self.partition}, which ends at {end}",
-                hint="It belongs to another log, or the log lost its end. Move the state folder away to restore "
+                hint="It belongs to another log, or the log has lost its end. Move the state folder away to restore "
                 "from this log.",
             )
         if held.changelog_position == UNFINISHED or held.format < FORMAT:
             return self._emptied(now_ms)
         if held.core is not None and self._is_foreign(tape.decode_cut(held.core)):
             _log.warning(
-                "the state folder stands after a commit that this log does not have: it is of another log, or the log has lost its "
+                "the state folder stands after a commit that this log does not have: it is of another log, "
+                "or the log has lost its "
                 "end since. It is emptied, and the state is restored from the log",
                 extra={"app": self.plan.app, "partition": self.partition},
             )
@@ -230,7 +231,7 @@ class Restore:
             raise LogUnavailableError(
                 f"{self.plan.changelog_topic!r} partition {self.partition} gave nothing for {waited_s:.0f} s at "
                 f"offset {position}, though it ends at {end}",
-                hint="Look at the log; the task is restored when it answers again.",
+                hint="Look at the log. The task is restored when the log answers again.",
             )
         self.reader.wait(_WAIT_S)
         return waited_s + _WAIT_S
@@ -302,15 +303,17 @@ class Restore:
         gone, name = " and ".join(said), next(iter(found))
         if not self.after_deleted:
             raise OffsetGoneError(
-                f"the log has deleted offsets {gone} partition {self.partition}, which the app {self.plan.app!r} has not read",
+                f"the log has deleted offsets {gone} partition {self.partition} before the app "
+                f"{self.plan.app!r} read them",
                 topic=name,
                 partition=self.partition,
                 offset=positions[name],
-                hint="To go on without them, run it once with --after-deleted. If there is an archive of the log: rebuild with "
-                "--archive and --order canonical, and start that under another name (--as, --from-snapshot).",
+                hint="To continue without them, run the app once with --after-deleted. If there is an archive of the log, rebuild with "
+                "--archive and --order canonical, and start from the result under another name (--as, "
+                "--from-snapshot).",
             )
         _log.warning(
-            "it goes on without offsets %s partition %d, which the log has deleted unread",
+            "the app continues without offsets %s partition %d, which the log deleted before they were read",
             gone,
             self.partition,
             extra={"app": self.plan.app, "partition": self.partition, "positions": found},
@@ -321,6 +324,6 @@ class Restore:
         raise OffsetsDisagreeError(
             f"for {name!r} partition {self.partition} the group {self.plan.app!r} has {of_group}, and the changelog "
             f"{self.plan.changelog_topic!r} has {of_cut}",
-            hint="They are always committed together, so one was reset, lost, or is used by another program. "
+            hint="Both are always committed together, so one was reset, lost, or is used by another program. "
             "Delete the group's offsets to go on from the changelog.",
         )

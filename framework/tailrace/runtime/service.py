@@ -62,44 +62,44 @@ _CACHE_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """How an app is run. It can be sent to another process."""
+    """The options of a service. Can be pickled."""
 
     app: str
     """``package.module:app``."""
     log: Path
     state: Path
-    """Holds one folder per task: ``<app>/<partition>``."""
+    """The folder with one folder per task: ``<app>/<partition>``."""
     workers: int = 1
     commit_interval_ms: int = 1_000
     until_end: bool = False
-    """Leave when all inputs have been read to their end and everything that follows from them is done."""
+    """Stop when all inputs have been read to their end and all of their consequences are done."""
     drop_state: frozenset[str] = frozenset()
-    """Actors and collections that are declared no longer, and whose state goes."""
+    """Actors and collections that are no longer declared, and whose state is deleted."""
     change_inputs: bool = False
     after_deleted: bool = False
-    """Go on without what the log has deleted of the inputs before it was read."""
+    """Continue without records of the inputs that the log deleted before they were read."""
     from_snapshot: str = ""
     """``URI`` or ``URI#snapshot``: where an app that has no state yet begins; see ``history.snapshots.start_from_snapshot``."""
     replace_state: bool = False
-    """The snapshot takes the place of the state that the app has."""
+    """The snapshot replaces the existing state of the app."""
     create_topics: bool = False
-    """Create the log and the declared topics, where there are none."""
+    """Create the log and the declared topics if they do not exist."""
     log_options: LogOptions = field(default_factory=LogOptions)
     log_format: LogFormat = "auto"
     lease_s: float = LEASE_S
     look_s: float = LOOK_S
-    """How often it is looked whether the log is to be cleaned."""
+    """Interval of the checks whether the log must be cleaned."""
     snapshots: SnapshotSchedule | None = None
-    """When and where it takes snapshots of itself, if it does."""
+    """Interval and location of automatic snapshots, if any."""
     declared: frozenset[str] | None = None
     """What the app declares in the process that starts the others; see ``supervisor``."""
 
 
 def serve(options: ServiceOptions, plan: Plan) -> Counter[Kind]:
-    """Run an app in this process, until its end, SIGTERM or Ctrl-C; which dead letters it has made.
+    """Run an app in this process until its end, SIGTERM or Ctrl-C. Returns the dead letters of the run, by kind.
 
     Raises:
-        TailraceError: It could not begin, or could not go on.
+        TailraceError: It could not start, or could not continue.
     """
     tune_collector()
     prepare(options, plan)
@@ -155,7 +155,7 @@ def tune_collector() -> None:
 
 
 def run_worker(worker: Worker, steer: Callable[[], None]) -> None:
-    """Start, run and leave, whatever happens on the way; what happened first is what is raised."""
+    """Start, run and leave. Always leaves, and raises the first error."""
     try:
         worker.start(steer)
         worker.run(steer)
@@ -317,7 +317,7 @@ def prepare_log(log: Log, plan: Plan, *, create_declared: bool, begins_with_log:
         found = known.get(name)
         if found is not None and found.partitions != plan.partitions:
             raise InputsChangedError(
-                f"the app {plan.app!r} has {plan.partitions} partitions, and was run with {found.partitions}",
+                f"the app {plan.app!r} has {plan.partitions} partitions, but was run before with {found.partitions}",
                 hint=f"Its keys are spread over {found.partitions}, in the inputs and in its state. Give it "
                 f"partitions={found.partitions} again, or give the app another name and begin anew.",
             )
@@ -328,11 +328,11 @@ def prepare_log(log: Log, plan: Plan, *, create_declared: bool, begins_with_log:
         others = known.keys() - {*(one.name for one in plan.inputs), *plan.outputs, *internal_topics(plan)}
         meant = [did_you_mean(name, others) for name in missing]
         raise UnknownTopicError(
-            f"the log has no topic {' and no '.join(map(repr, missing))}, which {plan.app!r} declares",
+            f"the log has no topic {' and no '.join(map(repr, missing))}, which the app {plan.app!r} declares",
             hint=" ".join(
                 [
                     *filter(None, meant),
-                    "Correct the names, start what writes them first, or let them be created with --create-topics.",
+                    "Correct the names, start their writer first, or create them with --create-topics.",
                 ]
             ),
         )
@@ -359,7 +359,7 @@ class _States:
         self._early: dict[int, Store] = {}
 
     def take(self, number: int) -> Store:
-        """The store of a task. Who takes it closes it."""
+        """The store of a task. The caller must close it."""
         return self._early.pop(number, None) or open_store(
             self._folder / str(number), StateIdentity(self._app, number), self._memory
         )
@@ -393,7 +393,7 @@ def _own(options: ServiceOptions, plan: Plan, numbers: Collection[int], states: 
             if not any(ended):
                 raise error from None
             _log.warning(
-                "the owner of these tasks was stopped for longer than its lease: it was ended",
+                "the owner of these tasks was suspended for longer than its lease: it was killed",
                 extra={"app": plan.app, "partitions": [*numbers]},
             )
             return TaskOwnership(options.log, plan.app, numbers, lease_s=options.lease_s, from_stopped=False)

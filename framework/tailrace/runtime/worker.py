@@ -312,7 +312,7 @@ class Worker:
         dropped = self.settings.partition.drop
         stored = task.stored
         if kept := [name for name in stored.orphans if name not in dropped]:
-            _log.info("state is kept that nothing declares any more", extra={**about, "kept": kept})
+            _log.info("state that is no longer declared is kept", extra={**about, "kept": kept})
         for notice in stored.notices:
             if notice not in self._noticed:
                 self._noticed.add(notice)
@@ -321,7 +321,7 @@ class Worker:
             # No error: it has been dropped where this is a restart.
             meant = " ".join(filter(None, (did_you_mean(name, stored.orphans) for name in unknown)))
             _log.warning(
-                "what is to be dropped is not there, or not any more%s",
+                "the state to drop does not exist, or was dropped before%s",
                 f". {meant}" if meant else "",
                 extra={**about, "drop": unknown, "undeclared": list(stored.orphans)},
             )

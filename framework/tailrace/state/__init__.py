@@ -1,6 +1,6 @@
-"""Where keyed state is kept: rows in memory or in RocksDB, behind the store interface of `core`.
+"""Stores of keyed state: rows in memory or in RocksDB, behind the store interface of `core`.
 
-A store writes one commit at a time, atomically, with the log position it stands at.
+A store writes one commit at a time, atomically, with its position in the log.
 It does not know what its rows mean.
 """
 
@@ -18,8 +18,8 @@ __all__ = ["MemoryStore", "RocksStore", "StateIdentity", "StateMemory", "open_st
 
 
 def open_store(folder: Path | None, identity: StateIdentity, memory: StateMemory | None = None) -> Store:
-    """The store of one task: in ``folder``, or in memory only where that is None.
+    """The store of one task: in ``folder``, or only in memory if that is None.
 
-    Give every store of a process the same ``memory``; they share it. Raises what ``RocksStore`` raises.
+    The stores of a process should share one ``memory``. Raises the errors of ``RocksStore``.
     """
     return MemoryStore() if folder is None else RocksStore(folder, identity, memory)

@@ -1,8 +1,8 @@
-"""What RocksDB and the operating system say when something is wrong, and which of our errors that is.
+"""Translates errors of RocksDB and the operating system to Tailrace's errors.
 
-rocksdict raises bare `Exception`s with RocksDB's status as text: its kind ("Corruption", "IO error"), then what the C
-library said. The C library's words come first here: a file that is said to be corrupt because it could not be opened for
-lack of permission is not corrupt. What is not recognised is taken for an outage, which asks nobody to throw state away.
+rocksdict raises bare `Exception`s with RocksDB's status as text: its kind ("Corruption", "IO error"), then the message of the
+C library. The latter takes precedence here: a file that is reported as corrupt because it could not be opened for lack of
+permission is not corrupt. An unknown error is treated as an outage, since its hint does not tell the user to delete state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rocksdict import DbClosedError
 from tailrace.core.errors import CorruptStateError, StateFolderError, StateInUseError, StateUnavailableError
 
 REBUILD = "Move the folder away and start again: the state is then rebuilt from the changelog."
-RESUME = "Nothing committed is lost: the state goes on from its last cut when it is opened again."
+RESUME = "Nothing committed is lost: the state continues from its last cut when it is opened again."
 
 _OUTAGES = (
     (errno.ENOSPC, "the disk is full", "Make room and restart."),
@@ -31,7 +31,7 @@ _OUTAGES = (
     (errno.EPERM, "the operating system forbids writing the state folder", "Allow it and restart."),
     (errno.EMFILE, "the process has too many open files", "Raise its limit (ulimit -n) and restart."),
     (errno.ENFILE, "the machine has too many open files", "Raise its limit and restart."),
-    (errno.EIO, "the disk fails", "Look at the kernel's log, repair or replace the disk, and restart."),
+    (errno.EIO, "the disk has failed", "Look at the kernel's log, repair or replace the disk, and restart."),
 )
 
 _DAMAGE = (
@@ -46,7 +46,7 @@ _HELD = ("lock hold by current process", "While lock file")
 
 
 def as_state_error(error: Exception, path: Path, doing: str) -> Exception:
-    """The error of ours that ``error`` stands for; ``error`` itself where it is no failure of the store.
+    """The Tailrace error for ``error``; ``error`` itself if it is not a failure of the store.
 
     ``doing`` completes the sentence "... while ...": "opening the state".
     """
@@ -55,7 +55,7 @@ def as_state_error(error: Exception, path: Path, doing: str) -> Exception:
     if isinstance(error, DbClosedError):
         return StateUnavailableError(f"the store was closed before {doing}", path=str(path))
     if not isinstance(error, OSError) and type(error) is not Exception:
-        return error  # a wrong argument: the caller's mistake
+        return error  # a wrong argument is the caller's mistake
     said = str(error)
     for number, what, hint in _OUTAGES:
         if getattr(error, "errno", None) == number or os.strerror(number) in said:
@@ -74,9 +74,9 @@ def as_state_error(error: Exception, path: Path, doing: str) -> Exception:
 
 
 def in_use(path: Path) -> StateInUseError:
-    """The error for a folder that another store holds."""
+    """The error for a folder that another store has open."""
     return StateInUseError(
-        "the state folder is in use by another store, in this process or another",
+        "another store, in this process or another, has the state folder open",
         path=str(path),
-        hint="Stop the other owner, or wait until it has ended; a folder serves one store at a time.",
+        hint="Stop the other owner, or wait until it has ended. Only one store at a time can use a folder.",
     )

@@ -1,4 +1,4 @@
-"""A state folder: whose it is, which format it has, and who holds it now.
+"""A state folder: its owner, its format, and its lock.
 
 ::
 
@@ -6,10 +6,10 @@
     <folder>/lock                   locked by the process that has the folder open; the lock dies with the process
     <folder>/rocksdb/               the database
 
-A folder is looked at before anything in it is touched, and is refused, as it was found, unless it is absent, empty, or
-labelled with the same app and partition and a format that we know. The label is written twice: incomplete before the
-database is made, complete after. What an interrupted start leaves behind is thus known to be ours and to hold no rows
-yet, and is made anew; a complete label without a database is damage.
+A folder is checked before anything in it is changed. It is refused, and left unchanged, unless it is absent, empty, or
+labelled with the same app and partition and a known format. The label is written twice: incomplete before the database is
+created, complete after. So the remains of an interrupted start are known to hold no rows, and are replaced. A complete label
+without a database is damage.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BEFORE_A_LABEL = frozenset({LOCK, _LABEL_IN_THE_MAKING})
 
 @dataclass(frozen=True, slots=True)
 class StateIdentity:
-    """Whose state it is. ``lineage`` tells apart two histories of one app; it is compared where both sides know it."""
+    """The owner of the state. ``lineage`` distinguishes two histories of one app; it is compared if both sides know it."""
 
     app: str
     partition: int
@@ -59,14 +59,14 @@ class _Label(msgspec.Struct, kw_only=True, frozen=True):
     checksum: int = 0
 
     def to_bytes(self) -> bytes:
-        """JSON that a person can read, with the checksum of its other fields."""
+        """Readable JSON, with the checksum of its other fields."""
         plain = msgspec.structs.replace(self, checksum=0)
         sealed = msgspec.structs.replace(plain, checksum=zlib.crc32(msgspec.json.encode(plain)))
         return msgspec.json.format(msgspec.json.encode(sealed)) + b"\n"
 
 
 class _AnyLabel(msgspec.Struct):
-    """What the labels of all formats share."""
+    """The fields that the labels of all formats share."""
 
     format: int
     created_by: str = "a newer version"
@@ -76,7 +76,7 @@ class StateFolder:
     """A folder that this process holds, from construction until ``release``.
 
     Raises ForeignStateError, NewerFormatError, CorruptStateError, StateInUseError or StateUnavailableError; the
-    folder is then as it was.
+    folder is then unchanged.
     """
 
     def __init__(self, path: Path, identity: StateIdentity) -> None:
@@ -84,7 +84,7 @@ class StateFolder:
         self.database = path / DATABASE
         self._identity = identity
         with self._failures("opening the state folder"):
-            self._look()  # refuse before a lock is left in a folder that is not ours
+            self._look()  # refuse before creating a lock in a folder of another owner
             self._lock = self._hold()
             try:
                 label = self._look()
@@ -102,18 +102,18 @@ class StateFolder:
                 raise
 
     def complete(self) -> None:
-        """Say that the database exists; from here on its absence is damage."""
+        """Record that the database exists. From here on its absence is damage."""
         if self.is_new:
             with self._failures("creating the state folder"):
                 self._write_label(complete=True)
             self.is_new = False
 
     def release(self) -> None:
-        """Let another store have the folder."""
+        """Release the folder for another store."""
         self._lock.release()
 
     def _look(self) -> _Label | None:
-        """The label, if it is one we may work with; None for a folder that is absent, or has nothing in it."""
+        """The label, if the folder may be used; None for a folder that is absent or empty."""
         try:
             names = {entry.name for entry in self.path.iterdir()}
         except FileNotFoundError:
@@ -132,7 +132,7 @@ class StateFolder:
             any_label = msgspec.json.decode(data, type=_AnyLabel)
             if any_label.format > FORMAT:
                 raise NewerFormatError(
-                    f"the state has format {any_label.format}; this version knows formats up to {FORMAT}",
+                    f"the state has format {any_label.format}, but this version supports formats up to {FORMAT}",
                     path=str(self.path),
                     hint=f"Run the version that wrote it ({any_label.created_by}), or give this one an empty folder.",
                 )
@@ -153,12 +153,15 @@ class StateFolder:
             )
         if None not in (label.lineage, ours.lineage) and label.lineage != ours.lineage:
             raise self._foreign(
-                f"the folder holds another history of this app: its lineage is {label.lineage!r}, not {ours.lineage!r}"
+                f"the folder holds another history of this app: its lineage is {label.lineage!r}, not "
+                f"{ours.lineage!r}"
             )
         return label
 
     def _foreign(self, what: str) -> ForeignStateError:
-        hint = "Give this task a folder of its own, or move what is there away; nothing in it was touched."
+        hint = (
+            "Give this task a folder of its own, or move the content away. Nothing in the folder was changed."
+        )
         return ForeignStateError(what, path=str(self.path), hint=hint)
 
     def _hold(self) -> FileLock:
@@ -171,7 +174,7 @@ class StateFolder:
         return lock
 
     def _write_label(self, *, complete: bool) -> None:
-        """Replace the label as a whole: after a crash it is the old one or the new one."""
+        """Replace the label atomically: after a crash it is the old one or the new one."""
         ours = self._identity
         label = _Label(
             format=FORMAT,

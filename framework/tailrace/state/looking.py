@@ -1,7 +1,7 @@
-"""A task's state looked at while a service may have it open: no lock is taken and nothing is written.
+"""Reads a task's state while a service may have it open: without a lock, and without writing.
 
-RocksDB opened for reading only sees the last batches that were written, those in the write-ahead log included, and nothing that
-comes later: open it again to see more.
+A RocksDB database opened read-only shows all batches written so far, including those in the write-ahead log, and no later
+ones: open it again to see more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BUDGET_BYTES = 8 * MIB
 
 
 class StateView:
-    """The rows of a state folder as they are now, until ``close``.
+    """The rows of a state folder as of now. Close it after use.
 
     Raises:
         StateUnavailableError, CorruptStateError: It cannot be read, or there is none.
@@ -49,7 +49,7 @@ class StateView:
             raise as_state_error(error, self.path, "scanning rows") from error
 
     def close(self) -> None:
-        """Let go of it. Scans have to be over."""
+        """Release the database. All scans must have ended."""
         self._database.close()
 
     def _opened(self) -> Rdict:
@@ -57,7 +57,7 @@ class StateView:
             raise CorruptStateError(
                 "there is no database in the folder",
                 path=str(self.path),
-                hint="Look at the path; or start the service.",
+                hint="Check the path, or start the service.",
             )
         failure: Exception | None = None
         for _ in range(_ATTEMPTS):

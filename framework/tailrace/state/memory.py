@@ -1,4 +1,4 @@
-"""A store that lives and dies with its process: for tests, and for state that is small and cheap to restore."""
+"""A store in the memory of its process: for tests, and for state that is small and cheap to restore."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from weakref import WeakSet
 from sortedcontainers import SortedList
 
 RESERVED = b""
-"""No row may have this key: a store on disk keeps its cut there."""
+"""No row may have this key: a store on disk stores its cut under it."""
 
 
 class MemoryStore:
-    """Rows in a dict, and their order in a sorted list that is brought up to date by the scans that need it.
+    """Rows in a dict, and their order in a sorted list that is updated by scans.
 
-    Reads and writes cost what a dict costs. A scan pays for the rows that came or went since the last one, and then
-    for the rows it reads. It shows the rows as they were when it was asked for, whatever is written meanwhile.
+    Reads and writes cost as much as in a dict. A scan costs time for the rows that came or went since the last scan, and
+    for the rows that it reads. It shows the rows as of its start, whatever is written meanwhile.
     """
 
     def __init__(self) -> None:
@@ -26,12 +26,12 @@ class MemoryStore:
         self._scans: WeakSet[_Scan] = WeakSet()
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self._rows)
 
     @property
     def cut(self) -> bytes | None:
-        """The cut of the last batch written, or None for a store that never held one."""
+        """The cut of the last batch written, or None for a new store."""
         return self._cut
 
     def get(self, row: bytes, /) -> bytes | None:
@@ -51,9 +51,9 @@ class MemoryStore:
         return self._scan(None, None)
 
     def write(self, rows: Mapping[bytes, bytes | None], cut: bytes, /) -> None:
-        """Apply a batch and its cut. None deletes a row; a row's key is not empty."""
+        """Apply a batch and its cut. A value of None deletes a row. Keys of rows must not be empty."""
         if RESERVED in rows:
-            raise ValueError("a row's key must not be empty: a store keeps its cut there")
+            raise ValueError("a row's key must not be empty: a store on disk keeps its cut there")
         for scan in list(self._scans):
             scan.read_ahead()
         stored, moved = self._rows, self._moved
@@ -70,7 +70,7 @@ class MemoryStore:
         self._cut = cut
 
     def close(self) -> None:
-        """Does nothing: the rows stay for whoever holds the store, so that a test can start a task on them again."""
+        """Does nothing: the rows stay, so that a test can start a task on them again."""
 
     def _scan(self, start: bytes | None, stop: bytes | None) -> _Scan:
         if self._moved:
@@ -85,7 +85,7 @@ class MemoryStore:
 
 
 class _Scan:
-    """An iterator over rows that can be made independent of the store it reads from."""
+    """An iterator over rows that can be detached from the store that it reads."""
 
     __slots__ = ("__weakref__", "_rest")
 
@@ -99,5 +99,5 @@ class _Scan:
         return next(self._rest)
 
     def read_ahead(self) -> None:
-        """Fetch what is left, before a write changes it."""
+        """Fetch the remaining rows before a write changes them."""
         self._rest = iter(list(self._rest))

@@ -1,18 +1,18 @@
-"""A store in RocksDB: state larger than memory, bounded in what it takes of it.
+"""A store in RocksDB: for state larger than memory, with bounded use of memory.
 
-The theory. The changelog is the truth and the store a copy that lags behind it, so a store may lose its newest batches,
-and restoring reads them again; what it must never do is hold part of a batch, or a cut without its rows.
+Theory. The changelog is the truth. The store is a copy that lags behind it, so it may lose its newest batches: a restore
+reads them again. It must never hold a part of a batch, or a cut without its rows.
 
-- Rows and cut go in one write batch, the cut under the empty key, which no row has. RocksDB applies a batch whole or
-  not at all, in the order of writing, so that whatever survives stands exactly at the cut that survives with it.
-- The write-ahead log is on, and not synced. After kill -9 the operating system still has every batch; after a power cut the
-  log ends somewhere, and with it a tail of batches is gone. It costs a few per cent of the write rate. Without
-  it (measured too) every crash would lose what no file holds yet, up to 700,000 rows, to be read again from the log.
-- A write that failed ends the store: the next one might succeed (RocksDB resumes by itself when a disk has room again)
-  and leave a hole behind a newer cut. Only opening it anew tells what it holds.
-- An iterator of RocksDB ends where it meets an error. A scan therefore asks, at its end, whether the end was one.
+- Rows and cut are written in one batch, the cut under the empty key, which no row has. RocksDB applies a batch whole or
+  not at all, in the order of writing, so after a crash the rows match the cut.
+- The write-ahead log is on, and not synced. After kill -9 the operating system still has every batch. After a power cut the
+  last batches may be lost. The log costs a few per cent of the write rate. Without it (measured too) every crash would lose
+  the rows that are not yet in a file, up to 700,000, which would have to be read again from the log.
+- A failed write ends the store: the next write might succeed (RocksDB resumes by itself when a disk has room again) and
+  leave a gap before a newer cut. Only reopening the store shows what it holds.
+- An iterator of RocksDB ends at an error. So a scan checks at its end whether the end was an error.
 
-RocksDB keeps the interpreter to itself in `get`, `put` and `write`: scale by processes, not by threads.
+rocksdict holds the interpreter lock in `get`, `put` and `write`: scale by processes, not by threads.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _FIRST_CHUNK, _CHUNK = (
 
 
 class RocksStore:
-    """The rows of one task in a folder of their own, held until ``close``.
+    """The rows of one task in a folder of their own, which is locked until ``close``.
 
-    An absent or empty folder is set up. Raises ForeignStateError (another task's folder, or no state folder at all),
-    NewerFormatError, CorruptStateError, StateInUseError and StateUnavailableError (full, read-only, forbidden); none of
-    them changes what is there. Corruption that lies deeper shows when it is read, by the same CorruptStateError.
+    An absent or empty folder is initialised. Raises ForeignStateError (another task's folder, or not a state folder),
+    NewerFormatError, CorruptStateError, StateInUseError or StateUnavailableError (full, read-only, forbidden). The folder is
+    then unchanged. Corruption of rows raises CorruptStateError when they are read.
 
-    ``memory`` is shared by the stores of a process; without it the store has the default budget to itself.
+    ``memory`` is shared by the stores of a process. Without it, the store has a default budget of its own.
     """
 
     def __init__(self, path: Path, identity: StateIdentity, memory: StateMemory | None = None) -> None:
@@ -67,7 +67,7 @@ class RocksStore:
 
     @property
     def cut(self) -> bytes | None:
-        """The cut of the last batch written, or None for a store that never held one."""
+        """The cut of the last batch written, or None for a new store."""
         return self._cut
 
     def get(self, row: bytes, /) -> bytes | None:
@@ -78,7 +78,7 @@ class RocksStore:
             raise as_state_error(error, self.path, "reading a row") from error
 
     def get_many(self, rows: Sequence[bytes], /) -> list[bytes | None]:
-        """The values of several rows, in the order asked for. Lets other threads run meanwhile."""
+        """The values of several rows, in the given order. Other threads can run meanwhile."""
         try:
             values: list[bytes | None] = self._database.get(list(rows)) or []
         except Exception as error:
@@ -92,28 +92,28 @@ class RocksStore:
     def scan(self, start: bytes, stop: bytes, /) -> Iterator[tuple[bytes, bytes]]:
         """The rows with ``start <= row < stop`` as of now, ascending by key bytes.
 
-        Deleted rows are stepped over one by one until a compaction has removed them: a reader that deletes from the
-        front, as a queue does, should begin where it left off, not at the queue's first possible row.
+        Deleted rows are skipped one by one until a compaction has removed them. So a reader that deletes rows from the
+        front, like a queue, should start at its last position, not at the first possible row.
         """
         options = ReadOptions()
         options.set_iterate_upper_bound(stop)
         return self._scan(max(start, _FIRST_ROW), options)
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """All rows as of now, ascending by key bytes. Leaves the cache to what is read again."""
+        """All rows as of now, ascending by key bytes. Does not fill the cache."""
         options = ReadOptions()
         options.fill_cache(False)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]  # stub lacks the argument
         return self._scan(_FIRST_ROW, options)
 
     def write(self, rows: Mapping[bytes, bytes | None], cut: bytes, /) -> None:
-        """Apply a batch and its cut, atomically. None deletes a row; a row's key is not empty.
+        """Apply a batch and its cut atomically. A value of None deletes a row. Keys of rows must not be empty.
 
-        After a write that raised StateUnavailableError or CorruptStateError, every other raises the same.
+        After a write that raised StateUnavailableError or CorruptStateError, every further write raises the same.
         """
         if self._failure is not None:
             raise self._failure
         if RESERVED in rows:
-            raise ValueError("a row's key must not be empty: a store keeps its cut there")
+            raise ValueError("a row's key must not be empty: a store on disk keeps its cut there")
         batch = WriteBatch(raw_mode=True)
         for row in sorted(rows):  # sorting pays: RocksDB inserts neighbours in a third less time
             value = rows[row]
@@ -130,9 +130,9 @@ class RocksStore:
         self._cut = cut
 
     def close(self) -> None:
-        """Flush, end the scans under way, and let go of the folder. A closed store may be closed again.
+        """Flush, end all open scans, and release the folder. A closed store may be closed again.
 
-        Raises StateUnavailableError if the flush failed: the store is closed all the same, and nothing is lost.
+        Raises StateUnavailableError if the flush failed. The store is closed anyway, and nothing committed is lost.
         """
         if self._closed:
             return
@@ -142,14 +142,14 @@ class RocksStore:
         try:
             self._database.close()
         except Exception as error:
-            if self._failure is None:  # else whoever wrote has been told
+            if self._failure is None:  # otherwise the failed write has raised it
                 raise as_state_error(error, self.path, "closing the state") from error
         finally:
             self._folder.release()
 
     def _open(self) -> Rdict:
         options = self._memory.options()
-        # An existing database must never be made anew: RocksDB would clear away the files of one that lost its CURRENT.
+        # Never create an existing database again: RocksDB would delete the files of a database without its CURRENT file.
         options.create_if_missing(self._folder.is_new)
         options.set_error_if_exists(self._folder.is_new)
         return Rdict(str(self._folder.database), options, column_families={"default": options})
@@ -180,7 +180,7 @@ class RocksStore:
 
 
 class _Cursor:
-    """An iterator of RocksDB, and with it its options: they hold the bound, which RocksDB points to without owning it."""
+    """An iterator of RocksDB with its options, which own the bound that RocksDB points to."""
 
     __slots__ = ("__weakref__", "iterator", "options")
 

@@ -1,4 +1,4 @@
-"""The cut of a store: which part of the changelog it holds, and the cut of the task that belongs to it."""
+"""The cut of a store: its position in the changelog, and the task's cut at that position."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import msgspec
 from tailrace.core.errors import CorruptStateError, NewerFormatError
 
 FORMAT = 2
-"""The newest format of a store's cut that this code reads; it writes this one.
+"""The newest format of a store's cut that this code reads, and the one that it writes.
 
-A store of format 1 has its index in another order: it is emptied and filled anew from the changelog.
+A store of format 1 has its index in another order: it is emptied and filled again from the changelog.
 """
 
 UNFINISHED = -1
-"""Changelog position of a store that is no copy of the changelog, as one that is being emptied or filled: a service that
-finds it empties it first."""
+"""Changelog position of a store that is not a copy of the changelog, such as one that is being emptied or filled. A service
+that finds it empties it first."""
 
 
 class StoreCut(msgspec.Struct, array_like=True, frozen=True):
-    """What a store holds: everything in the changelog below ``changelog_position``, and the cut that belongs to it."""
+    """The content of a store: everything in the changelog below ``changelog_position``, and the cut at that position."""
 
     format: int
     changelog_position: int
     at_end_ms: int
-    """When the store last stood at the end of the changelog, by the clock of the driver that wrote it."""
+    """When the store was last at the end of the changelog, by the clock of the driver that wrote it."""
     core: bytes | None
     """The task's own cut; None before the first commit."""
 
@@ -33,7 +33,7 @@ class StoreCut(msgspec.Struct, array_like=True, frozen=True):
 
 
 def decode_store_cut(data: bytes) -> StoreCut:
-    """Read what ``StoreCut.encode`` wrote.
+    """Decode the bytes of ``StoreCut.encode``.
 
     Raises:
         NewerFormatError: A newer version wrote it.
@@ -44,12 +44,12 @@ def decode_store_cut(data: bytes) -> StoreCut:
         number = msgspec.msgpack.decode(fields[0], type=int)
         if number > FORMAT:
             raise NewerFormatError(
-                f"the state is of format {number}, this version of tailrace reads up to {FORMAT}",
+                f"the state has format {number}, but this version of tailrace reads formats up to {FORMAT}",
                 hint="It was written by a newer version. Run that version, or a later one.",
             )
         return msgspec.msgpack.decode(data, type=StoreCut)
     except (msgspec.MsgspecError, IndexError) as error:
         raise CorruptStateError(
             f"the cut of the state cannot be read: {error}",
-            hint="Move the folder away; the task restores itself from the log.",
+            hint="Move the folder away: the task is then restored from the log.",
         ) from error

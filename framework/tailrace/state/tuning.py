@@ -1,4 +1,4 @@
-"""How RocksDB is set up for many small rows within a bound of memory, and the figures behind each choice.
+"""The options of RocksDB for many small rows in bounded memory, with the measurements behind each choice.
 
 Measured on two shared cores, ten million rows of 30 and 20 bytes, written 100,000 at a time, read at random:
 
@@ -6,11 +6,11 @@ Measured on two shared cores, ten million rows of 30 and 20 bytes, written 100,0
 choice                                     figure
 =========================================  ====================================================================
 index and filters in parts, in the cache   without parts a filter is one block of megabytes, and a cache that
-                                           cannot hold them all reads them anew: 4,000 gets/s instead of 100,000
+                                           cannot hold them all reads them again: 4,000 gets/s instead of 100,000
 index parts of 16 KiB                      4.8 us a get, against 5.5 us with parts of 4 KiB
 blocks of 4 KiB, lz4                       half the disk of uncompressed blocks, the same speed
 a filter of 10 bits a row                  an absent row costs half of a present one
-hash index in blocks, smaller restarts     no gain; left out
+hash index in blocks, smaller restarts     no gain; not used
 =========================================  ====================================================================
 """
 
@@ -33,9 +33,9 @@ DEFAULT_BUDGET_BYTES = 256 * MIB
 class StateMemory:
     """Memory that the stores of a process share: cached blocks, indexes, filters and rows not yet in a file.
 
-    ``budget_bytes`` bounds it, up to what waits to be flushed (a store has at most three buffers of an eighth of the
-    budget) and what a compaction and open iterators hold (some tens of MiB). A quarter of it is for writes; the rest, and
-    what writes do not use, caches reads.
+    ``budget_bytes`` bounds it, apart from buffers that wait to be flushed (a store has at most three, of an eighth of the
+    budget each) and the memory of compactions and open iterators (some tens of MiB). A quarter of it is for writes. The rest,
+    and the part that writes do not use, caches reads.
     """
 
     def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
@@ -52,11 +52,11 @@ class StateMemory:
 
     @property
     def used_bytes(self) -> int:
-        """How much of the budget is in use."""
+        """Bytes of the budget in use."""
         return self._cache.get_usage()
 
     def options(self) -> Options:
-        """How a database is opened, each time: rocksdict does not keep these with the database."""
+        """The options with which a database is opened each time: rocksdict does not store them in the database."""
         blocks = BlockBasedOptions()
         blocks.set_block_cache(self._cache)
         blocks.set_bloom_filter(10, block_based=False)
@@ -67,7 +67,7 @@ class StateMemory:
         blocks.set_metadata_block_size(16 * 1024)
         blocks.set_pin_top_level_index_and_filter(True)
         blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
-        # Said, not left to the default, so that a newer RocksDB writes what the one before can still read.
+        # Explicit, so that a newer RocksDB writes a format that the previous one can still read.
         blocks.set_format_version(5)
 
         options = Options(raw_mode=True)
@@ -80,7 +80,7 @@ class StateMemory:
         options.set_max_background_jobs(2)
         # A crash may cost the tail of the write-ahead log, never its middle.
         options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
-        # RocksDB's own diary, which it would otherwise let grow for ever.
+        # RocksDB's own log file, which would otherwise grow without a limit.
         options.set_max_log_file_size(MIB)
         options.set_keep_log_file_num(2)
         return options

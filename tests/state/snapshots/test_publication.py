@@ -106,7 +106,7 @@ def test_a_place_may_have_a_mark_of_its_own(
 
 def test_those_that_are_there_are_named_with_their_names(snapshots: Snapshots) -> None:
     with pytest.raises(
-        UnknownSnapshotError, match=r"no snapshot yet .* take one \(tailrace snapshot create\)"
+        UnknownSnapshotError, match=r"no snapshot yet .* take a snapshot \(tailrace snapshot create\)"
     ):
         snapshots.open()
     sealed = snapshots.publish(draft_of(snapshots, name="release"))

@@ -69,8 +69,8 @@ class Declaration:
 
 
 if TYPE_CHECKING:
-    # A type checker is told no more than holds for users: fields in any order, all by keyword. That actors are msgspec
-    # structs is how they are made; seen as such, fields with a default would have to come last.
+    # For type checkers: fields in any order, all by keyword. If a checker saw actors as msgspec structs, which is an
+    # implementation detail, fields with a default would have to come last.
     @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
     class ActorMeta(type):
         """See below."""

@@ -145,7 +145,7 @@ def _check_type(type: Any, where: str) -> None:
         for member, kind in zip(members, kinds, strict=True)
     ):
         raise DefinitionError(
-            f"{where} holds {' | '.join(map(spell, members))}, which cannot be told apart",
+            f"{where} holds {' | '.join(map(spell, members))}, which cannot be distinguished",
             hint="Make each a struct with a tag: class A(msgspec.Struct, tag=True).",
         )
     if kinds == ["model"]:

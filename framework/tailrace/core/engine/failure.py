@@ -1,15 +1,15 @@
-"""What becomes of a unit that failed, and what is said of it: the error for its driver, the headers of its dead letter.
+"""A failed unit: whether its task stops, the error for its driver, and the headers of its dead letter.
 
-With ``on_error="dead-letter"`` a failure that belongs to the event goes to the dead letters. A mistake in the code would
-fail event after event, so it stops the task. Which one it is follows from the exception:
+With ``on_error="dead-letter"`` an event that causes a failure goes to the dead letters. A mistake in the code would fail
+event after event, so it stops the task. The exception tells the cause:
 
-    UsageError, DefinitionError   a mistake: Tailrace itself says that its API was misused
+    UsageError, DefinitionError   a mistake: Tailrace reports that its API was misused
     NameError, AttributeError     a mistake, wherever they were raised
-    TypeError                     a mistake if the function that Tailrace called raised it, or a function within it: a wrong
-                                  call, a wrong operand. Raised deeper, in what that function called, it is the event's
-    any other                     the event's
+    TypeError                     a mistake if it was raised in the function that Tailrace called, or in a function defined
+                                  inside it: a wrong call, a wrong operand. Raised in another function: the event
+    any other                     the event
 
-Frames of Tailrace do not count for a TypeError: what ``ctx.emit`` raises is raised by the handler. With
+Frames of Tailrace do not count for a TypeError: an error raised by ``ctx.emit`` counts as raised by the handler. With
 ``"dead-letter-all"`` mistakes go to the dead letters, too.
 """
 
@@ -58,20 +58,20 @@ _NOT_ITS_FAULT = (
 
 
 _HINT = (
-    "Nothing it did remains. Correct it and start again, or let such events go to the dead letters with "
+    "All of its changes are undone. Fix it and start again, or send such events to the dead letters with "
     'on_error="dead-letter".'
 )
 _ALL = 'To send even mistakes in the code to the dead letters, declare on_error="dead-letter-all".'
 _MISTAKE_HINT: dict[OnError, str] = {
-    "stop": f"Nothing it did remains. Correct the code and start again. {_ALL}",
+    "stop": f"All of its changes are undone. Fix the code and start again. {_ALL}",
     "dead-letter": 'The task stops in spite of on_error="dead-letter": this is a mistake in the code, not a fault of the '
-    f"event. Nothing the handler did remains. Correct the code and start again. {_ALL}",
-    "dead-letter-all": "Nothing it did remains. Correct the code.",
+    f"event. All changes of the handler are undone. Fix the code and start again. {_ALL}",
+    "dead-letter-all": "All of its changes are undone. Fix the code.",
 }
 
 
 def is_handlers_fault(error: Exception) -> bool:
-    """Whether a failure belongs to the event at hand. Otherwise the task must stop whatever the app has chosen."""
+    """Whether the handler or the event caused a failure. Otherwise the task must stop, whatever ``on_error`` is."""
     return not isinstance(error, _NOT_ITS_FAULT)
 
 
@@ -81,22 +81,22 @@ def must_stop(policy: OnError, error: Exception, route: Route | None) -> bool:
 
 
 def is_mistake(error: Exception, route: Route | None) -> bool:
-    """Whether the code is at fault, and not the event. See the head of this file."""
+    """Whether the code is at fault, not the event. See the head of this file."""
     if isinstance(error, (UsageError, DefinitionError, NameError, AttributeError)):
         return True
     return isinstance(error, TypeError) and _raised_by_called(error, route)
 
 
 def _raised_by_called(error: Exception, route: Route | None) -> bool:
-    """Whether the app's function that Tailrace called has raised this itself, or a function written within it."""
+    """Whether the error was raised in the app's function that Tailrace called, or in a function defined inside it."""
     frames = [
         frame for frame, _ in traceback.walk_tb(error.__traceback__) if not _is_within(frame, _TAILRACE)
     ]
     if not frames:
-        return True  # what the handler has left behind was refused
+        return True  # a value that the handler left in its state was refused
     called, last = [frames[0].f_code], frames[-1].f_code
     if route is not None and isinstance(handler := unwrap(route.call), FunctionType):
-        called.append(handler.__code__)  # a decorator of the user's stands before it
+        called.append(handler.__code__)  # behind the user's own decorators
     return any(last is one or _is_written_in(last, one) for one in called)
 
 
@@ -119,7 +119,7 @@ def handler_error(
     key: Any,
     timer: tuple[ActorPlan, str | None, int] | None,
 ) -> HandlerError | WrongPartitionError:
-    """The error that names the unit: the record at offset ``at`` of input ``number``, or a timer's firing."""
+    """The error for a failed unit: the record at offset ``at`` of input ``number``, or the firing of a timer."""
     topic = None if number < 0 else plan.inputs[number].name
     if isinstance(error, WrongPartitionError):
         error.topic, error.partition, error.offset = topic, partition, at
@@ -144,7 +144,7 @@ def handler_error(
 
 
 def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | None) -> Headers:
-    """Headers that tell why a record is a dead letter, what to do about it, and where it comes from."""
+    """The headers of a dead letter: its reason, what to do about it, and its origin."""
     said: dict[str, object] = {
         "reason": failure.reason if isinstance(failure, BadRecordError) else HANDLER_FAILED,
         "error": _with_notes(cause) if cause is not None else _and_then(failure.what, failure.hint),
@@ -171,24 +171,24 @@ def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | 
 
 
 TimerName = tuple[bytes | None, bytes | None, bytes | None]
-"""What a dead letter says of a timer: actor, key, and name with time."""
+"""A timer as the headers of its dead letter name it: actor, key, and name with time."""
 
 
 def timer_of(headers: Iterable[tuple[str, bytes]]) -> TimerName:
-    """Which timer a dead letter is of."""
+    """The timer that a dead letter is about."""
     said = dict(headers)
     return said.get("tailrace-actor"), said.get("tailrace-key"), said.get("tailrace-timer")
 
 
 def timer_named(actor: str, key: Any, name: str | None, time_ms: int) -> TimerName:
-    """What a dead letter of this timer would say."""
+    """The headers that name this timer in a dead letter."""
     said = (actor, str(key), f"{name or 'unnamed'} at {time_ms} ms")
     actor_said, key_said, timer_said = (part.encode(errors="backslashreplace") for part in said)
     return actor_said, key_said, timer_said
 
 
 def _traced(cause: Exception) -> list[str]:
-    """The traceback from the handler on: by which way the engine came to call it depends on the settings."""
+    """The traceback from the handler on. The engine's frames before it depend on the settings and are left out."""
     trace = cause.__traceback__
     while trace is not None and any(_is_within(trace.tb_frame, caller) for caller in _CALLERS):
         trace = trace.tb_next
@@ -199,7 +199,7 @@ def _traced(cause: Exception) -> list[str]:
 
 
 def _with_notes(error: Exception) -> str:
-    """The error as it spells itself, then its notes; among these is what the engine knows of the fix."""
+    """The text of the error, then its notes, which may contain the engine's hint."""
     said = _spelled(error)
     notes: list[Any] = getattr(error, "__notes__", [])
     for note in notes:

@@ -1,1 +1,1 @@
-"""Durable values: which types may be stored, what bytes they become, what their schemas allow, and keys."""
+"""Durable values: the types that may be stored, their encoding, the changes that their schemas allow, and keys."""

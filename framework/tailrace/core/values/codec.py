@@ -1,16 +1,15 @@
-"""How a durable value becomes bytes and comes back: msgpack, decoded strictly as the declared type.
+"""The codec of durable values: msgpack, decoded strictly as the declared type.
 
-A value that was decoded is *settled*: it has one byte form, in every process, and decoding that gives a value
-that no handler can tell from it::
+A decoded value is *settled*: it has one byte form in every process, and decoding that form gives a value that a handler
+cannot distinguish from it::
 
     encode(decode(encode(settled))) == encode(settled)
 
-``encode`` alone does not give that byte form for what a handler may leave behind (an ``int`` in a ``float``
-field is written as an int), which is why values are settled, or sealed (``types``), when a handler returns.
+``encode`` alone does not give that form for every value that a handler may leave in a field (an ``int`` in a ``float``
+field is written as an int). So values are settled, or sealed (``types``), when a handler returns.
 
-Dicts keep their order of insertion, as Python promises; sorting them would change what an iteration sees
-after a restart. It is the same in every run of the same steps, since sets, whose order is not, are no durable
-type.
+Dicts keep their insertion order; sorting them would change the order of an iteration after a restart. The insertion order
+is the same in every run of the same steps, because sets, whose order differs between processes, are not durable.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class ValueCodec(Generic[T]):
     """Encodes and strictly decodes values of one type.
 
     ``encode(value) -> bytes`` and ``decode(data) -> T`` are msgspec's own functions: about 0.1 us for a small
-    struct. They raise what msgspec raises; ``types.explain`` makes a message for users out of it.
+    struct. They raise msgspec's errors; ``types.explain`` turns them into messages for users.
     """
 
     __slots__ = ("decode", "encode", "type")
@@ -39,7 +38,7 @@ class ValueCodec(Generic[T]):
         self.decode = msgspec.msgpack.Decoder[T](declared).decode
 
     def settle(self, value: T) -> tuple[bytes, T]:
-        """The value as a restart would show it, and its one byte form.
+        """The value as it is after a restart, and its byte form.
 
         Raises msgspec.ValidationError, OverflowError, TypeError or UnicodeEncodeError if it is not of the
         type.

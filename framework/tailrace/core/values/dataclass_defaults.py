@@ -1,7 +1,8 @@
-"""Decoded dataclasses, made equal to constructed ones in every byte that is written of them.
+"""Sets defaults in decoded dataclasses, so that they are encoded to the same bytes as constructed ones.
 
-msgspec leaves a field that a record does not have to the default on the class, and writes what an instance has itself. So of two
-equal instances of a dataclass without slots, the constructed one would be written with the field, the decoded one without it.
+msgspec does not set a field that is missing in a record, since the class has the default; and it encodes only the fields
+set in the instance. So of two equal instances of a dataclass without slots, the constructed one would be written with the
+field, the decoded one without it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tailrace.core.values.types import parts_of
 def completer(declared: Any) -> Callable[[Any], Any] | None:
     """A function that gives each dataclass within a decoded value its defaults, and returns the value.
 
-    None where there is nothing to do: no dataclass of the type has defaults on its class, or all of them have slots.
+    None if it would do nothing: no dataclass in the type has defaults on its class, or all of them have slots.
     """
     node = inspect.type_info(declared)
     known = {
@@ -47,7 +48,7 @@ def completer(declared: Any) -> Callable[[Any], Any] | None:
 
 
 def _flat(names: tuple[tuple[str, Any], ...]) -> Callable[[Any], Any]:
-    """For a type whose only defaults are its own: there is nothing to look for within its fields."""
+    """For a type that has defaults only on its own class, and none within its fields."""
     return lambda value: _fill(value, names)
 
 
@@ -65,7 +66,7 @@ def _inner_classes(node: inspect.DataclassType) -> set[type]:
 
 
 def _on_class(cls: type) -> tuple[tuple[str, Any], ...]:
-    """The defaults that instances find on their class."""
+    """The defaults that are attributes of the class."""
     return tuple(
         (one.name, one.default)
         for one in fields(cls)
@@ -74,5 +75,5 @@ def _on_class(cls: type) -> tuple[tuple[str, Any], ...]:
 
 
 def _is_slot(cls: type, name: str) -> bool:
-    """Whether a field lies in a slot of the class or of a base, where instances have it themselves."""
+    """Whether a field is in a slot of the class or of a base, and so is always in the instance."""
     return isinstance(getattr_static(cls, name, None), MemberDescriptorType)

@@ -1,7 +1,7 @@
-"""The fields of an event class, whichever way it is declared: a msgspec struct, a dataclass or a pydantic model.
+"""The fields of an event class: a msgspec struct, a dataclass or a pydantic model.
 
-A pydantic model is recognised by what its class carries, so pydantic itself is never imported here: where there is a
-model, the module that declares it has imported it.
+A pydantic model is recognised by the attributes of its class. Pydantic itself is not imported here; the module that
+declares a model has imported it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class EventField(NamedTuple):
 
 
 def kind_of(declared: Any) -> Kind | None:
-    """How a class, or a generic class with its parameters, is declared; None if it is no event class."""
+    """The kind of an event class, generic or not. None if it is not an event class."""
     cls = get_origin(declared) or declared
     if isinstance(cls, msgspec.StructMeta):
         return "struct"
@@ -38,10 +38,10 @@ def kind_of(declared: Any) -> Kind | None:
 
 
 def event_fields(declared: Any) -> Mapping[str, EventField]:
-    """The fields by name, in the order of their declaration; empty for what is no event class.
+    """The fields by name, in the order of their declaration. Empty for any other class.
 
     Raises:
-        NameError: An annotation names what its module does not have.
+        NameError: An annotation uses a name that its module does not have.
     """
     match kind_of(declared):
         case "struct":
@@ -79,7 +79,7 @@ def _with_parameters(declared: Any, given: Mapping[Any, Any]) -> Any:
 
 
 def _with_metadata(declared: Any, metadata: Any) -> Any:
-    """Pydantic keeps what ``Annotated`` says beside the type; here it is put together again."""
+    """The whole annotation of a pydantic field. Pydantic keeps the metadata of ``Annotated`` apart from the type."""
     for one in metadata:
         declared = Annotated[declared, one]
     return declared

@@ -1,10 +1,10 @@
-"""Whether the record of an event says what the event says: nothing in it becomes null, and nothing another value.
+"""Whether the readers of an event's record get an equal event: no value becomes null or a different value.
 
-msgspec does not check the fields of a struct when it is made, and its JSON encoder writes ``null`` for the numbers that
-JSON does not have. Two questions follow. *Is every float one that JSON can write?* is asked of each event that goes to a
-JSON topic whose type can hold floats: a function compiled from the type looks at these fields and at nothing else
-(``json_writer``). *Does a reader get what was emitted?* (``change_of``) needs the record to be decoded again, so it is asked
-in checked runs, and wherever the first question was not answered by a look:
+msgspec does not check the fields of a struct when it is created, and its JSON encoder writes ``null`` for nan and
+infinities. So there are two checks. *Can JSON write every float?* is checked for each event of a JSON topic whose type can
+hold floats, by a function compiled from the type that looks only at these fields (``json_writer``). *Does a reader get an
+equal event?* (``change_of``) requires decoding the record. It is checked in checked runs, and where the first check could
+not decide:
 
 =======================================  ===========================================
 an event with                            its reader gets
@@ -33,10 +33,10 @@ from tailrace.core.values.guards import Scope, struct_class
 from tailrace.core.values.types import CODEC_ERRORS, parts_of, shortened
 
 _EXACT = float(2**53)
-"""Up to which every int is a float."""
+"""Every int up to this has an equal float."""
 _MOST = sys.float_info.max
 _UNTYPED = (inspect.AnyType, inspect.CustomType, inspect.ExtType, inspect.RawType, inspect.TypedDictType)
-"""Types that do not say what is in them, or not so that it can be compared."""
+"""Types without a declared content, or whose content cannot be compared."""
 _FIELDS = (inspect.StructType, inspect.DataclassType)
 _SEQUENCES = (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType)
 
@@ -44,9 +44,9 @@ Encode = Callable[[Any], bytes]
 
 
 class Change(NamedTuple):
-    """What is wrong with the value at ``path`` of an event.
+    """A value of an event, at ``path``, that its readers would not get, and the reason.
 
-    ``lost``: it is a float that JSON has no number for. ``mistake``: it is not of the declared type.
+    ``lost``: it is a float that JSON cannot write. ``mistake``: it is not of the declared type.
     """
 
     path: str
@@ -59,10 +59,10 @@ class Change(NamedTuple):
 
 
 def json_writer(declared: Any, encode: Encode, checked: Encode) -> Encode:
-    """``encode``, which hands over to ``checked`` unless each float in the event is a finite one.
+    """``encode``, or ``checked`` for an event in which a float is not finite.
 
-    It is ``encode`` itself for types that hold no floats; else it takes about 30 ns more for each float, and 5 ns for each
-    in a list.
+    It is ``encode`` itself for types without floats. Otherwise it takes about 30 ns more for each float, and 5 ns for each
+    float in a list.
     """
     node = inspect.type_info(declared)
     parts = list(parts_of(node, set()))
@@ -74,7 +74,7 @@ def json_writer(declared: Any, encode: Encode, checked: Encode) -> Encode:
 
 
 def _searching(encode: Encode, checked: Encode) -> Encode:
-    """For types that do not say where there is a float: whoever loses one has written a null."""
+    """For types that do not declare where there are floats: a lost float is written as null."""
 
     def write(event: Any) -> bytes:
         written = encode(event)
@@ -84,7 +84,7 @@ def _searching(encode: Encode, checked: Encode) -> Encode:
 
 
 class _Look:
-    """Compiles the look at the floats of a type. A test is an expression; ``first`` gives the value, ``then`` names it."""
+    """Compiles the check of a type's floats. A test is an expression; ``first`` gives the value, ``then`` names it."""
 
     def __init__(self) -> None:
         self._scope = Scope()
@@ -92,7 +92,7 @@ class _Look:
         self._functions: dict[Any, str] = {}
 
     def writer(self, node: inspect.Type, encode: Encode, checked: Encode) -> Encode:
-        """The whole function. What makes a test fail (a str in a float field) is left to ``checked``."""
+        """The whole function. A test that raises (a str in a float field) leaves the event to ``checked``."""
         test = self._fields(node) if isinstance(node, _FIELDS) else self._test(node, "v", "v")
         namespace = self._scope.constants | {"encode": encode, "checked": checked}
         source = (
@@ -100,7 +100,7 @@ class _Look:
             + f"def write(v):\n try:\n  if {test}: return encode(v)\n"
             + " except (TypeError, AttributeError, OverflowError, IndexError): pass\n return checked(v)\n"
         )
-        # The source is made here, of field names (identifiers) and constants.
+        # The source consists of field names (identifiers) and constants only.
         exec(compile(source, "<tailrace write>", "exec"), namespace)  # noqa: S102
         write: Encode = namespace["write"]
         return write
@@ -149,11 +149,13 @@ class _Look:
 
     def _each(self, node: inspect.Type, values: str) -> str:
         if isinstance(node, inspect.FloatType):
-            return f"isfinite(sum({values}))"  # a sum of finite floats may be none: then ``checked`` looks
+            return (
+                f"isfinite(sum({values}))"  # a sum of finite floats may be infinite: then ``checked`` decides
+            )
         return f"all(map({self._function(node)}, {values}))"
 
     def _function(self, node: inspect.Type) -> str:
-        """The name of a function that tests one value: for what holds itself, and what there are many of."""
+        """The name of a function that tests one value: for recursive types, and for items."""
         if not isinstance(node, _FIELDS):
             name = self._scope.name("f")
             self._scope.functions.append(f"def {name}(v): return {self._test(node, 'v', 'v')}\n")
@@ -172,7 +174,7 @@ class _Look:
             if _holds_floats(field.type):
                 value = self._scope.name("t")
                 test = self._test(field.type, f"({value} := v.{field.name})", value)
-                # msgspec's inspection leaves UnsetType out of unions; this is how it shows.
+                # msgspec's inspection omits UnsetType from unions; a default of UNSET shows that it was there.
                 unset = not field.required and field.default is field.default_factory is msgspec.NODEFAULT
                 tests.append(f"(v.{field.name} is UNSET or {test})" if unset else test)
         return " and ".join(tests) or "True"
@@ -204,20 +206,20 @@ def _class_of(node: inspect.Type) -> type:
 
 
 def is_comparable(declared: Any) -> bool:
-    """Whether a type says all that is in its values: what is typed as anything comes back as msgspec pleases."""
+    """Whether a type declares all of its content, so that it can be compared: ``Any`` is decoded as msgspec chooses."""
     return not any(isinstance(part, _UNTYPED) for part in parts_of(inspect.type_info(declared), set()))
 
 
 def change_of(
     event: Any, encode: Encode, decode: Callable[[bytes], Any], *, json: bool, compare: bool = True
 ) -> Change | None:
-    """What a reader of the event's record would get as something else, or not at all; None if nothing.
+    """The first value that a reader of the event's record would not get, or get as another; None if there is none.
 
-    ``json``: a float that is no number is lost. ``compare=False``: look for these only, see ``is_comparable``.
+    ``json``: nan and infinities are lost. ``compare=False``: look only for these, see ``is_comparable``.
     """
     lost = not_finite(event) if json else None
     if lost is not None:
-        return Change(lost[0].lstrip("."), f"is {lost[1]!r}, and JSON has no such number", lost=True)
+        return Change(lost[0].lstrip("."), f"is {lost[1]!r}, which JSON cannot write", lost=True)
     try:
         written = encode(event)
     except CODEC_ERRORS as error:
@@ -234,7 +236,7 @@ def change_of(
 
 
 def not_finite(value: Any, path: str = "") -> tuple[str, float] | None:
-    """The first float in a value that JSON has no number for, with its path; None if there is none."""
+    """The first float in a value that JSON cannot write, with its path; None if there is none."""
     if isinstance(value, float):
         return None if isfinite(value) else (path, value)
     for step, inner in inside(value):
@@ -255,7 +257,7 @@ def _unwritable(value: Any, encode: Encode) -> str:
 
 
 def inside(value: Any) -> Iterator[tuple[str, Any]]:
-    """What a value is made of, each part with its step in the path."""
+    """The parts of a value, each with its step in the path."""
     if isinstance(value, msgspec.Struct):
         names: Iterable[str] = value.__struct_fields__
         yield from ((f".{name}", getattr(value, name)) for name in names if hasattr(value, name))
@@ -270,7 +272,7 @@ def inside(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _difference(old: Any, new: Any, path: str) -> Change | None:
-    """The first place where what was read says another thing than what was written."""
+    """The first place where the value that was read differs from the one that was written."""
     changed = Change(path.lstrip("."), f"is {shortened(old)}, and its readers would get {shortened(new)}")
     if isinstance(old, msgspec.Struct) or is_dataclass(old):
         if type(old) is not type(new):

@@ -1,9 +1,8 @@
-"""Guards: Python expressions that are true exactly when a value already is what a restart would make of it.
+"""Guards: Python expressions that are true if and only if a value equals its decoded encoding.
 
-Most fields hold an ``int``, a ``str``, a frozen event. For such types a value of the right *exact* type
-cannot be told from its decoded encoding, so that looking at it takes the place of encoding and decoding it. A
-guard looks; it is compiled into the sealer of an actor (``types.make_sealer``). What it must notice, because
-msgspec would let it pass and change it later:
+Most fields hold an ``int``, a ``str``, a frozen event. For such types a value of the *exact* type is indistinguishable from
+its decoded encoding, so a test replaces encoding and decoding. A guard is such a test; it is compiled into the sealer of an
+actor (``types.make_sealer``). It must detect values that msgspec would accept and change later:
 
 ===========================  ==========================================================================
 a value                      after a restart
@@ -11,7 +10,7 @@ a value                      after a restart
 ``1`` in a ``float`` field   ``1.0``
 a datetime with a zone       in UTC; ``fold`` is lost
 ``True`` in an ``int`` field refused, the state can no longer be read
-an int past 64 bits,         not even written
+an int past 64 bits,         cannot be written
 a lone surrogate
 an instance of a subclass    one of the declared class, or refused
 ===========================  ==========================================================================
@@ -46,15 +45,15 @@ _EXACT: dict[type[inspect.Type], type] = {
     inspect.UUIDType: UUID,
 }
 LIMITS = ("ge", "gt", "le", "lt", "multiple_of", "pattern", "min_length", "max_length", "tz")
-"""What a type may demand beyond being what it is, by the names of msgspec's inspection."""
+"""Constraints on a type, by the names of msgspec's inspection."""
 
 
 class NoGuardError(Exception):
-    """The type has no guard; its values have to go through the codec."""
+    """The type has no guard: its values must go through the codec."""
 
 
 class Scope:
-    """What the expressions of one compiled function refer to: constants, temporary names, functions."""
+    """The names that the expressions of one compiled function use: constants, temporary names, functions."""
 
     def __init__(self) -> None:
         self.constants: dict[str, Any] = {"utc": UTC, "encodable": _encodable}
@@ -63,13 +62,13 @@ class Scope:
         self._open: set[type] = set()
 
     def constant(self, value: object) -> str:
-        """A name for a value that expressions refer to."""
+        """A name for a value that expressions use."""
         name = self.name("c")
         self.constants[name] = value
         return name
 
     def name(self, prefix: str) -> str:
-        """A name not given before."""
+        """An unused name."""
         self._names += 1
         return f"{prefix}{self._names}"
 
@@ -117,8 +116,8 @@ class Scope:
     def outline(self, node: inspect.Type, first: str, then: str) -> str:
         """The guard of the outermost type only, for a value that is encoded anyway.
 
-        What it keeps out is written without complaint: a set, in an order of its own, where a list is declared; an
-        instance of another struct that has the same fields.
+        It refuses values that msgspec would write without an error: a set, in arbitrary order, where a list is declared, or
+        an instance of another struct with the same fields.
         """
         match node:
             case inspect.Metadata():
@@ -186,12 +185,12 @@ class Scope:
 
 
 def struct_class(node: inspect.StructType) -> type[msgspec.Struct]:
-    """The class of a struct's instances; what ``inspect`` gives for a generic one is an alias of it."""
+    """The class of a struct's instances. For a generic struct, ``inspect`` gives an alias of it."""
     return getattr(node.cls, "__origin__", node.cls)
 
 
 def is_plain_frozen(cls: type[msgspec.Struct]) -> bool:
-    """Whether instances are nothing but their fields, and these are never assigned again."""
+    """Whether instances have only their fields, and these are never assigned again."""
     config = cls.__struct_config__
     return config.frozen and not config.dict and not hasattr(cls, "__post_init__")
 

@@ -1,4 +1,4 @@
-"""Where in an event its key is: ``"tail"``, ``"plane.tail"``, ``("airline", "number")``, and of what type it is."""
+"""The path of an event's key (``"tail"``, ``"plane.tail"``, ``("airline", "number")``), and its type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Path: TypeAlias = str | tuple[str, ...]
 
 
 def key_type_of(event_type: Any, path: Path) -> Any:
-    """The type of the key that ``path`` finds in events of a type, without ``None`` (an event without key is bad).
+    """The type of the key at ``path`` in events of a type, without ``None`` (an event without a key is a bad record).
 
     Every member of a union of structs must have the field, with the same type. DefinitionError otherwise.
     """
@@ -34,7 +34,7 @@ def key_type_of(event_type: Any, path: Path) -> Any:
 
 
 def stored_path(event_type: Any, path: Path) -> str:
-    """The fields of a key by the names that they have in encoded events: a renamed attribute changes nothing."""
+    """The fields of a key by their names in encoded events, which do not change when an attribute is renamed."""
     return ", ".join(_encoded(event_type, part) for part in ((path,) if isinstance(path, str) else path))
 
 
@@ -49,9 +49,9 @@ def _encoded(event_type: Any, path: str) -> str:
 
 
 def key_getter(path: Path) -> Callable[[Any], Any]:
-    """A function that takes the key out of an event. BadRecordError if what a dotted path leads through is missing.
+    """A function that gets the key of an event. It raises BadRecordError if a value on a dotted path is missing.
 
-    The key itself may be None; its codec refuses that.
+    The key itself may be None, which its codec refuses.
     """
     paths = (path,) if isinstance(path, str) else path
     get = attrgetter(*paths)
@@ -72,7 +72,7 @@ def key_getter(path: Path) -> Callable[[Any], Any]:
 
 
 def members_of(declared: Any) -> tuple[Any, ...]:
-    """The types a union may have, aliases and annotations taken off, None and UNSET left out, without repetition."""
+    """The members of a union without aliases, annotations, None, UNSET and repetitions."""
     bare = unwrapped(declared)
     if get_origin(bare) in (Union, UnionType):
         found = [member for arg in get_args(bare) for member in members_of(arg)]
@@ -81,7 +81,7 @@ def members_of(declared: Any) -> tuple[Any, ...]:
 
 
 def unwrapped(declared: Any) -> Any:
-    """A type without Annotated, NewType and alias around it."""
+    """A type without the Annotated, NewType or alias around it."""
     while True:
         if get_origin(declared) is Annotated:
             declared = get_args(declared)[0]
@@ -92,7 +92,7 @@ def unwrapped(declared: Any) -> Any:
 
 
 def named_type(declared: Any) -> Any:
-    """What a NewType or an alias (``type Name = ...``) stands for; None for any other type."""
+    """The type that a NewType or an alias (``type Name = ...``) names; None for any other type."""
     return getattr(declared, "__supertype__", None) or getattr(declared, "__value__", None)
 
 

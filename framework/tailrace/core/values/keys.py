@@ -1,6 +1,6 @@
 """The one byte form of an actor's key, which its events are partitioned by and its state is stored under.
 
-It is what other clients of the log write for such a key, so that services in other languages agree with us:
+Other clients of the log write such a key in the same form, so services in other languages agree on it:
 
 ================  ============================================================================
 a key of type     its bytes
@@ -13,8 +13,8 @@ enum, Literal     those of its value
 a tuple of these  a JSON array, compact, in UTF-8 (without bytes)
 ================  ============================================================================
 
-A key has the *exact* type that is declared (``True`` is not 1, a ``str`` subclass is not a ``str``), so that one that
-was read back cannot be told from the one that was written. Map keys have a form of their own: ``map_keys``.
+A key has the *exact* declared type (``True`` is not 1, a ``str`` subclass is not a ``str``), so a decoded key is
+indistinguishable from the encoded one. Map keys have a form of their own: ``map_keys``.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class KeyCodec:
     """Encodes and decodes an actor's keys.
 
     ``encode(key)`` raises BadRecordError: reason ``missing-key`` for None, ``bad-key`` for a key of another type or
-    out of range. ``decode(data)`` raises it with ``bad-key`` for bytes that are no such key. What is decoded equals
-    what was encoded and has its type.
+    out of range. ``decode(data)`` raises it with ``bad-key`` for bytes that are not such a key. The decoded key has the
+    value and the type of the encoded one.
     """
 
     type: Any
@@ -108,9 +108,9 @@ def _refuse(key: object, declared: Any, why: str = "") -> NoReturn:
 
 def _unreadable(data: bytes, declared: Any, error: Exception) -> BadRecordError:
     return BadRecordError(
-        f"the bytes {data!r} are no key of type {spell(declared)}: {error}",
+        f"the bytes {data!r} are not a key of type {spell(declared)}: {error}",
         reason="bad-key",
-        hint="They were written with another key type or serializer.",
+        hint="They were written with another key type or serializer: check the topic's producer.",
     )
 
 
@@ -235,7 +235,7 @@ def _array(declared: Any) -> KeyCodec:
         )
     kinds = tuple(form.type for form in forms)
     exact = tuple(kind if isinstance(kind, type) else type(get_args(kind)[0]) for kind in kinds)
-    # JSON itself would write an int of any size, and any value where a Literal is declared.
+    # JSON would accept an int of any size, and any value where a Literal is declared.
     strict = [
         (at, one.encode) for at, one in enumerate(forms) if one.type is int or get_origin(one.type) is Literal
     ]

@@ -1,6 +1,6 @@
-"""The byte form of a map's keys: exactly invertible, and ordered as the keys are.
+"""The byte form of a map's keys: exactly invertible, and in the order of the keys.
 
-A map in state is iterated in the order of its keys' bytes, so that order had better be one that users know:
+A map in state is iterated in the order of its keys' bytes, which must be an order that users expect:
 
 =============  =====================================================================================
 a key of type  its bytes
@@ -43,7 +43,7 @@ class MapKeyCodec:
     """Encodes and decodes a map's keys, in order.
 
     ``encode(key)`` raises DurableValueError for a key that is not of the declared type; ``decode(data)`` raises
-    CorruptStateError for bytes that no key was written as. A datetime comes back in UTC; any other key as it was.
+    CorruptStateError for bytes that are not an encoded key. A datetime is decoded in UTC, any other key unchanged.
     ``size`` is the number of bytes, or None where it varies.
     """
 
@@ -163,13 +163,13 @@ def _scalar(kind: Any) -> MapKeyCodec:
 
 def _damaged(data: bytes, declared: Any) -> CorruptStateError:
     return CorruptStateError(
-        f"a stored map key {data!r} is no {spell(declared)}",
+        f"a stored map key {data!r} is not of type {spell(declared)}",
         hint="Restore this task's state from the log or a snapshot.",
     )
 
 
 def _values(declared: Any, members: Mapping[Any, Any]) -> MapKeyCodec:
-    """Keys that are one of a few values: an enum's members, by their values, or a Literal's."""
+    """Keys with a fixed set of values: an enum's members, by their values, or a Literal's."""
     kinds: set[Any] = {type(value) for value in members}
     if kinds not in ({str}, {int}):
         raise DefinitionError(
@@ -177,7 +177,7 @@ def _values(declared: Any, members: Mapping[Any, Any]) -> MapKeyCodec:
         )
     form = _scalar(*kinds)
     kind: Any = next(iter(members.values())).__class__
-    # A dict alone would take 1 for True and a str for its StrEnum: the type is looked at first.
+    # A dict lookup would accept 1 for True and a str for its StrEnum: check the type first.
     written = {member: form.encode(value) for value, member in members.items()}
     read = {data: member for member, data in written.items()}
 
@@ -222,7 +222,7 @@ def _ended(part: bytes, size: int | None) -> bytes:
 
 
 def _split(data: bytes, size: int | None, whole: bytes, declared: Any) -> tuple[bytes, bytes]:
-    """The first part of a tuple's bytes, as it was before ``_ended``, and what follows it."""
+    """The first part of a tuple's bytes, as it was before ``_ended``, and the remaining bytes."""
     if size is not None:
         return data[:size], data[size:]
     at = data.find(b"\0")

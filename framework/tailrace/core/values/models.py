@@ -1,7 +1,8 @@
-"""Events that are pydantic models: what their records say, and what may be said so.
+"""Events that are pydantic models: their records, and the models that are refused.
 
-pydantic validates and serialises; what is added here is that a record says what its event says, and says it in the same bytes
-wherever it is written. Two things could break that, and both are found in the schema that pydantic compiles:
+pydantic validates and serialises. This module adds two guarantees: readers of a record get an equal event, and an event has
+the same bytes in every process. The features of a model that could break them are found in the schema that pydantic
+compiles:
 
 ===========================================  ======================================================================
 a model with                                 is
@@ -9,15 +10,16 @@ a model with                                 is
 anything                                     written and read at each emit; refused if another event is read
 validators, serialisers, its own             written again as well; refused if the second record differs
 ``__init__``, ``model_post_init``
-``Any``, ``extra="allow"``                   looked through for sets at each emit
-a set                                        read, but never emitted: its order differs between processes
+``Any``, ``extra="allow"``                   searched for sets at each emit
+a set                                        accepted when read, refused when emitted: its order differs between processes
 excluded fields, private attributes          refused: they would be lost
-an alias for reading or writing alone        refused: what is written could not be read
-a ``default_factory`` that varies            refused: an event without the field would be another at each replay
+an alias only for reading or only for        refused: the written record could not be read
+writing
+a ``default_factory`` that varies            refused: an event without the field would differ at each replay
 ===========================================  ======================================================================
 
-Whether a validator depends on more than its value (a clock, a dice) cannot be seen; checked runs decode each event twice.
-pydantic is not imported here: its classes bring along what is needed.
+A validator that depends on more than its value (a clock, randomness) cannot be found so; checked runs decode each event
+twice. pydantic is not imported here: its classes have the needed attributes.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from tailrace.core.values.types import spell
 
 _FUNCTIONS: Final = ("function-before", "function-after", "function-wrap", "function-plain")
 _NO_PARTS: Final = ("metadata", "cls", "default", "expected")
-"""Of a part of a schema: what is not a schema."""
+"""Keys in a part of a schema whose values are not schemas."""
 _write = msgspec.json.Encoder(order="deterministic").encode
 _read = msgspec.json.Decoder[Any]().decode
 
@@ -65,17 +67,17 @@ class ModelCodec:
         self._dump: Callable[..., Any] = type.__pydantic_serializer__.to_python
 
     complete: Callable[[Any], Any] | None = None
-    """As for ``EventCodec``; pydantic leaves nothing out."""
+    """As in ``EventCodec``. Pydantic always sets all fields."""
 
     def decode(self, data: bytes) -> Any:
-        """The event of a record. Raises msgspec.ValidationError, as for structs, with what pydantic says."""
+        """The event of a record. Raises msgspec.ValidationError, as for structs, with pydantic's message."""
         try:
             return self._validate(data)
         except ValueError as error:
             raise msgspec.ValidationError(_said(error)) from None
 
     def check_emitted(self) -> None:
-        """Refuse a type whose records would depend on more than the event: DefinitionError."""
+        """Raise DefinitionError for a type whose records would depend on more than the event."""
         if any(one.get("type") in ("set", "frozenset") for one in self._schema):
             raise DefinitionError(
                 f"events of type {spell(self.type)} cannot be emitted to {self.topic!r}: it contains a set",
@@ -83,18 +85,18 @@ class ModelCodec:
             )
 
     def check(self, event: Any) -> None:
-        """Raise unless the readers of an event's record get what it says, each time the same. It costs time: for tests."""
+        """Raise unless the readers of an event's record get an equal event, each time. Slow: only for tests."""
         written = self._encode(event)
         self._check_read(event, written, EmittedTypeError)
         if _write(self.plain(self.decode(written))) != _write(self.plain(self.decode(written))):
             raise EmittedTypeError(
-                f"an event of type {spell(self.type)} is read as another each time",
+                f"an event of type {spell(self.type)} is decoded as a different event each time",
                 topic=self.topic,
                 hint="Its validators must depend on the event alone: no clock, no randomness.",
             )
 
     def unwritable(self, event: Any, error: Exception) -> Exception:
-        """What to raise where ``encode`` has raised ``error``: it says topic and field itself, as far as they are known."""
+        """The error to raise where ``encode`` raised ``error``, with topic and field as far as they are known."""
         return EventValueError(
             f"an event of type {spell(type(event))} cannot be written: {error}",
             topic=self.topic,
@@ -102,7 +104,7 @@ class ModelCodec:
         )
 
     def plain(self, event: Any) -> Any:
-        """An event as JSON's own values, by the names of its record. Raises EventValueError."""
+        """An event as JSON values, by the names in its record. Raises EventValueError."""
         try:
             return self._dump(event, mode="json", by_alias=True, round_trip=True, warnings="error")
         except ValueError as error:
@@ -118,8 +120,8 @@ class ModelCodec:
         lost = _not_finite(plain) if b"null" in written else None
         if lost is not None:
             raise EventValueError(
-                f"an event of type {spell(self.type)} cannot be written as it is: {lost[0]} is {lost[1]!r}, and JSON has no "
-                "such number",
+                f"an event of type {spell(self.type)} cannot be written as it is: {lost[0]} is {lost[1]!r}, "
+                "which JSON cannot write",
                 topic=self.topic,
                 field=lost[0],
                 hint="Emit None or nothing where there is no number.",
@@ -133,7 +135,7 @@ class ModelCodec:
         return written
 
     def encode(self, event: Any) -> bytes:
-        """The record of an event. It is read again, as only that shows that its readers get the same event."""
+        """The record of an event. It is decoded again, to check that readers get an equal event."""
         written = self._encode(event)
         self._check_read(event, written, EventValueError)
         return written
@@ -144,14 +146,16 @@ class ModelCodec:
             again = _write(self.plain(read)) if self._runs_code else written
         except msgspec.ValidationError as error:
             raise kind(
-                f"an event of type {spell(self.type)} cannot be written as it is: its readers could not decode it: {error}",
+                f"an event of type {spell(self.type)} cannot be written as it is: its readers could not "
+                f"decode it: {error}",
                 topic=self.topic,
                 hint="Its validators must take what its serialisers write.",
             ) from None
         if again != written:
             field = _first_difference(_read(written), _read(again))
             raise kind(
-                f"an event of type {spell(self.type)} is read as another: {field or 'it'} changes when its record is decoded",
+                f"an event of type {spell(self.type)} is read as another: {field or 'it'} changes when its "
+                "record is decoded",
                 topic=self.topic,
                 field=field or None,
                 hint="Its validators and serialisers must leave alone what they have already changed: f(f(x)) == f(x).",
@@ -159,7 +163,8 @@ class ModelCodec:
         if read != event:
             field = _first_field_apart(event, read)
             raise kind(
-                f"an event of type {spell(self.type)} is read as another: {field or 'it'} is not what was emitted when its "
+                f"an event of type {spell(self.type)} is read as another: {field or 'it'} is not what was "
+                "emitted when its "
                 "record is decoded",
                 topic=self.topic,
                 field=field or None,
@@ -169,7 +174,7 @@ class ModelCodec:
 
 
 def check_model(cls: Any, schema: list[Mapping[str, Any]], where: str) -> None:
-    """Refuse a model whose events would lose something on the way through a record. ``where`` begins the message.
+    """Refuse a model whose events would lose values in their records. ``where`` begins the message.
 
     Raises:
         DefinitionError: With the field.
@@ -201,14 +206,15 @@ def check_model(cls: Any, schema: list[Mapping[str, Any]], where: str) -> None:
             takes_data = field["schema"].get("default_factory_takes_data")
             if factory is not None and not takes_data and factory() != factory():
                 raise DefinitionError(
-                    f"{at} has a default_factory that gives another value each time, so an event without it would be "
-                    "another at each replay",
-                    hint="Give the value where the event is made.",
+                    f"{at} has a default_factory that returns a different value at each call, so an event "
+                    "without the "
+                    "field would differ at each replay",
+                    hint="Set the value where the event is created.",
                 )
 
 
 def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """All parts of pydantic's schema of a class, which is plain dicts and lists."""
+    """All parts of pydantic's schema of a class, which consists of plain dicts and lists."""
     if isinstance(schema, Mapping):
         part = cast("Mapping[str, Any]", schema)
         if "type" in part:
@@ -239,7 +245,7 @@ def _not_finite(plain: Mapping[str, Any]) -> tuple[str, float] | None:
 
 
 def _first_difference(old: Any, new: Any) -> str:
-    """The path of the first field in which two dicts differ; empty for what are no dicts."""
+    """The path of the first field in which two dicts differ. Empty for other values."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return ""
     was, now = cast("dict[str, Any]", old), cast("dict[str, Any]", new)
@@ -250,13 +256,13 @@ def _first_difference(old: Any, new: Any) -> str:
 
 
 def _first_field_apart(event: Any, read: Any) -> str:
-    """The first field that two events of a model do not have in common; empty if that is not seen by field."""
+    """The first field in which two events of a model differ. Empty if no single field differs."""
     one, other = (cast("dict[str, Any]", getattr(each, "__dict__", {})) for each in (event, read))
     return next((name for name in one if one[name] != other.get(name)), "")
 
 
 def _said(error: ValueError) -> str:
-    """What pydantic says, in one line and without the address of its manual."""
+    """Pydantic's message in one line, without the address of its manual."""
     told: Callable[..., Any] | None = getattr(error, "errors", None)
     if told is None:
         return " ".join(str(error).split())

@@ -1,13 +1,13 @@
-"""Values that an earlier version of the code has stored, read as that code meant them.
+"""Reads values that an earlier version of the code stored, with the meaning that they had for that code.
 
-Two differences cannot be left to the decoder of the type that is declared now:
+The decoder of the type declared now cannot handle two differences:
 
-    a field that is not there    It was added after the value was stored. Until the default changed, it was read as the
-                                 default that it was added with, and it stays that value: its *fill*.
-    an int where a float is now  Most decode to the float that they equal. One above 2**53 may equal none: it is refused.
+    a missing field              It was added after the value was stored. It was read as the default with which it was added,
+                                 and keeps that value, its *fill*, if the default changes.
+    an int in a float field      Most ints decode to an equal float. An int above 2**53 may have none: it is refused.
 
-``reader_of`` compiles a merged schema into a function from stored bytes to bytes with every such field in its place. There
-is none for a schema without such fields, which is nearly every one.
+``reader_of`` compiles a merged schema to a function from stored bytes to bytes that have all such fields. Most schemas have
+no such fields, and no reader.
 """
 
 from __future__ import annotations
@@ -33,35 +33,36 @@ _Around: TypeAlias = tuple[list[OldValueReader] | None, ...]
 
 
 class LossyIntError(ValueError):
-    """A stored int that no float equals, where the type is float now."""
+    """A stored int without an equal float, where the type is now float."""
 
     def __init__(self, value: int, path: tuple[str, ...] = ()) -> None:
         self.value, self.path = value, path
-        super().__init__(f"{'.'.join(path) or 'a value'} is {value}, an int that no float equals")
+        super().__init__(f"{'.'.join(path) or 'a value'} is {value}, an int without an equal float")
 
     def as_incompatible(self, actor: str, key: object, collection: str = "") -> IncompatibleStateError:
         """The error for the operator."""
         field = ".".join(filter(None, (collection, *self.path)))
         return IncompatibleStateError(
-            f"{actor}.{field} of the key {key!r} is {self.value}: it was stored as an int, and no float equals it",
+            f"{actor}.{field} of the key {key!r} is {self.value}: it was stored as an int, and there is no "
+            "equal float",
             actor=actor,
             field=field,
             stored="int",
             declared="float",
-            hint="Declare the field as int | float, and make floats of such values in a handler.",
+            hint="Declare the field as int | float, and convert such values in a handler.",
         )
 
 
 def reader_of(schema: TypeSchema, *, every_fill: bool = False) -> OldValueReader | None:
-    """What makes of a stored value of a type one that holds all of its fields. None if that changes nothing.
+    """A function that adds the missing fields to a stored value of a type. None if there are none.
 
-    ``every_fill``: also those that the declared default gives as well.
+    ``every_fill``: also add fields whose fill equals the declared default.
     """
     return _Compiler(every_fill).type(schema, ())
 
 
 def reader_of_fields(fields: Sequence[FieldSchema], *, every_fill: bool = False) -> OldValueReader | None:
-    """The same for a row of the plain fields of an actor."""
+    """Like ``reader_of``, for a row of the plain fields of an actor."""
     struct = TypeSchema("struct", fields=tuple(one for one in fields if one.kind == "value"))
     return reader_of(struct, every_fill=every_fill)
 
@@ -86,7 +87,7 @@ class _Compiler:
             case "tuple":
                 return _positions([self._or_same(one, around) for one in schema.of], [], 0)
             case "dict":
-                return _each_value(self._or_same(schema.of[1], around))  # a key is nothing that this concerns
+                return _each_value(self._or_same(schema.of[1], around))  # keys never change
             case _:
                 return self._struct(schema, around)
 
@@ -122,13 +123,13 @@ class _Compiler:
         return reader
 
     def _union(self, schema: TypeSchema, around: _Around) -> OldValueReader:
-        """The reader of the member that a value is of, told by its first byte, and of several structs by their tags."""
+        """The reader of a union: it selects the member by the value's first byte, and a struct by its tag."""
         found = [(one, reader) for one in schema.of if (reader := self.type(one, around))]
         by_wire: dict[str, list[tuple[TypeSchema, OldValueReader]]] = {}
         for one, reader in found:
             by_wire.setdefault(_wire_of(one), []).append((one, reader))
         if any(one.kind == "int" or (one.values and type(one.values[0]) is int) for one in schema.of):
-            by_wire.pop("int", None)  # an int stays one
+            by_wire.pop("int", None)  # an int stays an int
 
         def read(data: bytes) -> bytes:
             for one, reader in by_wire.get(_wire(data[0]), ()):
@@ -140,7 +141,7 @@ class _Compiler:
 
 
 def _enclosing(reader: list[OldValueReader] | None) -> OldValueReader | None:
-    """The reader of a struct that is being made: it is there once it is needed."""
+    """The reader of an enclosing struct, which is set by the time that it is called."""
 
     def read(data: bytes) -> bytes:
         assert reader is not None
@@ -156,7 +157,7 @@ def _wire_of(schema: TypeSchema) -> str:
 
 
 def _wire(first: int) -> str:
-    """What the first byte of a value says that it is, as far as it matters here."""
+    """The kind of a value by its first byte, as far as it matters here."""
     if 0x80 <= first <= 0x8F or first in (0xDE, 0xDF):
         return "map"
     if 0x90 <= first <= 0x9F or first in (0xDC, 0xDD):

@@ -1,8 +1,7 @@
-"""Which partition a key belongs to: Kafka's default partitioner, so that JVM services agree with us on every
-key.
+"""The partition of a key, by Kafka's default partitioner, so that JVM services agree on every key.
 
-The hash is MurmurHash2, 32 bits, with the seed of ``org.apache.kafka.common.utils.Utils.murmur2`` and, as
-there, the sign bit masked off before the remainder.
+The hash is 32-bit MurmurHash2 with the seed of ``org.apache.kafka.common.utils.Utils.murmur2``. As in Kafka, the sign bit
+is masked off before the remainder is taken.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def _words(count: int) -> Struct:
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's murmur2 of ``data``, as the signed 32-bit number that the JVM shows."""
+    """Kafka's murmur2 of ``data``, as the signed 32-bit number of the JVM."""
     h = _hash(data)
     return h - 0x1_0000_0000 if h & 0x8000_0000 else h
 

@@ -1,7 +1,7 @@
-"""Types made again from their schemas: what decodes stored bytes where the code that wrote them is not at hand.
+"""Types rebuilt from their schemas, to decode stored bytes without the code that wrote them.
 
-A type that holds itself is left open: it is decoded as whatever is there. Limits of annotations are not checked again,
-since what was stored has passed them.
+A recursive type is decoded as ``Any`` where it contains itself. Constraints of annotations are not checked again, since
+stored values have passed them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _union: Any = Union
 
 
 def stored_type(schema: TypeSchema) -> Any:
-    """A type that decodes what was written as the one that the schema describes."""
+    """A type that decodes values written as the type that the schema describes."""
     if schema.kind in _PLAIN:
         return _PLAIN[schema.kind]
     match schema.kind:
@@ -62,7 +62,7 @@ def stored_type(schema: TypeSchema) -> Any:
 
 
 def stored_struct(fields: Sequence[FieldSchema], schema: TypeSchema | None = None) -> Any:
-    """A struct of these fields, each under its stored name; one that a row does not have is unset."""
+    """A struct of these fields, each under its stored name. A field that a row does not have is unset."""
     given = schema or TypeSchema("struct")
     named = [(f"field_{at}", one) for at, one in enumerate(fields)]
     return msgspec.defstruct(

@@ -1,9 +1,9 @@
-"""Whether bytes written as one type can be read as another, and what may then lie in the store.
+"""Whether bytes written as one type can be read as another, and the merged schema of the stored values.
 
-The rule is one: *everything that may be stored must decode as what is declared, and mean the same*. Rows are not
-rewritten when a declaration changes, so "everything that may be stored" grows: after a field was added there are
-rows without it, after one was removed there are rows with it. ``evolve`` therefore gives, beside the changes, the
-merged schema, which is the one to store.
+There is one rule: *every value that may be stored must decode as the declared type, and mean the same*. Rows are not
+rewritten when a declaration changes, so the set of values that may be stored grows: after a field was added there are
+rows without it, after one was removed there are rows with it. ``evolve`` therefore returns the changes and the merged
+schema, which is the one to store.
 
 ==========================================  ================================================================
 stored                                      may be declared as
@@ -33,20 +33,18 @@ from tailrace.core.values.type_schemas import FieldSchema, TypeSchema
 
 ChangeKind = Literal["added", "removed", "widened", "ttl", "default", "key", "incompatible"]
 ABSENT = "absent in some rows"
-"""What is stored of a field that is new, and required."""
+"""The stored side of a change that adds a required field."""
 NO_TTL = "no ttl"
 _DEFAULT = "Give the field a default."
-_NOT_UNSET = (
-    "Some rows hold the default that it was added with. Use None for what is not given, or another name."
-)
-_CERTAIN_DEFAULT = "Give the field a default of its type that is the same each time it is made."
-_OTHER_NAME = "Keep the type, or store the new one beside it under another name (name=)."
+_NOT_UNSET = "Some rows hold the default that it was added with. Use None as the default, or another name for the field."
+_CERTAIN_DEFAULT = "Give the field a default of its type that is the same at each call."
+_OTHER_NAME = "Keep the type, or store the new field under another name (name=)."
 _ARRAYS = ("list", "tuple...")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference between what is stored and what is declared; ``field`` is dotted where it is nested."""
+    """One difference between the stored and the declared type. ``field`` is dotted where it is nested."""
 
     kind: ChangeKind
     field: str
@@ -61,7 +59,7 @@ def evolve_fields(
     declared: Sequence[FieldSchema],
     changes: list[Change],
 ) -> tuple[tuple[FieldSchema, ...], tuple[FieldSchema, ...]]:
-    """The merged fields, and past fields, of something whose fields go by name. Appends to ``changes``."""
+    """The merged fields, and past fields, of a type whose fields are stored by name. Appends to ``changes``."""
     fields, past = stored
     before = {field.name: field for field in fields}
     names = {field.name for field in declared}
@@ -89,7 +87,7 @@ def evolve_fields(
 
 
 def evolve_key(path: str, stored: TypeSchema, declared: TypeSchema, changes: list[Change]) -> TypeSchema:
-    """The merged type of keys, whose bytes must stay what they are. Appends to ``changes``."""
+    """The merged type of keys, whose bytes must not change. Appends to ``changes``."""
     if not _same_key_bytes(stored, declared):
         changes.append(Change("incompatible", path, str(stored), str(declared), "Keep the type of the key."))
     elif stored.values != declared.values:
@@ -109,7 +107,7 @@ def _same_key_bytes(stored: TypeSchema, declared: TypeSchema) -> bool:
 def _evolve_field(
     path: str, stored: FieldSchema, declared: FieldSchema, changes: list[Change], *, is_last: bool = True
 ) -> FieldSchema:
-    """The merged field. ``is_last``: ``stored`` is its last declaration, and none of those before."""
+    """The merged field. ``is_last``: ``stored`` is its last declaration, not an earlier one."""
     path = _dotted(path, declared.name)
     if stored.kind != declared.kind:
         changes.append(Change("incompatible", path, str(stored), str(declared), _OTHER_NAME))
@@ -133,14 +131,14 @@ def _evolve_field(
 
 
 def _added(field: FieldSchema) -> FieldSchema:
-    """A field that some stored rows are without from now on."""
+    """A field that some stored rows do not have from now on."""
     return msgspec.structs.replace(field, absent=True, fill=field.fill or field.default or None)
 
 
 def _unfilled(field: FieldSchema, *, unset: bool) -> str:
-    """What to do where rows without a field cannot be read as what they held, or as anything certain; else nothing.
+    """The hint if rows without the field cannot be read with their former value, or with any certain one; else empty.
 
-    ``unset``: its default is UNSET, which is what is written for it.
+    ``unset``: its default is UNSET, and a field that is UNSET is not written.
     """
     if field.kind != "value" or not field.absent:
         return ""
@@ -150,7 +148,7 @@ def _unfilled(field: FieldSchema, *, unset: bool) -> str:
 
 
 def _ttl_version(stored: FieldSchema, declared: FieldSchema) -> int:
-    """The version of a TTL declaration after this one. Only a TTL of the same time domain goes on with its expiries."""
+    """The version of a TTL declaration after this one. Only a TTL of the same time domain keeps existing expiries."""
     ended = stored.ttl_ms is not None and _ttl_time(stored) != _ttl_time(declared)
     return stored.ttl_version + ended
 
@@ -174,7 +172,7 @@ def evolve_type(path: str, stored: TypeSchema, declared: TypeSchema, changes: li
 
 
 def _reader(stored: TypeSchema, members: Sequence[TypeSchema]) -> int | None:
-    """Which of a union's members reads what is stored; there is one at most, as msgspec tells them apart."""
+    """The member of a union that reads the stored type. There is at most one, since msgspec can distinguish them."""
     plain = {"enum", "literal"} & {stored.kind} and type(stored.values[0]).__name__
     for wanted in (stored.kind, plain, "float" if "int" in (stored.kind, plain) else None):
         for at, member in enumerate(members):
@@ -185,7 +183,7 @@ def _reader(stored: TypeSchema, members: Sequence[TypeSchema]) -> int | None:
 
 
 def _accepts(stored: TypeSchema, declared: TypeSchema) -> bool:
-    """Whether the two agree in all but their parts, which are looked at afterwards."""
+    """Whether the two types are compatible, apart from their parts, which are compared afterwards."""
     if declared.kind in ("enum", "literal"):
         return set(map(_typed, stored.values)) <= set(map(_typed, declared.values))
     if declared.kind == "struct":
@@ -242,7 +240,7 @@ def _evolve_member(path: str, stored: TypeSchema, declared: TypeSchema, changes:
 def _evolve_positions(
     path: str, stored: TypeSchema, declared: TypeSchema, changes: list[Change]
 ) -> tuple[FieldSchema, ...]:
-    """The merged fields of something that is written as an array."""
+    """The merged fields of a type that is written as an array."""
     if len(declared.fields) < len(stored.fields):
         what = "a NamedTuple" if declared.kind == "namedtuple" else "an array_like struct"
         changes.append(

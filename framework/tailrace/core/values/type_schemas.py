@@ -1,7 +1,7 @@
-"""Types as data: what was stored, told without the classes that stored it.
+"""Types as data: a description of stored values that does not need their classes.
 
-A ``TypeSchema`` says all that decides which bytes a type writes and reads, and nothing else: encoded names and not
-attributes, enum values and not members, tags and not classes (``name`` is only for messages).
+A ``TypeSchema`` has exactly the properties that determine the bytes of a type: encoded names instead of attributes, enum
+values instead of members, tags instead of classes (``name`` is only for messages).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _PLAIN: Final[dict[type[inspect.Type], str]] = {
 }
 
 
-# omit_defaults goes by identity; each default here is the only object of its value, so what is written is certain.
+# omit_defaults compares by identity. Each default here is the only object of its value, so the bytes are certain.
 class TypeSchema(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One type: what it is (``kind``) and what it is made of.
+    """One type: its ``kind`` and its parts.
 
     ``kind`` is the name of a plain type, or one of these, which use the fields given: ``enum``, ``literal`` (values,
     all str or all int); ``union``, ``list``, ``tuple``, ``tuple...``, ``dict`` (of); ``namedtuple``, ``struct`` (name,
-    fields, and ``past``: fields that old rows may still have); ``recursive`` (up: how many enclosing structs out the
-    one that is meant stands). ``limits`` are the checks of an annotation. ``ints``: of a float, some stored values are ints.
+    fields, and ``past``: fields that old rows may still have); ``recursive`` (up: the number of enclosing structs between it
+    and the struct that it is). ``limits`` are the constraints of an annotation. ``ints``: some stored values of a float are ints.
     """
 
     kind: str
@@ -78,11 +78,11 @@ class TypeSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 class FieldSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     """A field under its stored name: of a struct, or of an actor, where ``kind`` may be ``map`` or ``list``.
 
-    ``required``: it has no default. ``absent``: some stored rows may be without it. ``ttl_version`` is raised whenever the
-    TTL is removed or moved to the other time domain: an expiry that was set before then is void.
+    ``required``: it has no default. ``absent``: some stored rows may not have it. ``ttl_version`` is raised when the
+    TTL is removed or moved to the other time domain: expiries that were set before are void.
 
-    ``default`` is the default as msgpack (see ``defaults``), None if there is none or it is not known. ``fill`` is what rows without the field
-    hold: the default with which it was added, whatever has become of that since.
+    ``default`` is the default as msgpack (see ``defaults``), None if there is none or it is not known. ``fill`` is the value
+    of rows without the field: the default with which the field was added, even if it has changed since.
     """
 
     name: str
@@ -166,7 +166,7 @@ def _values(cls: type[Enum]) -> tuple[str | int, ...]:
 
 
 def _literal(values: Iterable[Any]) -> TypeSchema:
-    """One literal for each kind of value: they are read as different types."""
+    """One literal type for each kind of value, since they are read as different types."""
     sorts = [tuple(sorted(value for value in values if type(value) is kind)) for kind in (str, int)]
     parts = [TypeSchema("literal", values=some) for some in sorts if some]
     if None in values:
@@ -175,7 +175,7 @@ def _literal(values: Iterable[Any]) -> TypeSchema:
 
 
 def _struct(node: inspect.StructType, around: tuple[type, ...]) -> TypeSchema:
-    # A generic struct may hold itself with another argument, so it is the full alias that is looked for.
+    # Compare the full alias: a generic struct may contain itself with another argument.
     if node.cls in around:
         return TypeSchema("recursive", struct_class(node).__name__, up=around[::-1].index(node.cls))
     return TypeSchema(
@@ -190,7 +190,7 @@ def _struct(node: inspect.StructType, around: tuple[type, ...]) -> TypeSchema:
 
 
 def _default(field: inspect.Field) -> bytes | None:
-    """What a nested struct's field is by default. A function that varies is no mistake: it may be for producers only."""
+    """The default of a nested struct's field. A factory that varies is allowed: it may be used by producers only."""
     try:
         return encoded_default(field.default, field.default_factory, field.type)
     except VaryingDefaultError:
@@ -203,7 +203,7 @@ def _fields(fields: Iterable[inspect.Field], around: tuple[type, ...]) -> tuple[
             field.encode_name,
             _described(field.type, around),
             required=field.required,
-            # Optional without a default to show is how msgspec's inspection tells of a default of UNSET.
+            # msgspec's inspection shows a default of UNSET as a field that is not required and has no default.
             absent=not field.required and field.default is field.default_factory is msgspec.NODEFAULT,
             default=_default(field),
         )

@@ -1,9 +1,8 @@
-"""Which types a durable value may have, and how values are made to be what their encoding says.
+"""The types that a durable value may have, and how a value is made equal to its decoded encoding.
 
-Two questions are asked of every field's type. At definition: may it be stored at all (``check_durable``)? And
-when a handler returns: is what it left behind what a restart would read (``make_sealer``, ``normaliser``)? A
-value of a *fixed-point* type only has to be looked at; any other is encoded, decoded and replaced by what was
-decoded.
+Two checks are made. At definition: may the type of a field be stored (``check_durable``)? When a handler returns: does the
+field's value equal the value that a restart would read (``make_sealer``, ``normaliser``)? For a *fixed-point* type a test of
+the value is enough; any other value is encoded and replaced by its decoded encoding.
 """
 
 from __future__ import annotations
@@ -23,24 +22,23 @@ from tailrace.core.values.codec import ValueCodec
 from tailrace.core.values.guards import NoGuardError, Scope, is_plain_frozen, struct_class
 
 CODEC_ERRORS: Final = (msgspec.MsgspecError, OverflowError, UnicodeEncodeError, RecursionError, TypeError)
-"""What encoding or strictly decoding a value of the wrong type raises, for ``except`` clauses; see
-``explain``."""
+"""The errors of encoding, or strictly decoding, a value of the wrong type, for ``except`` clauses; see ``explain``."""
 
 _PATH = re.compile(r"`\$\.([^.`\[]+)")
 _A_STRUCT = "Make it a msgspec.Struct."
 _NO_SET = "Its order differs between processes: use dict[K, None], or tr.MapState[K, None]."
 _NO_OMISSION = (
-    "It writes or omits a default by object identity, so equal values have different bytes: leave it out."
+    "It omits a default by object identity, so equal values may have different bytes: remove the option."
 )
 _REFUSED: dict[type[inspect.Type], str] = {
-    inspect.AnyType: "Say what it holds: a msgspec.Struct, or a union of the types that occur.",
+    inspect.AnyType: "Declare what it holds: a msgspec.Struct, or a union of the types that occur.",
     inspect.ByteArrayType: "Use bytes.",
     inspect.CustomType: _A_STRUCT,
     inspect.DataclassType: _A_STRUCT,
     inspect.ExtType: _A_STRUCT,
     inspect.FrozenSetType: _NO_SET,
     inspect.MemoryViewType: "Use bytes.",
-    inspect.RawType: "Use bytes, or the type that it would be decoded to.",
+    inspect.RawType: "Use bytes, or the type that the value would be decoded to.",
     inspect.SetType: _NO_SET,
     inspect.TypedDictType: _A_STRUCT,
 }
@@ -72,11 +70,11 @@ def spell(declared: Any) -> str:
 
 
 def check_durable(declared: Any, *, owner: str, field: str) -> None:
-    """Raise DurableTypeError, with a hint, unless values of the type survive being stored unchanged.
+    """Raise DurableTypeError, with a hint, unless values of the type can be stored and read back unchanged.
 
     Durable are: None, bool, int (64 bits), float, str, bytes, datetime, date, time, timedelta, Decimal, UUID,
     enums of str or int, Literal, list, dict, tuple and NamedTuple of durable types, msgspec structs with
-    durable fields, and their unions, where msgspec can tell the members apart.
+    durable fields, and unions of them whose members msgspec can distinguish.
     """
     try:
         node = inspect.type_info(declared)
@@ -85,7 +83,7 @@ def check_durable(declared: Any, *, owner: str, field: str) -> None:
             f"{spell(declared)} cannot be stored: {error}",
             owner=owner,
             field=field,
-            hint="Declare one type that msgspec can decode; name classes where this module can see them.",
+            hint="Declare one type that msgspec can decode, with names that are visible in this module.",
         ) from error
     for part in parts_of(node, set()):
         why, hint = _objection(part)
@@ -97,11 +95,11 @@ def check_durable(declared: Any, *, owner: str, field: str) -> None:
 
 
 def check_emitted(declared: Any, *, topic: str) -> None:
-    """Raise DefinitionError if what is written for an event may depend on more than its value.
+    """Raise DefinitionError if the bytes of an event may depend on more than its value.
 
-    The bytes of outputs are compared between runs. A set is written in an order that differs between processes; a
-    struct with ``omit_defaults`` leaves out a field that holds the very object of its default, which a value that was
-    read back from the store is not.
+    The bytes of outputs are compared between runs. A set is written in an order that differs between processes. A
+    struct with ``omit_defaults`` omits a field that holds the same object as its default, but not an equal value that was
+    read back from the store.
     """
     for part in parts_of(inspect.type_info(declared), set()):
         why, hint = _objection(part)
@@ -115,7 +113,7 @@ def check_emitted(declared: Any, *, topic: str) -> None:
 
 
 def _objection(part: inspect.Type) -> tuple[str, str]:
-    """Why a type that has this part is not durable, and the hint; empty if it may be."""
+    """The reason why a type with this part is not durable, and the hint. Empty if the part is durable."""
     refused = _REFUSED.get(type(part))
     if refused is not None:
         return f"it contains {_spell_node(part)}", refused
@@ -137,7 +135,7 @@ def _objection(part: inspect.Type) -> tuple[str, str]:
 
 
 def parts_of(node: inspect.Type, seen: set[type]) -> Iterator[inspect.Type]:
-    """A type and all that it is made of, each class once."""
+    """A type and all of its parts, each class once."""
     inner: Iterable[inspect.Type] = ()
     match node:
         case inspect.Metadata():
@@ -175,19 +173,18 @@ def _spell_node(node: inspect.Type) -> str:
 
 
 def is_fixed_point(declared: Any) -> bool:
-    """Whether a value of the type that passes its seal cannot be told from its decoded encoding, ever after.
+    """Whether a sealed value of the type stays indistinguishable from its decoded encoding.
 
-    True for all scalars and for tuples and frozen structs of them; such values need not be encoded to be kept. The
+    True for all scalars and for tuples and frozen structs of them. Such values are kept without encoding them. The
     exceptions are in ``guards``.
     """
     return _guard_of(Scope(), declared, "v")[1]
 
 
 def is_immutable(declared: Any) -> bool:
-    """Whether no value of the type, nor anything in it, can change: it may be encoded later than it was
-    handed over.
+    """Whether a value of the type, and all of its parts, cannot change, so that it may be encoded later.
 
-    False for a type of which this is not known; only types that msgspec cannot use at all raise (TypeError).
+    False for a type for which this is not known. Raises TypeError for a type that msgspec cannot use at all.
     """
     return all(
         is_plain_frozen(struct_class(part))
@@ -200,11 +197,11 @@ def is_immutable(declared: Any) -> bool:
 
 
 def normaliser(declared: Any, *, owner: str = "", field: str = "") -> Callable[[Any], Any]:
-    """A function that looks at one map value or list item and returns what to keep of it.
+    """A function that checks one map value or list item and returns the value to keep.
 
-    For a type with a fixed point that is the value as a restart would read it: the value itself if it is settled,
-    else what it converts to without loss (an int in a float, a datetime to UTC). For other types only the outermost
-    type is seen to, and the codec has to settle the value. Raises DurableValueError for a value of another type.
+    For a fixed-point type that is the value as a restart would read it: the value itself if it is settled,
+    else its lossless conversion (an int to a float, a datetime to UTC). For other types only the outermost
+    type is checked, and the codec must settle the value. Raises DurableValueError for a value of another type.
     """
     scope = Scope()
     guard, _ = _guard_of(scope, declared, "v")
@@ -216,8 +213,8 @@ def make_sealer(fields: Sequence[tuple[str, Any]]) -> Callable[[Any], None]:
     """Compile the check of an instance's ``(attribute, type)`` fields, to be called when a handler returns.
 
     Sets converted values in place (see ``normaliser``). Raises UnsetFieldError for a field that has no value and
-    DurableValueError for a value that is not of its type, both naming class, field and fix. What is in a field
-    without fixed point is left to the codec. About 30 ns per plain field.
+    DurableValueError for a value that is not of its type; both name class, field and fix. The content of a field
+    without a fixed point is left to the codec. About 30 ns per plain field.
     """
     scope = Scope()
     lines: list[str] = []
@@ -233,7 +230,7 @@ def make_sealer(fields: Sequence[tuple[str, Any]]) -> Callable[[Any], None]:
 
 
 def _guard_of(scope: Scope, declared: Any, first: str) -> tuple[str, bool]:
-    """The expression that is true of a settled value, and whether it sees all of it."""
+    """The expression that is true for a settled value, and whether it checks all of the value."""
     node = inspect.type_info(declared)
     try:
         return scope.guard(node, first, "v"), True
@@ -247,7 +244,7 @@ def _guard_of(scope: Scope, declared: Any, first: str) -> tuple[str, bool]:
 
 def _compiled(name: str, source: str, scope: Scope) -> Callable[[Any], Any]:
     namespace = scope.constants
-    # The source is made here, of field names (identifiers) and constants; this is how dataclasses does it too.
+    # The source consists of field names (identifiers) and constants only, as in the standard library's dataclasses.
     exec(compile("".join(scope.functions) + source, f"<tailrace {name}>", "exec"), namespace)  # noqa: S102
     function: Callable[[Any], Any] = namespace[name]
     return function
@@ -270,7 +267,7 @@ def _unset_field(owner: type, name: str) -> UnsetFieldError:
 
 
 class _Settler:
-    """The slow path of a seal: called with a value that its guard did not let pass."""
+    """The slow path of a seal: called with a value that its guard refused."""
 
     def __init__(self, owner: str, field: str, declared: Any) -> None:
         self._owner = owner
@@ -298,31 +295,31 @@ class _Settler:
             f"the value {shortened(value)} of type {kind} is not of the declared type {declared}: {why}",
             owner=owner or None,
             field=self._field or None,
-            hint="Convert it before it is stored, or declare the field with the type that it holds.",
+            hint="Convert it before you store it, or declare the field with the type that it holds.",
         )
 
 
 def _is_another(settled: object, value: object) -> bool:
-    """Whether storing changed what the value says, not only how it says it."""
+    """Whether storing changed the value, and not only its form."""
     if isinstance(value, msgspec.Struct) or isinstance(settled, msgspec.Struct):
         return type(settled) is not type(value)
     if isinstance(value, tuple | list | dict):
         return False
-    # A fold makes a local time unequal to every other, itself included.
+    # A local time with a fold is unequal to every other time, itself included.
     return not isinstance(value, datetime) and settled != value
 
 
 def shortened(value: object) -> str:
-    """A value as a message shows it."""
+    """A value for a message, shortened."""
     shown = repr(value)
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
 def explain(error: Exception, owner: type, value: object = None) -> DurableValueError:
-    """What to tell a user whose instance of ``owner`` could not be encoded, or not be decoded again.
+    """The error for a user whose instance of ``owner`` could not be encoded, or not be decoded again.
 
-    ``error`` is one of CODEC_ERRORS, or the AttributeError of an unset field; ``value`` the instance, if at
-    hand: msgspec does not say which field it could not encode, so they are tried in turn.
+    ``error`` is one of CODEC_ERRORS, or the AttributeError of an unset field. ``value`` is the instance, if available:
+    msgspec does not name the field that it could not encode, so each field is tried.
     """
     field: str | None = None
     path = _PATH.search(str(error))
@@ -341,7 +338,7 @@ def explain(error: Exception, owner: type, value: object = None) -> DurableValue
         f"a value is not of its declared type: {error}",
         owner=spell(owner),
         field=field,
-        hint="Convert it before it is stored, or declare the type that the field holds.",
+        hint="Convert it before you store it, or declare the type that the field holds.",
     )
 
 

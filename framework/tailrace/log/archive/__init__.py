@@ -1,4 +1,4 @@
-"""Archives of a log: its topics as Parquet files that any tool reads, and that are read as one history with the log.
+"""Archives of a log: its topics as Parquet files that any tool can read. Archive and log can be read as one history.
 
 `layout` says what lies where, `writing` moves records there, `reading` gives them back as a ``Log``. Needs pyarrow.
 """

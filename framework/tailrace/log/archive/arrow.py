@@ -1,6 +1,6 @@
-"""PyArrow, imported when it is first used, so that who reads no archive runs without that extra.
+"""PyArrow, imported at its first use, so that programs without archives run without that extra.
 
-It comes without types: what stands here is ``Any`` to both checkers.
+It has no types: its names are ``Any`` to both checkers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tailrace.core.errors import MissingExtraError
 
 
 class _Module:
-    """Stands for a module until something of it is asked for."""
+    """In place of a module until one of its attributes is read."""
 
     def __init__(self, name: str) -> None:
         self._name = name

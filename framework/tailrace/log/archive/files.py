@@ -134,7 +134,7 @@ class ChunkRecords:
             data = place.read()
             if len(data) != one.bytes or _digest(data) != one.sha256:
                 raise ArchiveError(
-                    "a file of the archive is damaged: its content is not what was archived",
+                    "a file of the archive is damaged: its content differs from what was archived",
                     path=place.shown,
                     hint=_HINT,
                 )

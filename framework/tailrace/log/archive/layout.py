@@ -40,7 +40,7 @@ FORMAT = 1
 LABEL = "_archive.json"
 _TOPICS, _CHUNKS, _ENDS = "_topics", "_chunks", "_ends"
 _T = TypeVar("_T")
-_HINT = "Restore the file from a copy of the archive, or archive anew into another folder."
+_HINT = "Restore the file from a copy of the archive, or archive again into another folder."
 
 
 class ChunkFile(msgspec.Struct, frozen=True):
@@ -138,13 +138,13 @@ class Archive:
                 raise ArchiveError(
                     f"the folder is no archive, and holds something else: {', '.join(strangers[:3])}",
                     path=self.folder.shown,
-                    hint="Give the archive a folder of its own; nothing in this one was touched.",
+                    hint="Give the archive a folder of its own. Nothing in this folder was changed.",
                 ) from None
             return False
         number = self._decoded(data, _Label, LABEL).format
         if number > FORMAT:
             raise NewerFormatError(
-                f"the archive is of format {number}, this version of tailrace reads up to {FORMAT}",
+                f"the archive has format {number}, but this version of tailrace reads formats up to {FORMAT}",
                 path=self.folder.shown,
                 hint="It was written by a newer version. Run that version, or a later one.",
             )
@@ -188,9 +188,10 @@ class Archive:
         for before, after in pairwise(found):
             if after.start < before.stop:
                 raise ArchiveError(
-                    f"the chunks {before.name} and {after.name} of {place.topic!r} partition {place.partition} overlap",
+                    f"the chunks {before.name} and {after.name} of {place.topic!r} partition "
+                    f"{place.partition} overlap",
                     path=self._chunk_folder(place).shown,
-                    hint="Two archived here at once. Take the second marker away, and archive again.",
+                    hint="Two processes archived here at once. Delete the second marker, and archive again.",
                 )
         first = max((at for at in range(1, len(found)) if found[at].start > found[at - 1].stop), default=0)
         return found[first:]

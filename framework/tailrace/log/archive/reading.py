@@ -58,7 +58,7 @@ class ArchivedLog:
         if not archive.exists:
             raise LogUnavailableError(
                 f"there is no archive in {archive.folder.shown!r}",
-                hint="Correct the place; tailrace archive makes one.",
+                hint="Correct the location. The command tailrace archive makes an archive.",
             )
 
     # --- topics and positions
@@ -81,7 +81,7 @@ class ArchivedLog:
         known = self.topics()
         if topic not in known:
             raise UnknownTopicError(
-                "neither archive nor log has the topic",
+                "neither the archive nor the log has the topic",
                 topic=topic,
                 hint=did_you_mean(topic, known, "See tailrace log list."),
             )
@@ -254,7 +254,7 @@ class ArchivedReader:
                 topic=topic,
                 partition=partition,
                 offset=cursor.position,
-                hint="What is before was neither archived nor kept, or is before a hole in the archive.",
+                hint="Earlier records were neither archived nor kept in the log, or are before a gap in the archive.",
             )
         if cursor.position == end:
             return Fetch([], end, unread=False, idle=True)

@@ -174,7 +174,8 @@ class _Archiving:
             reader.close()
         if found and found[0].offset == last[0].offset and found[0] != last[0]:
             raise ArchiveError(
-                f"offset {last[0].offset} of {place.topic!r} partition {place.partition} is another record in the archive than "
+                f"offset {last[0].offset} of {place.topic!r} partition {place.partition} is another record in "
+                "the archive than "
                 "in the log",
                 path=self._archive.folder.shown,
                 hint="It is the archive of another log: archive into another folder.",
@@ -190,10 +191,11 @@ class _Archiving:
             return start
         if position > end:
             raise ArchiveError(
-                f"the archive holds {place.topic!r} partition {place.partition} up to offset {position}, the log ends at "
+                f"the archive holds {place.topic!r} partition {place.partition} up to offset {position}, the "
+                "log ends at "
                 f"{end}",
                 path=self._archive.folder.shown,
-                hint="It is the archive of another log, or the log has lost its end.",
+                hint="It is the archive of another log, or the log has lost its end. Archive into another folder.",
             )
         if start <= position:
             return position
@@ -203,7 +205,7 @@ class _Archiving:
                 topic=place.topic,
                 partition=place.partition,
                 offset=position,
-                hint="Archive more often than the log deletes. Say --after-deleted to go on without them.",
+                hint="Archive more often than the log deletes. To continue without them, use --after-deleted.",
             )
         self._report.lost.append((place, position, start))
         return start
@@ -250,7 +252,7 @@ def _held(archive: Archive) -> Generator[None]:
         lock.acquire()
     except Timeout:
         raise ArchiveError(
-            "another process is archiving into it", path=archive.folder.shown, hint="Wait for it."
+            "another process is archiving into this folder", path=archive.folder.shown, hint="Wait for it."
         ) from None
     try:
         yield

@@ -1,6 +1,6 @@
-"""pyarrow, imported when it is first used, so that what needs no snapshot runs without that extra.
+"""pyarrow, imported at its first use, so that programs without snapshots run without that extra.
 
-It comes without types: what stands here is ``Any`` to both checkers, and each use says what it takes and gives.
+It has no types: its names are ``Any`` to both checkers, and each use annotates arguments and results.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tailrace.core.errors import MissingExtraError
 
 
 class _Module:
-    """Stands for a module until something of it is asked for."""
+    """In place of a module until one of its attributes is read."""
 
     def __init__(self, name: str) -> None:
         self._name = name

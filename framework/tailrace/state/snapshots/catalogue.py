@@ -1,18 +1,19 @@
-"""The snapshots of one app in one place: begun, published, found, deleted.
+"""The snapshots of one app in one location: created, published, found, deleted.
 
 ::
 
-    <uri>/<app>/<id>/manifest.json      there: a snapshot; not there: nothing, for every reader
+    <uri>/<app>/<id>/manifest.json      if it exists, there is a snapshot for every reader; if not, there is none
     <uri>/<app>/<id>/*.parquet          its files, and perhaps those of attempts that failed
-    <uri>/<app>/<id>/held-by-<app>      retention leaves it, as the history of that app begins with it
-    <uri>/<app>/_.../                   not ours
+    <uri>/<app>/<id>/held-by-<app>      retention keeps the snapshot, since the history of that app begins with it
+    <uri>/<app>/_.../                   not a snapshot
 
-**Publication.** The manifest is written last, after a look that every file it names is there and of its size. Whoever dies
-before that has published nothing; ``sweep`` takes away what lies about. A snapshot never changes once it is published.
+**Publication.** The manifest is written last, after a check that every file that it names exists and has its size. A process
+that dies before that has published nothing; ``sweep`` removes its files. A published snapshot never changes.
 
-**Chains.** An incremental snapshot is nothing without its parent. Publishing one looks for the parent again *after* its
-manifest is there, and withdraws it if the parent has gone; deleting takes the manifest away first, looks for incremental
-ones *after* that, and puts it back if there is one. Each acts before it looks, so two that meet cannot both miss the other.
+**Chains.** An incremental snapshot is useless without its parent. Publishing one looks for the parent again *after* its
+manifest is written, and withdraws it if the parent is gone. Deleting removes the manifest first, looks for incremental
+snapshots *after* that, and restores it if there is one. Each acts before it checks, so if both happen at the same time, at
+least one of them sees the other.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from tailrace.state.snapshots.reading import Level, Snapshot, linked
 LATEST = "latest"
 
 _AHEAD_MS = 3_600_000
-"""So far apart clocks may be."""
+"""Maximum difference of clocks."""
 
 _Chain: TypeAlias = list[Level]
 _Ids: TypeAlias = list[str]
@@ -55,10 +56,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def which_where(reference: str) -> tuple[str, str]:
-    """The place and the snapshot that ``URI#snapshot`` names; the latest where it names none.
+    """The location and the snapshot that ``URI#snapshot`` names, by default the latest.
 
-    The last ``#`` divides them if what follows could be an id or a name. It does not where there is a folder of the whole
-    name: a place may have a ``#`` of its own. ``URI#`` is the latest in whatever place.
+    The last ``#`` separates them if the text after it could be an id or a name, unless a folder with the whole name exists,
+    since a location may contain a ``#``. ``URI#`` is always the latest.
     """
     uri, mark, which = reference.rpartition("#")
     if not mark or (which and not _NAME.fullmatch(which)):
@@ -69,7 +70,7 @@ def which_where(reference: str) -> tuple[str, str]:
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """A snapshot under way: its id, the folder for ``write_task``, and when it was begun (milliseconds since 1970)."""
+    """An unfinished snapshot: its id, the folder for ``write_task``, and its start (milliseconds since 1970)."""
 
     id: str
     folder_uri: str
@@ -77,7 +78,7 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class Snapshots:
-    """The snapshots of an app under a URI. Every method raises SnapshotUnavailableError where the place fails."""
+    """The snapshots of an app under a URI. Every method raises SnapshotUnavailableError if the location fails."""
 
     def __init__(self, uri: str, app: str) -> None:
         if not _NAME.fullmatch(app):
@@ -94,7 +95,7 @@ class Snapshots:
     # --- making one ---
 
     def begin(self, id: str | None = None, created_ms: int | None = None) -> Draft:
-        """A new, empty draft. Ids sort by the time they were begun at; give one that is known to go on with it."""
+        """A new, empty draft. Ids sort by their start. Give a known id to continue its draft."""
         now_ms = time.time_ns() // 1_000_000 if created_ms is None else created_ms
         if id is None:
             moment = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S")
@@ -107,11 +108,11 @@ class Snapshots:
         return Draft(own, folder.uri, now_ms)
 
     def publish(self, manifest: Manifest) -> Manifest:
-        """Make a draft a snapshot, for every reader at once, and give back its manifest, sealed.
+        """Publish a draft for all readers at once, and return its manifest, sealed.
 
-        Raises IncompleteSnapshotError or AlteredSnapshotError (a file it names is not there, or not of its size),
-        ForeignSnapshotError (of another app, or one that its parent does not fit), SnapshotTakenError (its id or its
-        savepoint's name). Publishing the same manifest again is no error: a driver that was killed may do so.
+        Raises IncompleteSnapshotError or AlteredSnapshotError (a file that it names is missing, or has another size),
+        ForeignSnapshotError (it belongs to another app, or does not match its parent), SnapshotTakenError (its id or its
+        savepoint's name exists). Publishing the same manifest again is allowed: a driver may do so after it was killed.
         """
         self._must_be_ours(manifest)
         sealed = manifests.sealed(manifest)
@@ -122,10 +123,10 @@ class Snapshots:
             each.name == sealed.name and each.id != sealed.id for each in self.list()
         ):
             raise SnapshotTakenError(
-                f"there is a savepoint named {sealed.name!r} already",
+                f"there is already a savepoint named {sealed.name!r}",
                 snapshot=sealed.id,
                 path=place.shown,
-                hint="Choose another name, or delete that one first.",
+                hint="Choose another name, or delete that savepoint first.",
             )
         place.settle()
         try:
@@ -134,7 +135,7 @@ class Snapshots:
             if self._read(sealed.id) == sealed:
                 return sealed
             raise SnapshotTakenError(
-                "another snapshot of this id has been published", snapshot=sealed.id, path=place.shown
+                "another snapshot with this id is already published", snapshot=sealed.id, path=place.shown
             ) from None
         self._place.settle()
         if sealed.parent is not None and self._read(sealed.parent) is None:
@@ -147,15 +148,15 @@ class Snapshots:
     def list(self) -> _Manifests:
         """The manifests of all snapshots, oldest first. Raises AlteredSnapshotError or NewerFormatError.
 
-        A single manifest that cannot be read is an error, as nobody could say which snapshot is the latest.
+        A single manifest that cannot be read is an error, since the latest snapshot would be uncertain.
         """
         found = (self._read(name) for name in self._folders())
         return _by_age([each for each in found if each is not None])
 
     def open(self, which: str = LATEST) -> Snapshot:
-        """A snapshot by its id, a part of it that begins no other's, a savepoint's name, or "latest".
+        """A snapshot by its id, by a unique prefix of it, by a savepoint's name, or "latest".
 
-        All files of it, and of those that it builds upon, are there and of their size; reading proves their content.
+        All of its files, and those of the snapshots that it builds on, exist and have their size. Reading checks the content.
         Raises UnknownSnapshotError, IncompleteSnapshotError, AlteredSnapshotError, ForeignSnapshotError, NewerFormatError.
         """
         found = self._read(which) if _NAME.fullmatch(which) else None
@@ -167,10 +168,10 @@ class Snapshots:
     # --- taking away ---
 
     def delete(self, id: str, *, dependants: bool = False) -> _Ids:
-        """Delete a snapshot and say which ids are gone. Its manifest goes first: nobody sees half of it.
+        """Delete a snapshot and return the deleted ids. Its manifest is deleted first, so no reader sees a part of it.
 
-        Raises UnknownSnapshotError; SnapshotInUseError where incremental ones build upon it, unless ``dependants`` says
-        that those go too (they go first), and then nothing has changed.
+        Raises UnknownSnapshotError, or SnapshotInUseError if incremental snapshots build on it. With ``dependants`` those are
+        deleted first. If it raises SnapshotInUseError, nothing has changed.
         """
         place = self._place / id
         if not _NAME.fullmatch(id) or not (place / MANIFEST).exists():
@@ -189,10 +190,10 @@ class Snapshots:
         return [*gone, id]
 
     def keep(self, count: int) -> _Ids:
-        """Delete automatic snapshots but the newest ``count`` and what those, and savepoints, build upon. Says which.
+        """Delete automatic snapshots except for the newest ``count`` and those that they, or savepoints, build on.
 
-        Those of a clock that was ahead are taken for the oldest: what is made now would be gone at once otherwise. One with
-        which the history of an app begins (``Snapshot.hold``) stays.
+        Returns the deleted ids. Snapshots from a clock that was ahead count as the oldest; otherwise new ones would be deleted at
+        once. A snapshot with which the history of an app begins (``Snapshot.hold``) is kept.
         """
         everything = self.list()
         by_id = {each.id: each for each in everything}
@@ -208,15 +209,17 @@ class Snapshots:
                 wanted.add(parent)
                 parent = by_id[parent].parent
         gone = _Ids()
-        for each in reversed(automatic):  # what builds upon another is newer, and goes before it
+        for each in reversed(
+            automatic
+        ):  # a snapshot is newer than those it builds on, and is deleted before them
             if each.id not in wanted:
                 gone += self.delete(each.id)
         return gone
 
     def sweep(self, older_than_s: float = 86_400.0) -> _Ids:
-        """Take away what no manifest names: drafts never published and files of failed attempts. Says which.
+        """Remove files that no manifest names: unpublished drafts and files of failed attempts. Returns their names.
 
-        Only what has not changed for ``older_than_s`` goes; let that be longer than any draft takes.
+        Only files unchanged for ``older_than_s`` are removed, which must be longer than any draft takes.
         """
         before_ms = time.time_ns() // 1_000_000 - int(older_than_s * 1000)
         gone = _Ids()
@@ -262,7 +265,7 @@ class Snapshots:
                 f"the folder holds snapshot {manifest.id!r}",
                 snapshot=id,
                 path=place.shown,
-                hint="Give the folder the name of its snapshot again.",
+                hint="Rename the folder to the id of its snapshot.",
             )
         return manifest
 
@@ -285,7 +288,7 @@ class Snapshots:
         raise self._unknown(f"there is no snapshot {which!r}", ids, did_you_mean(which, names))
 
     def _parents(self, manifest: Manifest) -> _Chain:
-        """What an incremental snapshot builds upon, the full one first."""
+        """The snapshots that an incremental one builds on, the full one first."""
         chain = _Chain()
         child = manifest
         while child.kind == "incremental":
@@ -297,7 +300,7 @@ class Snapshots:
                 *(one.manifest.id for one in chain),
             }:
                 raise ForeignSnapshotError(
-                    f"it cannot build upon {parent.id!r}, which has {parent.partitions} partitions, not "
+                    f"it cannot build on {parent.id!r}, which has {parent.partitions} partitions, not "
                     f"{child.partitions}",
                     snapshot=child.id,
                     path=(self._place / child.id).shown,
@@ -308,7 +311,7 @@ class Snapshots:
         return chain
 
     def _children(self, id: str, tolerant: bool) -> _Ids:
-        """The ids of those that build upon a snapshot. One that cannot be read might be among them."""
+        """The ids of the snapshots that build on one. An unreadable snapshot counts, since it may be one of them."""
         found = _Ids()
         for name in self._folders():
             if name == id:
@@ -346,23 +349,23 @@ class Snapshots:
     def _unknown(self, what: str, ids: Iterable[str], meant: str = "") -> UnknownSnapshotError:
         near = ", ".join(list(ids)[-5:])
         hint = (
-            f"Name one of those there: {near}."
+            f"Use one of the existing snapshots: {near}."
             if near
-            else "Correct the place, or take one (tailrace snapshot create)."
+            else "Correct the location, or take a snapshot (tailrace snapshot create)."
         )
         return UnknownSnapshotError(what, path=self._place.shown, hint=f"{meant} {hint}".lstrip())
 
     def _needed(self, id: str, child: str) -> SnapshotInUseError:
         return SnapshotInUseError(
-            f"the incremental snapshot {child!r} builds upon it",
+            f"the incremental snapshot {child!r} builds on it",
             snapshot=id,
             path=(self._place / id).shown,
-            hint="Delete that one first, or let what builds upon it go too (--dependants).",
+            hint="Delete that one first, or delete all that build on it, too (--dependants).",
         )
 
     def _orphan(self, id: str, parent: str | None) -> IncompleteSnapshotError:
         return IncompleteSnapshotError(
-            f"the snapshot {parent!r}, which it builds upon, is missing",
+            f"the snapshot {parent!r}, which it builds on, is missing",
             snapshot=id,
             path=(self._place / id).shown,
             hint="Use another snapshot, or take a full one.",

@@ -1,7 +1,7 @@
-"""The manifest: what belongs to a snapshot, and the proof that it is unchanged.
+"""The manifest: a list of the parts of a snapshot, with checksums that prove that they are unchanged.
 
-It is JSON that a person can read (bytes as base64). Its own checksum covers all other fields; each file has one there.
-A folder is a snapshot from the moment its manifest is in it, and not before.
+It is readable JSON (bytes as base64). Its own checksum covers all other fields, which include the checksum of each file.
+A folder becomes a snapshot when its manifest is written into it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from tailrace.core.errors import AlteredSnapshotError, NewerFormatError
 
 FORMAT = 1
-"""The newest format of manifests and tables that this code reads; it writes this one."""
+"""The newest format of manifests and tables that this code reads, and the one that it writes."""
 
 MANIFEST = "manifest.json"
 
@@ -63,7 +63,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
     kind: Kind = "full"
     parent: str | None = None
-    """The id of the snapshot that an incremental one builds upon."""
+    """The id of the snapshot that an incremental one builds on."""
     name: str | None = None
     """Of a savepoint."""
     automatic: bool = False
@@ -116,7 +116,8 @@ def decode(data: bytes, snapshot: str, path: str) -> Manifest:
         number = msgspec.json.decode(data, type=_AnyManifest).format
         if number > FORMAT:
             raise NewerFormatError(
-                f"snapshot {snapshot!r} is of format {number}, this version of tailrace reads up to {FORMAT}",
+                f"snapshot {snapshot!r} has format {number}, but this version of tailrace reads formats up to "
+                f"{FORMAT}",
                 path=path,
                 hint="It was written by a newer version. Run that version, or a later one.",
             )
@@ -127,6 +128,6 @@ def decode(data: bytes, snapshot: str, path: str) -> Manifest:
         ) from error
     if encode(sealed(manifest)) != data:
         raise AlteredSnapshotError(
-            "the manifest does not fit its checksum", snapshot=snapshot, path=path, hint=hint
+            "the manifest does not match its checksum", snapshot=snapshot, path=path, hint=hint
         )
     return manifest

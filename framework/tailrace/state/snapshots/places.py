@@ -1,4 +1,4 @@
-"""Places: folders on a disk or in an object store, by their URI, behind the few things a snapshot asks of them.
+"""Places: folders on a disk or in an object store, by URI, with the few operations that snapshots need.
 
 A place is a plain path, ``file://``, ``s3://bucket/prefix?endpoint_override=...`` or whatever else
 ``pyarrow.fs.FileSystem.from_uri`` or, where it is installed, fsspec reaches. What is promised is the same everywhere:
@@ -38,10 +38,13 @@ _OUTAGES = {
     errno.EDQUOT: ("the disk quota is used up", "Raise the quota and try again."),
     errno.EFBIG: ("a file has reached the size that is allowed", "Raise the limit and try again."),
     errno.EROFS: ("the file system is read-only", "Mount it for writing, or choose another place."),
-    errno.EACCES: ("permission is denied", "Give this user the right to it, or choose another place."),
-    errno.EPERM: ("permission is denied", "Give this user the right to it, or choose another place."),
+    errno.EACCES: ("permission is denied", "Give this user permission, or choose another location."),
+    errno.EPERM: ("permission is denied", "Give this user permission, or choose another location."),
     errno.EMFILE: ("the process has too many open files", "Raise its limit (ulimit -n) and try again."),
-    errno.EIO: ("the disk fails", "Look at the kernel's log, repair or replace the disk, and try again."),
+    errno.EIO: (
+        "the disk has failed",
+        "Look at the kernel's log, repair or replace the disk, and try again.",
+    ),
 }
 
 
@@ -248,9 +251,9 @@ class Place:
             if error.errno == number or os.strerror(number) in said:
                 return SnapshotUnavailableError(f"{what}, while {doing}: {said}", path=self.shown, hint=hint)
         return SnapshotUnavailableError(
-            f"the place of a snapshot failed while {doing}: {said}",
+            f"the location of a snapshot failed while {doing}: {said}",
             path=self.shown,
-            hint="Look at the place and the right to it, then try again: no half snapshot was published.",
+            hint="Check the location and its permissions, then try again: no partial snapshot was published.",
         )
 
     def _make_parent(self) -> None:
@@ -274,7 +277,7 @@ def _reached(uri: str) -> tuple[Any, str]:
         said, shown = str(error).replace(uri, _without_secrets(uri)), _without_secrets(uri)
         if uri.partition("://")[0] in _PYARROW_ALONE:
             raise SnapshotUnavailableError(
-                f"the place cannot be reached: {said}", path=shown, hint="Correct the URI."
+                f"the location cannot be reached: {said}", path=shown, hint="Correct the URI."
             ) from None
         return _reached_by_fsspec(uri, said)
 

@@ -1,4 +1,4 @@
-"""Reading a snapshot: its rows as a store takes them, its tables as Arrow batches, and whether it is unharmed.
+"""Reads a snapshot: its rows for a store, its tables as Arrow batches, and a check that it is undamaged.
 
 An incremental snapshot is read through its parents, oldest first: each level says which rows it has written and which
 are gone. The merge goes by chunks of rows, so that what did not change costs next to nothing.
@@ -35,7 +35,7 @@ _HASHED_AT_ONCE = 4 << 20
 _HELD_IN_MEMORY = 64 << 20
 """Up to this size a file is fetched once, hashed and read from memory; a larger one is read twice."""
 
-_USE_ANOTHER = "Use another snapshot, or rebuild one from the log; this one is left as it is."
+_USE_ANOTHER = "Use another snapshot, or rebuild one from the log. This one is left unchanged."
 _DIFFERS = "its sha256 differs"
 
 Changes: TypeAlias = tuple[list[bytes], "list[bytes | None]"]
@@ -261,7 +261,7 @@ def linked(chain: Sequence[Level], app: str) -> Snapshot:
                 f"the snapshot is of app {level.manifest.app!r}, not of app {app!r}",
                 snapshot=level.manifest.id,
                 path=level.place.shown,
-                hint="Name the app that it belongs to, or the place of this app's snapshots.",
+                hint="Give the name of that app, or the location of this app's snapshots.",
             )
     return Snapshot(chain)
 
@@ -371,7 +371,7 @@ def _missing(level: Level, file: FileInfo) -> IncompleteSnapshotError:
 
 def _altered(level: Level, file: FileInfo, what: str) -> AlteredSnapshotError:
     return AlteredSnapshotError(
-        f"the file {file.name} is not as it was published: {what}",
+        f"the file {file.name} differs from the published one: {what}",
         snapshot=level.manifest.id,
         path=level.place.shown,
         hint=_USE_ANOTHER,

@@ -141,7 +141,7 @@ def _state(actor: Any, key: Any, rest: Any, value: Any) -> Any:
         wrong = rest[compute.index(known, False).as_py()].as_py()
         raise CorruptStateError(
             f"a row of a kind that is not known: it ends in {wrong!r}",
-            hint="It was written by a newer version; take the snapshot with that one.",
+            hint="It was written by a newer version. Take the snapshot with that version.",
         )
     is_bounds = compute.and_(is_list, compute.equal(compute.binary_length(entry), 0))
     none = pa.scalar(None, pa.binary())

@@ -92,7 +92,7 @@ def _state_chunks(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tables.Chunk]
         first, stop = bisect_left(keys, core_rows.STATE), bisect_left(keys, _END_OF_STATE)
         for row in (*keys[:first], *keys[stop:]):
             if row[:1] not in (core_rows.INDEX, core_rows.KEEP):
-                raise CorruptStateError(f"no row of a task begins like this: {row!r}")
+                raise CorruptStateError(f"a row with an unknown prefix: {row!r}")
         if first < stop:
             yield keys[first:stop], values[first:stop]
 
