@@ -226,7 +226,7 @@ def test_the_cut_of_a_table_is_told_and_read_again_by_its_options(spark, lived):
     assert frame.count() == again.count() == len(rows)
     assert cut(again) == cut(frame) != cut(reading(spark, **options).load())
     assert reading(spark, **options).schema(frame.schema).load().count() == len(rows)
-    with pytest.raises(UsageError, match="carries no cut"):
+    with pytest.raises(UsageError, match="has no cut"):
         cut(frame.select("miles").drop("tail"))
 
 
@@ -234,8 +234,8 @@ def test_a_schema_that_names_no_cut_or_that_of_another_topic_is_refused(spark, l
     options = {"log": lived.folder / "log", "topic": "trips", "app": APP}
     schema = reading(spark, **options).load().schema
     for given, topic, said in (
-        ("miles bigint", "trips", "Leave the schema out; choose columns by the option columns"),
-        (schema, "moves", "is of the topic 'trips'"),
+        ("miles bigint", "trips", "Leave the schema out. Select columns by the option columns"),
+        (schema, "moves", "belongs to the topic 'trips'"),
     ):
         with pytest.raises(Exception, match=said):
             reading(spark, **{**options, "topic": topic}).schema(given).load().count()

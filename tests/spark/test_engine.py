@@ -140,7 +140,7 @@ def test_a_handler_that_fails_is_not_tried_again_and_the_event_is_named(spark, w
 
 def test_a_unit_that_kills_every_worker_is_given_up_and_gone_on_with_later(spark, world):
     world.doom("always die", 2)
-    with pytest.raises(WorkerLostError, match=r"given a part of the rebuild up.*it resumes"):
+    with pytest.raises(WorkerLostError, match=r"given up a part of the rebuild.*it resumes"):
         world.rebuild(SparkEngine(spark), "lost")
     assert len(world.met(2)) == 4
     world.dooms[2].unlink()

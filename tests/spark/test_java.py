@@ -40,7 +40,7 @@ def test_the_java_of_this_machine_is_fit():
 
 
 def test_without_any_java_the_mend_names_what_to_install_and_java_home(tmp_path):
-    with pytest.raises(UnfitJavaError, match=r"there is none.*JDK 17 or 21.*JAVA_HOME"):
+    with pytest.raises(UnfitJavaError, match=r"none was found.*JDK 17 or 21.*JAVA_HOME"):
         check_java({"PATH": str(tmp_path)})
 
 

@@ -146,7 +146,7 @@ def test_an_option_that_names_what_can_be_no_key_is_refused(odd):
     odd.publish(actor, {UUID(int=7): {"miles": 3}}, actor.schema)
     options = {"snapshot": odd.folder, "app": "odd", "actor": "Odd"}
     assert [row["miles"] for row in answer(**options, key=str(UUID(int=7))).rows] == [3]
-    with pytest.raises(UsageError, match="'nowhere' is no key"):
+    with pytest.raises(UsageError, match="'nowhere' is not a key"):
         answer(**options, key="nowhere")
 
 
@@ -155,7 +155,7 @@ def test_a_key_of_several_fields_that_is_none_is_refused(odd):
     actor = app.plan().actors[0]
     odd.publish(actor, {("a", 1): {"miles": 3}}, actor.schema)
     for key in (["a"], [{"_1": "a", "_2": None}], [None]):
-        with pytest.raises(UsageError, match="no key of Odd"):
+        with pytest.raises(UsageError, match="not a key of Odd"):
             odd.write(app, [pa.RecordBatch.from_pydict({"key": key, "miles": [1]})])
 
 

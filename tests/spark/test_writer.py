@@ -136,19 +136,19 @@ def test_a_key_that_was_not_there_begins_with_defaults(lived):
     ("frame", "more", "said"),
     [
         ({"miles": [1]}, {}, "no column 'key'"),
-        ({"key": ["N100"], "miles": ["x"]}, {}, "no value for the field 'miles'"),
-        ({"key": ["N100"], "miles": pa.array([None], pa.int64())}, {}, "no value for the field 'miles'"),
-        ({"key": ["N100"], "speed": [3]}, {}, "no plain field of Plane.*miles"),
+        ({"key": ["N100"], "miles": ["x"]}, {}, "not a value for the field 'miles'"),
+        ({"key": ["N100"], "miles": pa.array([None], pa.int64())}, {}, "not a value for the field 'miles'"),
+        ({"key": ["N100"], "speed": [3]}, {}, "not a plain field of Plane.*miles"),
         ({"key": ["N100"], "cabins": [3]}, {}, "but a MapState or ListState"),
         ({"key": ["N1", "N1"]}, {}, "'N1' is in two rows"),
-        ({"key": [3]}, {}, "3 is no key of Plane"),
+        ({"key": [3]}, {}, "3 is not a key of Plane"),
         ({"key": ["N100"]}, {"app": "travel"}, "the app's code"),
         (
             {"key": ["N100"]},
             {"app": "tests.spark.travel:other"},
             "not the one that the snapshot was written with",
         ),
-        ({"key": ["N100"]}, {"field": "cabins"}, "'field' makes no sense"),
+        ({"key": ["N100"]}, {"field": "cabins"}, "'field' is not allowed"),
         ({"key": ["N100"]}, {"actor": "Plain"}, "no actor 'Plain'"),
         ({"key": ["N100"]}, {"id": "nobody"}, "no snapshot 'nobody'"),
         ({"key": ["N100"]}, {"name": "before"}, "savepoint named 'before' already"),
@@ -164,7 +164,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_published(lived, frame, mor
 def test_spark_tells_what_is_wrong_and_does_not_try_it_again(table, lived):
     before = folders(lived)
     with pytest.raises(
-        Exception, match=r"Plane 'N1\d\d': 'x' is no value for the field 'miles'.*Cast the column"
+        Exception, match=r"Plane 'N1\d\d': 'x' is not a value for the field 'miles'.*Cast the column"
     ):
         write(lived, table.select("key", F.lit("x").alias("miles")), "wrong")
     assert folders(lived) == before

@@ -38,7 +38,7 @@ PATH = Path("states") / "flights" / "3"
             StateUnavailableError,
             "permission",
         ),
-        ("IO error: Input/output error: While pread", StateUnavailableError, "disk fails"),
+        ("IO error: Input/output error: While pread", StateUnavailableError, "disk has failed"),
         ("IO error: lock hold by current process: LOCK: No locks available", StateInUseError, "in use"),
         ("IO error: While lock file: LOCK: Resource temporarily unavailable", StateInUseError, "in use"),
         (

@@ -1,4 +1,4 @@
-"""What an event log must offer, whatever it is made of: an in-memory one, one machine's files, Kafka.
+"""The interface of an event log: in memory, in files on one machine, or Kafka.
 
 Theory. A topic has partitions; a partition is a sequence of records with ascending offsets. Three positions matter::
 
@@ -42,8 +42,8 @@ class TopicSettings(NamedTuple):
     """How a topic is kept.
 
     A ``compacted`` topic keeps the last record of every key, and a deletion (a record without a value) at least for
-    the log's own while. ``retention_ms`` deletes records by their timestamps, which are event times here; None keeps
-    them for ever. ``retention_bytes`` deletes the oldest records of a partition that is larger, about that size.
+    a time that the log defines. ``retention_ms`` deletes records by their timestamps, which are event times here; None keeps
+    them without a limit. ``retention_bytes`` deletes the oldest records of a partition that is larger than about this size.
     """
 
     partitions: int
@@ -62,9 +62,9 @@ class TopicSettings(NamedTuple):
 
 
 class Publication(NamedTuple):
-    """What a writer has said about a topic: it will not write records of an event time up to ``watermark_ms`` any more.
+    """A writer's promise about a topic: it will write no further records of an event time up to ``watermark_ms``.
 
-    None: it holds nobody back, because it is idle or will not come again.
+    None: it holds no reader back, because it is idle or will not run again.
     """
 
     publisher: str
@@ -86,12 +86,12 @@ class Publication(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """What one fetch found.
+    """The result of one fetch.
 
     ``next_offset`` is the reader's position after it, past gaps as far as they are known. ``unread``: more committed
-    records are known to be behind that position. ``idle``: there is nothing behind it at all, neither readable nor
-    hidden by an open transaction (position = last stable offset = end). Neither: something is there that cannot be
-    read yet, or the log has not said.
+    records are known to be after that position. ``idle``: there is no record after it, neither readable nor
+    hidden by an open transaction (position = last stable offset = end). If neither is set, there are records that cannot be
+    read yet, or it is not known.
     """
 
     records: list[InputRecord]
@@ -145,7 +145,7 @@ class Reader(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what the reader holds. A closed reader may be closed again."""
+        """Release the reader's resources. A closed reader may be closed again."""
         ...
 
 
@@ -194,7 +194,7 @@ class Writer(Protocol):
         ...
 
     def close(self) -> None:
-        """Abort, and let go of what the writer holds; it stays the id's holder. May be closed again."""
+        """Abort, and release the writer's resources. It stays the holder of the id. May be closed again."""
         ...
 
 
@@ -255,7 +255,7 @@ class Log(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of everything. A closed log may be closed again."""
+        """Release all resources. A closed log may be closed again."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""What a reader has found published since it was last asked.
+"""The publications that a reader has found since its last call.
 
-Of each publisher that is the last thing said. Where this is None, the watermark that the publisher said before it comes first:
-who is let go stands there, however much was published between two looks.
+Only the last publication of each publisher counts. If it is None, the publisher's last watermark comes first: a reader that
+is no longer held back has that watermark, however much was published between two calls.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Heard:
         self._before: dict[str, int] = {}
 
     def add(self, name: str, watermark_ms: int | None) -> None:
-        """A publisher said this next."""
-        before = self._last.pop(name, None)  # so that it stands in the order of its last one
+        """Add the next publication of a publisher."""
+        before = self._last.pop(name, None)  # so that publishers are in the order of their last publication
         self._last[name] = watermark_ms
         if watermark_ms is not None:
             self._before.pop(name, None)
@@ -28,7 +28,7 @@ class Heard:
             self._before[name] = before
 
     def news(self, seen: dict[str, int | None]) -> list[Publication]:
-        """What differs from what was given before, which ``seen`` keeps by name."""
+        """The publications that differ from those returned before, which ``seen`` keeps by name."""
         found: list[Publication] = []
         for name, watermark_ms in self._last.items():
             before = self._before.get(name)

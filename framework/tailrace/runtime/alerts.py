@@ -45,12 +45,12 @@ class Alerts:
         self._behind: Counter[Behind] = Counter()
         self._told_behind: dict[Behind, int] = {}
         self._held: dict[tuple[int, int], set[int]] = {}
-        """By operator and source, in which partitions this was told, or found out after it had been told."""
+        """By operator and source: the partitions for which the warning was logged, or found while it was in force."""
         self._dropping = sorted({one.declared_name for one in plan.inputs if one.late == "drop"})
         self._late = self._told_late = 0
 
     def of_partition(self, number: int, now_ms: int, late: int) -> PartitionAlerts:
-        """Begin to look at a partition that was just started, with so many late events up to now."""
+        """Begin to watch a partition that was just started, with its number of late events so far."""
         return PartitionAlerts(self, number, now_ms, late)
 
     def late(self, partition: int, events: int) -> None:
@@ -111,20 +111,20 @@ class Alerts:
         )
 
     def _follows_held(self, source: int) -> bool:
-        """Whether a source is what follows from an operator that is held itself: then that one was told."""
+        """Whether a source depends on an operator that is itself held: then the warning for that one is enough."""
         name = self.plan.sources[source]
         writers = {writer for one in self.plan.published if one.name == name for writer in one.writers}
         return any(partitions and one in writers for (one, _), partitions in self._held.items())
 
     def moved(self, partition: int, operator: int) -> None:
-        """The watermark of an operator has moved: what holds it next is told again."""
+        """The watermark of an operator has moved: the next time that it is held is logged again."""
         for (one, _), partitions in self._held.items():
             if one == operator:
                 partitions.discard(partition)
 
 
 class PartitionAlerts:
-    """What is looked at of one partition, from its start to the next."""
+    """The observations of one partition, from its start to its next start."""
 
     def __init__(self, alerts: Alerts, number: int, now_ms: int, late: int) -> None:
         plan = alerts.plan

@@ -89,9 +89,9 @@ class DeadLetterMonitor:
         """Partitions that the last look had no time for: the next begins with them."""
         self._looked_s = self._told_s = time.monotonic()
         self._told: Counter[Kind] = Counter()
-        """The counts when they were last told."""
+        """The counts when they were last logged."""
         self._alone = 0
-        """Of those since then, how many were told one by one."""
+        """The number of letters since then that were logged one by one."""
 
     def look(self) -> None:
         """Log new letters, if it is time. Raises nothing: letters that cannot be read now are read later."""

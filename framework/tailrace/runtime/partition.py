@@ -11,8 +11,8 @@ A commit, in this order::
     the same rows, the same cut           -> the store    so it is never ahead of the log
     the task                                              so it reads back what it wrote
 
-Failure. What is in memory stands somewhere between two commits, and is worth nothing without the transaction it belongs
-to. So every failure that does not leave both intact ends the partition: the transaction is aborted, the memory dropped,
+Failure. The state in memory is between two commits, and is useless without its transaction. So every failure that does
+not leave both intact ends the partition: the transaction is aborted, the memory dropped,
 and the worker makes a new partition, which restores. An exception that is no ``Exception`` (a simulated kill, Ctrl-C)
 passes through untouched, as the process's own end would.
 """
@@ -70,7 +70,7 @@ class Partition:
         self.settings = settings or PartitionSettings()
         self.lifecycle = Lifecycle(f"{plan.app}/{partition}")
         self.error: Exception | None = None
-        """What ended it, if something did."""
+        """The error that ended it, if any."""
         self._log = log
         self._store = store
         self._clock = clock
@@ -88,7 +88,7 @@ class Partition:
 
     @property
     def state(self) -> State:
-        """Where it is in its life."""
+        """Its state."""
         return self.lifecycle.state
 
     @property
@@ -104,7 +104,7 @@ class Partition:
     def restore(self) -> None:
         """Take the task over and bring it to its last commit. Also the way out of an unknown outcome.
 
-        It then runs; or it was given back, if it was not to go on.
+        Afterwards it runs, or was given back because ``may_go_on`` returned False.
 
         Raises:
             LifecycleError: It is at work already, or has ended.
@@ -156,7 +156,7 @@ class Partition:
         """Take one slice of at most ``max_records`` records, and commit if it is time; whether there was anything to do.
 
         A partition whose last commit has an unknown outcome restores itself here. A worker that is no longer sure to
-        own it calls ``close`` instead: taking it over fences whoever does.
+        own it calls ``close`` instead, since a take-over would fence the new owner.
 
         Raises:
             HandlerError, BadRecordError: The app stops on failures, and there was one. The partition has failed.
@@ -221,19 +221,19 @@ class Partition:
         return self._running("be looked at").holds_back
 
     def begin_end(self) -> None:
-        """Say that the end of input begins: what is idle counts again, and nothing falls idle any more.
+        """Begin the end of input: idle inputs count again, and no input becomes idle any more.
 
-        For bounded runs. It has to be so in all partitions, and published, before the inputs of the first level end: operators
-        rise one level after the other, and what was idle would hold nobody back until its turn.
+        For bounded runs. This must be done in all partitions, and published, before the inputs of the first level end:
+        operators rise one level after the other, and an idle one would not hold its readers back until its turn.
         """
         slices = self._running("end")
         slices.later(slices.begin_end)
 
     def end_inputs(self, level: int = 0) -> None:
-        """Say that what comes to this level of the app's operators has ended, for bounded runs.
+        """End the inputs of this level of the app's operators, for bounded runs.
 
-        At level 0 that is what comes from outside; later what those before have written, who have all finished. The slices
-        to come first take all that can be read, then this.
+        At level 0 these are the inputs from outside, at later levels the outputs of the levels before, which have finished.
+        The next slices first take all records that can be read.
         """
         slices = self._running("end")
         for one in self.plan.operators:
@@ -241,7 +241,7 @@ class Partition:
                 slices.later(partial(slices.task.ended, one.index))
 
     def finish(self, level: int = 0, to_ms: Mapping[int, int] | None = None) -> None:
-        """Let the actors of a level rise to their latest pending timers, as the last thing that the slices to come do.
+        """Raise the actors of a level to their latest pending timers, after the next slices have taken all else.
 
         For bounded runs, once the inputs of the level have ended in all partitions and no message is on its way.
         ``to_ms`` gives other instants to rise to, by operator.
@@ -253,18 +253,18 @@ class Partition:
                 slices.later(partial(slices.task.finish, one.index, to))
 
     def wake(self, number: int) -> None:
-        """Have an idle input count again, as its next record would; nothing happens to one that is not idle."""
+        """Make an idle input count again, as its next record would. No effect if it is not idle."""
         self._running("wake an input").wake(number)
 
     def rest_ms(self) -> int | None:
-        """For how long nothing becomes due by itself (a commit, idleness, a timer); None if nothing will."""
+        """Time until something becomes due without a record (a commit, idleness, a timer); None if nothing will."""
         return self._running("rest").rest_ms(self._clock())
 
     def revoke(self) -> None:
-        """Give the partition back: commit, if it is at work, and let go. One that has ended is only closed.
+        """Give the partition back: commit, if it is running, and close it. A partition that has ended is only closed.
 
         Raises:
-            TailraceError: See ``commit``. It has let go all the same.
+            TailraceError: See ``commit``. The partition is closed anyway.
         """
         try:
             if self.state is State.RUNNING:
@@ -273,7 +273,7 @@ class Partition:
             self.close()
 
     def close(self) -> None:
-        """Let go of everything; what is not committed is dropped. May be called in any state, and again."""
+        """Release all resources and drop uncommitted work. May be called in any state, and more than once."""
         if self._closed:
             return
         self._closed = True
@@ -315,5 +315,5 @@ class Partition:
             try:
                 writer.close()
             except TailraceError:
-                # Fenced or out of reach: whoever takes the id over next ends the transaction.
+                # Fenced or out of reach: the next take-over of the id ends the transaction.
                 pass

@@ -1,4 +1,4 @@
-"""How far a service has come: measured by workers, added up over processes, told while it catches up."""
+"""The progress of a service: measured by workers, summed over processes, shown while it catches up."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from tailrace.processes.logs import CLEAR_LINE
 _log = logging.getLogger("tailrace.progress")
 
 BEHIND = 1_000
-"""So many records behind, a service is catching up; fewer come and go with every commit of a producer."""
+"""A service that is this many records behind is catching up. Smaller numbers come and go with a producer's commits."""
 _EVERY_LOGGED_S = 10.0
 
 
 STARTING = -1
 """The phase in which the workers of a service start their tasks, and none takes a record.
 
-What was idle before a stop counts again after it, and a task says so with its first commit. Who reads what it writes must
-have heard of that first, wherever it runs.
+An input that was idle before a stop counts again after it, and a task publishes this with its first commit. The readers of
+its outputs, in any process, must learn of it before they take a record.
 """
 
 READING = 0
 """The phase of a bounded run in which its inputs are read.
 
-In the next one what was idle counts again: the end of input goes from level to level, and an operator whose turn has not come
-holds its readers. Then follow two phases for each level of the app's operators: their inputs have ended, and were told so; and
-the actors of the level have risen to their latest timers. Between two phases all that follows from the one before is done, in
-all tasks.
+In the next phase idle inputs count again: the end of input moves from level to level, and an operator whose turn has not come
+holds its readers. Then there are two phases for each level of the app's operators: the inputs of the level end, and the
+actors of the level rise to their latest timers. Between two phases all consequences of the one before are done, in all tasks.
 """
 
 
@@ -42,11 +41,11 @@ def last_phase(plan: Plan) -> int:
 
 
 class Status(msgspec.Struct, frozen=True):
-    """What one worker says of itself."""
+    """The status of one worker."""
 
     partitions: int
     running: int
-    """Partitions at work; the others wait to be tried again."""
+    """Number of running partitions; the others wait for another try."""
     records: int
     """Taken since the worker began."""
     lag: int
@@ -81,7 +80,7 @@ def total(statuses: Iterable[Status]) -> Status:
 
 
 class ProgressLog:
-    """Tells of a service that catches up: one line that is written over on a terminal, else a log line now and then.
+    """Shows the progress of a service that catches up: one line that is overwritten on a terminal, else log lines at intervals.
 
     ``terminal`` is where the line goes; None if there is none.
     """

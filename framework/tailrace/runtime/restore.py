@@ -1,26 +1,26 @@
-"""From a transactional id to a task that can go on: the order of restoring, and nothing else.
+"""Restores a task, from its transactional id to a task that can continue. This file has the order of the steps.
 
-Theory. The log is the truth; a store is a copy of the changelog up to some position, made to start faster. The order
-matters, and each step rests on the one before:
+Theory. The log is the truth. A store is a copy of the changelog up to some position, for a faster start. Each step depends on
+the one before:
 
-    1  take the transactional id over         earlier owners are fenced; what they left open is aborted, so that
-                                              from here on nobody but us writes this partition of the changelog
-    2  ask for the *uncommitted* end          no commit of an earlier owner lies behind it
-    3  read the changelog, committed only,    from where the store stands; offsets have gaps, so what ends this is
-       until position >= that end             the position and not the last record
-    4  take the last cut read                 the store's own if the changelog had nothing more: authority for offsets
+    1  take the transactional id over         earlier owners are fenced and their open transactions aborted, so that only
+                                              this owner writes this partition of the changelog from here on
+    2  read the *uncommitted* end             no commit of an earlier owner is after it
+    3  read the changelog, committed only,    from the store's position; offsets have gaps, so the position ends this
+       until position >= that end             step, not the last record
+    4  take the last cut read                 the store's own if the changelog had no more; it decides the offsets
     5  compare the group's offsets with it    they were committed together, so they are equal or expired
-    6  see that the inputs go on from there   what retention has deleted unread is an error, or stepped over if that is meant
+    6  check that the inputs continue there   records deleted unread by retention are an error, or skipped on request
 
-The store's cut is wrapped: the changelog position it stands at, the core's cut, and when it last stood at the
-changelog's end. The last matters because compaction drops deletions after a while: a store that was away for longer
-would keep what has been deleted since, so it is emptied and filled anew.
+The store's cut has three parts: its changelog position, the core's cut, and the time when it was last at the changelog's
+end. The time matters because compaction drops deletions after a while: a store that was away for longer would keep deleted
+rows, so it is emptied and filled again.
 
-A position alone does not say that a store is a copy of *this* changelog: a log that was restored from a backup, or was made again,
-has other records under the same offsets. So the store's cut is held against the tape, and a foreign store is emptied.
+A position alone does not prove that a store is a copy of *this* changelog: a log that was restored from a backup, or created
+again, has other records at the same offsets. So the store's cut is compared with the tape, and a foreign store is emptied.
 
-While rows are being applied, the store is between two commits. That is no harm: it is not run on before step 5, and who
-is killed here, or told to stop, goes on from the position written with the last batch.
+While rows are being applied, the store is between two commits. This is safe: no task runs on it before step 5, and a restore
+that was killed or stopped here resumes from the position written with the last batch.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Clock: TypeAlias = Callable[[], int]
 
 
 class _StoppedError(Exception):
-    """It is not to go on."""
+    """The restore must not continue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Restored:
     positions: Mapping[str, int]
     """Where to begin in the inputs that the cut does not know."""
     stepped_over: Mapping[str, int]
-    """Where to go on in the inputs that the cut knows, and of which the log has deleted what comes next."""
+    """Positions to continue at in inputs of the cut whose next records the log has deleted."""
     records_applied: int
 
 
@@ -102,9 +102,9 @@ class Restore:
     batch: int = 20_000
     may_go_on: Callable[[], bool] = lambda: True
     after_deleted: bool = False
-    """Go on without what the log has deleted unread."""
+    """Continue without records that the log deleted before they were read."""
     check_owned: Callable[[], None] = lambda: None
-    """Asked as the last thing before the take-over, which fences whoever has the task, and may raise."""
+    """Called right before the take-over, which fences the current owner. May raise."""
 
     @property
     def transactional_id(self) -> str:
@@ -117,7 +117,7 @@ class Restore:
         return TopicPartition(self.plan.changelog_topic, self.partition)
 
     def run(self) -> Restored | None:
-        """Restore, in the order given at the head of this file; None if it was not to go on.
+        """Restore, in the order given at the head of this file. None if ``may_go_on`` returned False.
 
         Raises:
             FencedError: Another worker took the task over meanwhile.
@@ -268,7 +268,7 @@ class Restore:
     # --- step 5: the inputs
 
     def _check_offsets(self, core: bytes | None) -> dict[str, int]:
-        """Hold the group's offsets against the cut; where to begin in inputs that the cut does not know."""
+        """Compare the group's offsets with the cut. Returns the positions to begin at in inputs that the cut does not have."""
         known = {} if core is None else tape.decode_cut(core).positions
         places = {one.name: TopicPartition(one.name, self.partition) for one in self.plan.inputs}
         committed = self.log.committed_offsets(self.plan.app, places.values())
@@ -325,5 +325,5 @@ class Restore:
             f"for {name!r} partition {self.partition} the group {self.plan.app!r} has {of_group}, and the changelog "
             f"{self.plan.changelog_topic!r} has {of_cut}",
             hint="Both are always committed together, so one was reset, lost, or is used by another program. "
-            "Delete the group's offsets to go on from the changelog.",
+            "Delete the group's offsets to continue from the changelog.",
         )

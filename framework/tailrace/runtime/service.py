@@ -172,7 +172,7 @@ def run_worker(worker: Worker, steer: Callable[[], None]) -> None:
 
 
 def open_worker(options: ServiceOptions, plan: Plan, numbers: Collection[int], closing: ExitStack) -> Opened:
-    """A worker for some of an app's tasks, which are then owned; ``closing`` lets go of what it rests on."""
+    """A worker for some of an app's tasks, which it then owns. ``closing`` releases its resources."""
     log = EmbeddedLog(options.log, options.log_options, create=False)
     closing.callback(log.close)
     states = _States(options.state / plan.app, plan.app)
@@ -319,7 +319,8 @@ def prepare_log(log: Log, plan: Plan, *, create_declared: bool, begins_with_log:
             raise InputsChangedError(
                 f"the app {plan.app!r} has {plan.partitions} partitions, but was run before with {found.partitions}",
                 hint=f"Its keys are spread over {found.partitions}, in the inputs and in its state. Give it "
-                f"partitions={found.partitions} again, or give the app another name and begin anew.",
+                f"partitions={found.partitions} again, or give the app another name, which starts with an "
+                "empty state.",
             )
     missing = sorted(
         {*(one.name for one in plan.inputs), *plan.outputs} - known.keys() - internal_topics(plan).keys()

@@ -1,30 +1,31 @@
-"""What a partition does between two commits: it brings causes to the task, and what comes of them to the log.
+"""The work of a partition between two commits: it brings causes to the task, and outputs to the log.
 
-Theory. A cause has to be complete before the next one may come: a step that ran out of its budget of timers is *drained*
-first, in later slices if need be, with commits in between. So a slice always begins by finishing what the last one
-left, and a run of records that was interrupted waits in ``_left`` until then.
+Theory. A cause must be complete before the next one: a step that ran out of its budget of timers is *drained* first, in
+later slices if necessary, with commits in between. So a slice begins by finishing the work of the last one, and an
+interrupted run of records waits in ``_left`` until then.
 
 Durations (idle, commit interval, merge wait) are measured in *elapsed* time, the sum of the clock's steps forward. A
 clock that jumps back stops them for the moment of the jump, and does not make them wait for it to come around again.
 
-An input is idle while each fetch of it finds that nothing was there to read. What the input says between two fetches
-needs no watching: what had come by then would still be there. An input that follows its writers is idle when they say so,
-never by itself: that nothing is there does not mean that nothing is under way. What they say counts at the end of the input:
-a reader that is behind hears at each position what was true when it was written.
+An input is idle while each fetch finds no record after its position. The time between two fetches needs no check: a record
+that came then would still be there. An input that follows its writers is idle when they publish it, never by itself: records
+may be on their way although there are none yet. Publications count at the end of the input: a reader that is behind gets
+at each position the publications of that position.
 
-What was idle before a start, or had ended with a bounded run, counts again after it: while the task was down there may have come
-more, so it has to be seen at its end for its time once more. That is the first thing that a started task does. A worker has it
-committed, and so published, before it takes a record: what follows this task must not run ahead of what it still has to read.
+An input that was idle before a start, or had ended with a bounded run, counts again after the start: more records may have
+come while the task was down, so it must be at its end for its ``idle_after`` again. A started task records this first. A
+worker commits, and so publishes, it before it takes a record: readers that follow this task must not run ahead of the
+records that it still has to read.
 
 When the end of input begins (a bounded run), every source counts again, and none becomes idle until the run is over: see
 ``progress``.
 
-An input that is ahead of the others by more than its topic allows (``ahead=``) is held back. That must never stop an app: what
-it waits for does not follow from it; if all heads here are held back, and the watermarks they wait for have not moved for
-``ahead_patience_ms``, the least of them goes on by as much as it may be ahead.
+An input that is ahead of the others by more than its topic allows (``ahead=``) is held back. This must never stop an app. The
+sources that it waits for do not depend on it. If all heads here are held back, and the watermarks that they wait for have not
+moved for ``ahead_patience_ms``, the earliest head may advance by its allowed distance.
 
-What is published is what the task has come to by a commit. Where it differs from what was published last, that is reason
-enough for a commit, as a source that fell idle, or a task that was restored, may have nothing else to commit.
+A commit publishes the watermarks that the task has reached. If they differ from the last published ones, that alone is a
+reason for a commit, since a task whose source became idle, or that was restored, may have nothing else to commit.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class PartitionSettings:
     restore_batch: int = 20_000
     """How many records of the changelog are applied to the store at once."""
     after_deleted: bool = False
-    """Go on without what the log has deleted of the inputs before it was read; otherwise that is an error."""
+    """Continue without records of the inputs that the log deleted before they were read; by default that is an error."""
     drop: frozenset[str] = frozenset()
     """Orphans (``Task.orphans``) whose state goes with the first commit."""
     task: TaskSettings = field(default_factory=TaskSettings)
@@ -153,7 +154,7 @@ class Slices:
         """The input that is held back, and the limit that it waits at."""
         self._held_since = 0
         self._let: dict[int, int] = {}
-        """By input, up to where it was let go on although it is ahead."""
+        """By input: the event time up to which it may be read although it is ahead."""
         self._upstream = Upstream(task.plan, task.partition, log, reader)
         self._published = dict(published)
         # A task that has never committed holds everybody back as it is, unless it was retired.
@@ -180,7 +181,7 @@ class Slices:
         self._later.append(cause)
 
     def wake(self, number: int) -> None:
-        """An idle input counts again, without a record; the time after which it is idle begins anew. No step may be open."""
+        """An idle input counts again, without a record; its ``idle_after`` begins again. No step may be open."""
         task = self.task
         if task.watermarks.idle[number]:
             self._idle_since[number], self._told_idle[number] = None, False
@@ -269,7 +270,7 @@ class Slices:
         batch = task.commit_batch()
         changelog, partition = task.plan.changelog_topic, task.partition
         changes = [output_of((changelog, row, value, now_ms, ())) for row, value in batch.rows.items()]
-        # The cut comes last: who has read it has read all that belongs to it.
+        # The cut comes last: a reader that has read it has read the whole commit.
         changes.append(Output(changelog, rows.CUT_ROW, batch.cut, now_ms))
         self.writer.append(changes, partition)
         self.writer.append((Output(task.plan.tape_topic, None, batch.tape, now_ms),), partition)
@@ -347,8 +348,8 @@ class Slices:
     def _follow(self, number: int, *, at_end: bool = False) -> bool:
         """Apply what its writers have published for an input that is read as far; whether a drain has to end first.
 
-        All that was read of the input has been taken, so the task stands where the reader does. Only at the end of the input
-        does it count that the writers are idle: where there is more to read, they said so before they went on.
+        All records read from the input have been taken, so the task and the reader are at the same position. That the writers
+        are idle counts only at the end of the input: if there is more to read, they continued after they had been idle.
         """
         task = self.task
         for source, mark in self._upstream.news(number).items():
@@ -409,7 +410,7 @@ class Slices:
         return found
 
     def _hold(self, limits: Mapping[int, int]) -> bool:
-        """Note what is held back; whether it is let go on, having waited long enough for nothing."""
+        """Record the input that is held back. Returns whether it may be read on, because it has waited long enough."""
         number = self._merge.held if limits else None
         if number is None:
             self._held = None

@@ -1,25 +1,25 @@
 """A worker: some partitions of an app, in one thread, from their start until they are given back.
 
-Theory. A worker goes round its partitions in *turns*; in a turn each takes one slice. When a turn found nothing to do,
-the worker *rests* until the log has something, or something becomes due by itself.
+Theory. A worker runs its partitions in *turns*. In a turn each partition takes one slice. After a turn without work, the
+worker *rests* until the log has new records, or until something becomes due by itself.
 
-Slices are cut to a length in time, not in records: how many are asked for follows from how long the last ones took. So
-a slow handler delays neither a commit nor the order to stop by more than a slice, and what is fetched ahead of it
-stays small. All that is ever in memory is a slice per input, and the outputs of at most a commit.
+The length of a slice is limited in time, not in records: the number of records to fetch is computed from the duration of the
+last slices. So a slow handler delays a commit, or a stop, by at most one slice, and few records are fetched ahead. Memory
+holds at most a slice per input, and the outputs of a commit.
 
-What happens to a partition that fails depends on whose fault it is:
+What happens to a failed partition depends on the cause:
 
-    the log or the disk does not answer   it is restored from the log after a while, and again, ever less often
-    the app's: a handler, a bad record    the worker ends: what the partition could do without was not asked for
+    the log or the disk does not answer   it is restored from the log after a pause, which grows with each failure
+    the app: a handler, a bad record      the worker ends, since the app stops on such failures
     another worker has taken it over      the worker ends: all of its partitions have a new owner, or will have
 
-Taking a task over fences whoever has it, the rightful owner too. So before a partition is started, or looks what became
-of a commit in doubt, the worker makes sure that it still owns it: it may have been suspended, and replaced, since it
-last did anything. The embedded log asks once more, under the lock that a take-over needs: who is stopped after that is
-ended by the new owner before it gets the lock, and who is stopped before finds the new owner.
+Taking over a task fences its current owner, even the rightful one. So before a partition is started, or resolves a commit in
+doubt, the worker checks that it still owns the partition: it may have been suspended, and replaced, since its last
+operation. The embedded log checks again under the lock that a take-over needs: a worker suspended after this check is killed
+by the new owner before it gets the lock, and a worker suspended before it finds the new owner.
 
-A bounded run is taken further by ``advance``, phase by phase (see ``progress``); who decides when has to know that
-no message is on its way between workers, which one worker alone cannot.
+``advance`` takes a bounded run from phase to phase (see ``progress``). Its caller must know that no message is on its way
+between workers, which one worker alone cannot know.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Worker:
         self._reader = WatchedReader(log.reader({}))
         self._slots = [_Slot(number, _FEWEST) for number in sorted(numbers)]
         self._noticed: set[str] = set()
-        """What was said of the stored state: most of it is the same for every partition."""
+        """Notices about the stored state that were logged: most of them are the same for every partition."""
         self._records = self._turns = self._vain = 0
 
     # --- the life of a worker
@@ -176,7 +176,7 @@ class Worker:
         self.stopping = True
 
     def leave(self) -> None:
-        """Commit, give every partition back, and let go of everything.
+        """Commit, give every partition back, and release all resources.
 
         Raises:
             TailraceError: A partition could not commit; all were given back.
@@ -297,7 +297,7 @@ class Worker:
                 self._begin(slot.number, store)
             partition.restore()
             if partition.state is not State.RUNNING:
-                partition.close()  # it was told to stop
+                partition.close()  # it was stopped
                 return
             if not self._change_inputs:
                 check_inputs(self.plan, slot.number, store)
@@ -338,7 +338,7 @@ class Worker:
         return not self.stopping
 
     def _put_off(self, slot: _Slot, error: TailraceError) -> None:
-        """Try a partition again later: as it is if it still stands, else restored anew."""
+        """Try a partition again later: as it is if it is still running, else restored again."""
         slot.retry_ms = min(max(self.settings.retry_ms, 2 * slot.retry_ms), self.settings.retry_most_ms)
         slot.retry_at_s = time.monotonic() + slot.retry_ms / 1_000
         partition = slot.partition
@@ -376,7 +376,7 @@ class Worker:
             elif slot.running is not None and (due := slot.running.rest_ms()) is not None:
                 rest_ms = min(rest_ms, due)
         if rest_ms <= 0 or self.quiet:
-            # A quiet worker of a bounded run is about to be asked, or told, something.
+            # A quiet worker of a bounded run is about to get a question or an order.
             rest_ms = 1
         self._vain += 1
         try:

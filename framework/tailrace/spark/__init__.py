@@ -1,6 +1,6 @@
-"""Spark over what Tailrace keeps: the log and its archive as tables, snapshots as tables, a rebuild's work done by a cluster.
+"""Spark for Tailrace's data: the log, its archive and snapshots as tables, and rebuilds on a cluster.
 
-PySpark and PyArrow are the extra ``tailrace[spark]``; nothing outside this room needs them to be there.
+PySpark and PyArrow are in the extra ``tailrace[spark]``. No code outside of this folder needs PySpark.
 """
 
 from tailrace.spark.cut import cut

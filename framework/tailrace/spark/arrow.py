@@ -1,4 +1,4 @@
-"""PyArrow, which comes without types: ``Any`` to both checkers, and what is done with it here is said in types again."""
+"""PyArrow has no types and is ``Any`` to both checkers. The functions here give its operations types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ compute: Any = importlib.import_module("pyarrow.compute")
 
 
 def arrow_schema(schema: types.StructType) -> Any:
-    """The Arrow schema that Spark takes for a table: batches have to have exactly this one."""
+    """The Arrow schema of a Spark table. Batches must have exactly this schema."""
     to_arrow_schema: Any = getattr(pandas_types, "to_arrow_schema")  # noqa: B009  # it gives what has no type
     return to_arrow_schema(schema, timezone="UTC")
 
@@ -35,5 +35,5 @@ def batch(schema: Any, columns: Sequence[Column], values: Sequence[Sequence[Any]
 
 
 def constant(value: object, count: int, type_: Any) -> Any:
-    """A column that holds the same everywhere."""
+    """A column with the same value in all rows."""
     return pa.repeat(pa.scalar(value, type_), count)

@@ -1,7 +1,7 @@
-"""What of a table is read, by the options: partitions, timestamps, keys.
+"""The part of a table that is read, by the options: partitions, timestamps, keys.
 
-Only options say it. A filter of a query is Spark's alone: Spark 4 keeps what a Python data source has planned for one
-query, and reads by it in the next query of the same DataFrame, which may have another filter or none.
+Only options select it. Filters of a query are applied by Spark: Spark 4 keeps the plan of a Python data source for one query
+and uses it for the next query of the same DataFrame, which may have another filter or none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Range:
 
     @property
     def is_all(self) -> bool:
-        """Whether it leaves nothing out."""
+        """Whether it includes everything."""
         return self == ALL
 
 
@@ -34,7 +34,7 @@ ALL = Range()
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where rows can be: partitions, timestamps in milliseconds, keys in bytes. None: anywhere."""
+    """Bounds of the rows: partitions, timestamps in milliseconds, keys in bytes. None: no bound."""
 
     partitions: frozenset[int] | None = None
     times_ms: Range = ALL

@@ -1,7 +1,7 @@
-"""Which column a type becomes, and how a value gets into it.
+"""The column of each type, and the conversion of values.
 
-Types are told by their schemas (``TypeSchema``), so that what was stored is read without the code that stored it. Values
-come as ``plain`` gives them: what JSON could hold, and besides it bytes, dates, instants and spans of time.
+Types are described by their schemas (``TypeSchema``), so stored values are read without the code that stored them. Values
+are in the form that ``plain`` returns: JSON values, bytes, dates, instants and durations.
 
 =========================================  ==================================
 bool, int, float, str, bytes, date         the column of that name; int is 64 bits
@@ -12,12 +12,12 @@ list, tuple[T, ...]                        array
 dict                                       map
 struct, NamedTuple, tuple of fixed length  struct; a tuple's fields are ``_1``, ``_2``, ...
 time, Decimal, UUID                        string: exact, as Python writes it
-anything else                              string, as JSON: unions, types that hold themselves, dicts
+any other type                             string, as JSON: unions, recursive types, dicts
                                            that may have None as a key
 =========================================  ==================================
 
-Every column may be null: None, a field left out, a record without a value. JSON is as Spark's own reader takes it: NaN and
-the infinities by name. A dict there whose keys are None, bool, tuples or of several types is a list of pairs.
+Every column may be null: None, a missing field, a record without a value. JSON has the form of Spark's own reader: NaN and
+infinities by name. In JSON, a dict whose keys are None, bool, tuples or of several types is a list of pairs.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _exact_json(value: Any) -> str:
 
 
 def _named(value: Any) -> Any:
-    """The same with lists of pairs for dicts whose keys cannot all be told by names."""
+    """The same with lists of pairs for dicts with keys that have no name in JSON."""
     if value.__class__ is dict:
         kinds = set(map(type, value))
         if len(kinds) > 1 or kinds & _NO_NAMES:

@@ -1,10 +1,10 @@
-"""What a DataFrame reads: one cut of the log or one snapshot, fixed by ``load()`` and carried by the DataFrame's schema.
+"""The cut of a DataFrame: offsets of the log or one snapshot, fixed by ``load()`` and stored in the DataFrame's schema.
 
-Spark keeps a data source per DataFrame, and plans to read it once or again for each query, as its version and settings
-have it. So nothing may depend on when a query is planned. The offsets (of a topic) or the id (of a snapshot) are looked
-up once, when Spark asks for the schema of the table, and go into the metadata of the schema's first column. Whoever
-plans a query takes them from there: every query of a DataFrame, of its views and of what is derived from it reads the
-same cut. A new ``load()`` reads the newest one.
+Spark keeps a data source per DataFrame, and plans its read once or for each query, depending on version and settings. So
+results must not depend on the time at which a query is planned. The offsets (of a topic) or the id (of a snapshot) are
+looked up once, when Spark asks for the schema of the table, and are stored in the metadata of the schema's first column.
+Each query takes them from there: all queries of a DataFrame, of its views and of DataFrames derived from it read the same
+cut. A new ``load()`` reads the newest one.
 
 A cut is written as options, so that another ``load()`` with them reads the same.
 """
@@ -36,14 +36,14 @@ def cut(frame: DataFrame) -> dict[str, str]:
     found = cut_of(frame.schema)
     if found is None:
         raise UsageError(
-            "this DataFrame carries no cut",
+            "this DataFrame has no cut",
             hint='Pass one that spark.read.format("tailrace")....load() returned, before columns are selected or joined.',
         )
     return found
 
 
 def with_cut(schema: types.StructType, found: Mapping[str, str]) -> types.StructType:
-    """A schema that carries a cut."""
+    """A schema with a cut in its metadata."""
     from pyspark.sql import types  # noqa: PLC0415 (PySpark is an extra)
 
     first, *others = schema.fields
@@ -54,7 +54,7 @@ def with_cut(schema: types.StructType, found: Mapping[str, str]) -> types.Struct
 
 
 def cut_of(schema: types.StructType) -> dict[str, str] | None:
-    """The cut that a schema carries, or None."""
+    """The cut in a schema's metadata, or None."""
     for field in schema.fields:
         metadata: dict[str, Any] = field.metadata or {}
         if _KEY in metadata:

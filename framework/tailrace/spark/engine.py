@@ -1,13 +1,12 @@
-"""The units of a rebuild, run by Spark: one task for each, tried again where it fails, twice at once where it is slow.
+"""Runs the units of a rebuild on Spark: one task for each, which Spark may retry, or run twice at once if it is slow.
 
 Theory. A unit is a value that any process can run, at any time and more than once (``history.rebuilding.job``), so Spark may
-do with its tasks what it likes. What this adds is how results come home: each through an accumulator, when its task
-ends. Spark counts what a task of an action adds once, for the attempt that won; so a result comes once, and before the
-slowest unit is done.
+schedule its tasks freely. A result returns through an accumulator, when its task ends. Spark counts the additions of a task
+of an action once, for the successful attempt. So each result arrives once, and before the slowest unit is done.
 
-What stands in a unit's way and would again is a result, too (``failure``): it is not tried again. Anything else that a task
-raises, and any death of its process, is: ``spark.task.maxFailures`` times. The work folder has to be one that all machines
-of the cluster share, as the place of the snapshots has.
+An error that would occur again is a result, too (``failure``), and the unit is not retried. After any other exception of a
+task, or the death of its process, the task is retried up to ``spark.task.maxFailures`` times. All machines of the cluster
+must share the work folder and the location of the snapshots.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ _MOST_SAID = 300
 
 
 class SparkEngine:
-    """Runs units with a session of Spark, whose workers have to find the app's code.
+    """Runs units in a Spark session, whose workers must be able to import the app's code.
 
-    ``hash_seed`` is what Python's string hashes begin with there.
+    ``hash_seed`` is the seed of Python's string hashes in the workers.
     """
 
     name = "spark"
@@ -54,10 +53,12 @@ class SparkEngine:
         """See ``history.rebuilding.engines.Engine.run``.
 
         Raises:
-            WorkerLostError: Spark has given a unit up, or is gone.
+            WorkerLostError: Spark has given up a unit, or has stopped.
         """
         context = self.spark.sparkContext
-        environment: dict[str, str] = context.environment  # a part of what Spark tells its workers apart by
+        environment: dict[str, str] = (
+            context.environment
+        )  # a part of the key by which Spark distinguishes its workers
         before = environment.get(_HASH_SEED)
         if self.hash_seed is not None:
             environment[_HASH_SEED] = str(self.hash_seed)
@@ -71,7 +72,7 @@ class SparkEngine:
                 context.setJobGroup(group, "rebuild", interruptOnCancel=True)
                 encoded = context.parallelize([one.encode() for one in units], max(1, len(units)))
                 encoded.foreach(lambda unit: home.add((_run(unit),)))
-            except Exception as error:  # noqa: BLE001 (told by the thread that waits for it)
+            except Exception as error:  # noqa: BLE001 (raised by the thread that waits for it)
                 failed.append(error)
             with coming:
                 coming.notify()
@@ -96,18 +97,18 @@ class SparkEngine:
             if before is not None:
                 environment[_HASH_SEED] = before
             if thread.is_alive():
-                with suppress(Exception):  # Spark itself may be what is gone
+                with suppress(Exception):  # Spark itself may have stopped
                     context.cancelJobGroup(group)
                 thread.join()
         if failed:
             raise WorkerLostError(
-                f"Spark has given a part of the rebuild up: {_said(failed[0])}",
+                f"Spark has given up a part of the rebuild: {_said(failed[0])}",
                 hint="Fix the reported error and run the same command again; it resumes.",
             ) from failed[0]
         if given != len(units):
             raise WorkerLostError(
-                f"Spark has run {len(units)} parts of the rebuild, and told of {given}",
-                hint="Run the same command again: it goes on where it was.",
+                f"Spark has run {len(units)} parts of the rebuild, and returned {given} results",
+                hint="Run the same command again: it resumes.",
             )
 
 
@@ -128,7 +129,7 @@ def _run(unit: bytes) -> bytes:
 
 
 def _said(error: Exception) -> str:
-    """What Python said in the worker, or what Spark says, in a line."""
+    """The message of Python in the worker, or of Spark, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     python = [line for line in lines if _is_python(line)]
     said = (python or lines or [type(error).__name__])[-1 if python else 0]

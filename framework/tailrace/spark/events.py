@@ -1,4 +1,4 @@
-"""What a topic's records hold, as columns: the fields of its events, by the app's declaration or by a type alone."""
+"""The columns of a topic's events: their fields, by the app's declaration or by a type alone."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tailrace.spark.columns import JSON, Column, column, columns_of
 from tailrace.spark.options import Options
 
 TYPE = "_type"
-"""The column that says which type of a topic of several types an event has."""
+"""The column with the type of an event, in a topic of several types."""
 
 
 class Events(NamedTuple):
-    """How the events of a topic are read. ``partitioned``: each key lies where murmur2 puts it."""
+    """How the events of a topic are read. ``partitioned``: each key is in its partition by murmur2."""
 
     decode: Callable[[bytes], Any]
     columns: tuple[Column, ...]
@@ -47,7 +47,7 @@ class Events(NamedTuple):
         """The bytes of a key as its column shows it, or as text.
 
         Raises:
-            UsageError: It is no key of this topic.
+            UsageError: It is not a key of this topic.
         """
         codec = self.key_codec
         kind = bytes if codec.type is bytes else codec.type
@@ -56,7 +56,7 @@ class Events(NamedTuple):
         except (msgspec.ValidationError, BadRecordError) as error:
             said = error.what if isinstance(error, BadRecordError) else str(error)
             raise UsageError(
-                f"{shown!r} is no key of this topic: {said}", hint=f"Its keys are of type {spell(kind)}."
+                f"{shown!r} is not a key of this topic: {said}", hint=f"Its keys are of type {spell(kind)}."
             ) from None
 
     def key_of_text(self, text: str) -> bytes:
@@ -67,19 +67,19 @@ class Events(NamedTuple):
             try:
                 return self._encode_key(msgspec.json.decode(text))
             except msgspec.DecodeError:
-                pass  # said by what follows
+                pass  # the error below reports it
         return self._encode_key(text)
 
     def partitions_of(self, keys: frozenset[bytes], count: int) -> set[int] | None:
-        """The partitions that records of these keys can be in; None if that is not known."""
+        """The partitions that records of these keys can be in. None if they are not known."""
         return {partition_of(key, count) for key in keys} if self.partitioned else None
 
 
 def events_of(options: Options, topic: str) -> Events | None:
-    """How a topic is read; None where neither an app nor a type is named: then keys and values are bytes.
+    """How a topic is read. None if neither an app nor a type is named: then keys and values are bytes.
 
     Raises:
-        UsageError, UnknownAppError, UnknownTopicError: What the options name is not there.
+        UsageError, UnknownAppError, UnknownTopicError: An app, topic or type named in the options does not exist.
     """
     if "app" in options:
         options.refuse("schema", "format", because="the app declares the topic")
@@ -91,7 +91,7 @@ def events_of(options: Options, topic: str) -> Events | None:
                 hint=did_you_mean(
                     topic,
                     declared,
-                    f"It declares {', '.join(sorted(declared))}; without app, the topic is read as bytes.",
+                    f"It declares {', '.join(sorted(declared))}. Without the option app, the topic is read as bytes.",
                 ),
             )
         found = declared[topic]
@@ -131,7 +131,7 @@ def _named_type(reference: str) -> Any:
     if kind_of(found) == "model":
         raise UsageError(
             f"schema is {reference!r}, a pydantic model, which is read as an app declares it",
-            hint='Name the app with .option("app", "package.module:app").',
+            hint='Give the app with .option("app", "package.module:app").',
         )
     return found
 

@@ -1,7 +1,7 @@
-"""Whether the Java that Spark would start is one that it can run on; said before it tries, in a sentence.
+"""Checks whether Spark can run on the Java that it would start, for an error message before it tries.
 
-Spark 4 needs a JDK 17 or 21 with all its modules. A trimmed runtime starts, and fails much later with a stack trace: the
-module ``jdk.incubator.vector`` is the one that such a runtime lacks, and that Spark asks for by name.
+Spark 4 needs a JDK 17 or 21 with all of its modules. With a trimmed runtime it starts, and fails much later with a stack
+trace: such a runtime lacks the module ``jdk.incubator.vector``, which Spark requests by name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ANSWER_S = 30.0
 
 
 def check_java(environment: Mapping[str, str] | None = None) -> Path:
-    """The ``java`` that Spark will start, which is known to be fit: that of JAVA_HOME, or the first on the PATH.
+    """The ``java`` that Spark will start, checked: that of JAVA_HOME, or the first on the PATH.
 
     Raises:
         UnfitJavaError: There is none, it does not start, is of another version, or lacks modules.
@@ -57,12 +57,12 @@ def _found(environment: Mapping[str, str]) -> Path:
         return java
     on_path = shutil.which("java", path=environment.get("PATH", ""))
     if on_path is None:
-        raise UnfitJavaError("Spark needs Java, and there is none: JAVA_HOME is not set", hint=_HINT)
+        raise UnfitJavaError("Spark needs Java, and none was found: JAVA_HOME is not set", hint=_HINT)
     return Path(on_path)
 
 
 def _modules(java: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The modules of a Java by name, with their versions; empty if it does not know what a module is."""
+    """The modules of a Java by name, with their versions. Empty for a version without modules."""
     try:
         done = subprocess.run(  # noqa: S603 (it is the very program that Spark is about to start)
             [str(java), "--list-modules"],
@@ -74,7 +74,7 @@ def _modules(java: Path, environment: Mapping[str, str]) -> dict[str, str]:
         )
     except subprocess.TimeoutExpired:
         raise UnfitJavaError(
-            f"it has not answered for {_ANSWER_S:.0f} s", java=str(java), hint=_HINT
+            f"it did not answer within {_ANSWER_S:.0f} s", java=str(java), hint=_HINT
         ) from None
     except OSError as error:
         raise UnfitJavaError(f"it does not start: {error.strerror}", java=str(java), hint=_HINT) from None

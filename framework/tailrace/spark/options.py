@@ -1,4 +1,4 @@
-"""The options of ``spark.read.format("tailrace")``: known ones only, each checked, refused with a hint."""
+"""The options of ``spark.read.format("tailrace")``. Each is checked; unknown or wrong ones are refused with a hint."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _NAMES = {name.lower(): name for name in _READ}
 
 
 class Options:
-    """Options as Spark gives them: text, by names whose letters' case does not count.
+    """Options as Spark passes them: text, with case-insensitive names.
 
     Raises:
-        UsageError: One is not known.
+        UsageError: An option is unknown.
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -53,7 +53,7 @@ class Options:
         for name, value in given.items():
             known = _NAMES.get(name.lower())
             if known is None:
-                hint = did_you_mean(name, _READ, f"There are: {', '.join(_READ)}.")
+                hint = did_you_mean(name, _READ, f"The options are: {', '.join(_READ)}.")
                 raise UsageError(f'the format "tailrace" has no option {name!r}', hint=hint)
             self._given[known] = value
 
@@ -69,7 +69,7 @@ class Options:
         return name in self._given
 
     def required(self, name: str) -> str:
-        """The text of an option that has to be there."""
+        """The text of a required option."""
         found = self._given.get(name)
         if not found:
             raise UsageError(
@@ -78,7 +78,7 @@ class Options:
         return found
 
     def one_of(self, name: str, *values: str) -> str:
-        """One of some words; the first where nothing is said."""
+        """One of some words, by default the first."""
         found = self._given.get(name, values[0])
         if found not in values:
             hint = did_you_mean(found, values, f"Write {' or '.join(values)}.")
@@ -86,13 +86,13 @@ class Options:
         return found
 
     def refuse(self, *names: str, because: str) -> None:
-        """Refuse options that make no sense together with others."""
+        """Refuse options that cannot be combined with others."""
         found = [name for name in names if name in self._given]
         if found:
-            raise UsageError(f"the option {found[0]!r} makes no sense here: {because}", hint="Leave it out.")
+            raise UsageError(f"the option {found[0]!r} is not allowed here: {because}", hint="Leave it out.")
 
     def names(self, name: str) -> list[str]:
-        """Names with commas between."""
+        """Names separated by commas."""
         return [one.strip() for one in self._given.get(name, "").split(",") if one.strip()]
 
     def count(self, name: str, default: int) -> int:
@@ -105,18 +105,18 @@ class Options:
         return int(text)
 
     def partitions(self) -> frozenset[int] | None:
-        """The numbers of partitions that are named; None for all."""
+        """The given numbers of partitions; None for all."""
         if "partitions" not in self._given:
             return None
         found = self.names("partitions")
         if not found or not all(one.isascii() and one.isdecimal() for one in found):
             raise UsageError(
-                f"partitions is {self._given['partitions']!r}", hint="Write numbers with commas between: 0,3."
+                f"partitions is {self._given['partitions']!r}", hint="Write numbers separated by commas: 0,3."
             )
         return frozenset(map(int, found))
 
     def offsets(self, name: str, topic: str) -> int | dict[int, int] | None:
-        """An offset for all partitions, or one for each; None for the end that is named by a word."""
+        """An offset for all partitions, or one for each; None for ``earliest`` or ``latest``."""
         text = self._given.get(name, "").strip()
         if text in ("", "earliest" if name == "startingOffsets" else "latest"):
             return None
@@ -144,12 +144,12 @@ class Options:
             return to_ms(datetime.fromisoformat(text.strip()))
         except (ValueError, TailraceError):
             raise UsageError(
-                f"{name} is {text!r}, which is no instant",
+                f"{name} is {text!r}, which is not an instant",
                 hint="Write 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
             ) from None
 
     def keys(self) -> list[str] | None:
-        """The keys that are named, each as text; None for all."""
+        """The given keys, each as text; None for all."""
         if "key" in self._given and "keys" in self._given:
             raise UsageError("both key and keys are given", hint="Keep one of them.")
         if "key" in self._given:

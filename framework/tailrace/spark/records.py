@@ -1,4 +1,4 @@
-"""From records to record batches: the columns of a topic's table, made for those that are asked for and no others."""
+"""Converts records to record batches: only the requested columns of a topic's table are made."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tailrace.spark.columns import Column, complete, plain, struct_type
 from tailrace.spark.events import TYPE, Events
 
 ERROR, VALUE = "_error", "_value"
-"""The columns that say why a record could not be decoded, and what was in it, where such records are kept."""
+"""The columns with the reason why a record could not be decoded, and its content, where such records are kept."""
 _NO_EVENT: dict[str, Any] = {}
 
 
 class _Misfit(NamedTuple):
-    """A value that the type of its column cannot hold, by the numbers of column and row."""
+    """A value that does not fit the type of its column, by the numbers of column and row."""
 
     column: int
     row: int
@@ -28,7 +28,7 @@ class _Misfit(NamedTuple):
 
 
 class _Rows:
-    """Records, and what was decoded of them: events by their fields, keys, and why one of them is not there."""
+    """Records with their decoded events, by field, their keys, and the reasons why a record could not be decoded."""
 
     def __init__(self, records: list[InputRecord]) -> None:
         self.records = records
@@ -116,7 +116,7 @@ class Batches:
                 return [getattr(record, other) for record in records]
 
     def _decoded(self, records: list[InputRecord]) -> _Rows:
-        """The events by their fields, and what is wrong with those that are none. A deletion has neither."""
+        """The events by their fields, and the errors of records that could not be decoded. A deletion has neither."""
         rows = _Rows(records)
         events = self._events
         if events is None:
@@ -172,7 +172,7 @@ class Batches:
         return error
 
     def _misfits(self, values: Sequence[Any]) -> Iterator[_Misfit]:
-        """The values that their columns cannot hold; the first of them is in the first such column."""
+        """The values that do not fit their columns, in the order of columns."""
         for at, (one, given, field) in enumerate(zip(self._columns, values, self._schema, strict=True)):
             if isinstance(given, pa.Array):
                 continue

@@ -1,4 +1,4 @@
-"""The way back: from what a column holds to the plain value that ``columns.plain`` gave, by the same table of types."""
+"""Converts the value of a column back to the plain value of ``columns.plain``, by the same table of types."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _or_none(restore: Restore, value: Any) -> Any:
 
 
 def _hashable(key: Any) -> Any:
-    """A key as a dict takes it: a tuple came as a list."""
+    """A key for a dict: a tuple, where JSON has a list."""
     return tuple(_hashable(one) for one in key) if key.__class__ is list else key
 
 
@@ -78,7 +78,7 @@ def _fields(schema: TypeSchema) -> Restore:
 
 
 def _json(schema: TypeSchema) -> Restore:
-    """JSON has no bytes and no instants of its own: by the type it is known which texts are some."""
+    """JSON has no bytes and no instants: the type determines which texts are such values."""
     type_ = stored_type(schema)
 
     def restore(value: str) -> Any:

@@ -1,4 +1,4 @@
-"""The PySpark data source ``tailrace``: what can be read, and from where, by the options.
+"""The PySpark data source ``tailrace``. The options select what is read.
 
 ========================================  ==============================================================
 options                                   a table of
@@ -34,7 +34,7 @@ from tailrace.spark.writer import StateWriter
 
 
 class TailraceSource(DataSource):
-    """See the head of this file. Made by Spark, wherever it plans a query."""
+    """See the head of this file. Created by Spark, in any process that plans a query."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__({**options})
@@ -58,12 +58,12 @@ class TailraceSource(DataSource):
             cut = cut_of(schema)
             if cut is None:
                 raise UsageError(
-                    "a schema was given that does not say which offsets or which snapshot to read",
-                    hint="Leave the schema out; choose columns by the option columns, or with select.",
+                    "the given schema does not have the offsets or the snapshot to read",
+                    hint="Leave the schema out. Select columns by the option columns, or with select.",
                 )
             if cut.get("topic") != self._options.get("topic"):
                 raise UsageError(
-                    f"the schema that was given is of the topic {cut.get('topic')!r}, at offsets of its own",
+                    f"the given schema belongs to the topic {cut.get('topic')!r}, at offsets of its own",
                     hint="Leave the schema out.",
                 )
             table = _table(self._options.at(cut))
@@ -84,7 +84,7 @@ def _table(options: Options) -> TopicTable | StateTable:
         return StateTable(options)
     if "log" not in options and "archive" not in options:
         raise UsageError(
-            "it is not said what to read",
+            "the options do not select anything to read",
             hint="Give log and topic, archive and topic, or snapshot and app.",
         )
     return TopicTable(options, partial(open_history, options.get("log"), options.get("archive")))

@@ -11,7 +11,7 @@
 ``table=state``               every row of state as it is stored
 ============================  ===================================================================================
 
-Of a full snapshot only the Parquet columns and row groups are read that can matter, and of a key only the task that has it.
+Of a full snapshot, only the needed Parquet columns and row groups are read. For a key, only its task is read.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _RAW = {
 
 @dataclass(frozen=True)
 class TaskPart(ds.InputPartition):
-    """What one task of Spark reads: a task of the snapshot."""
+    """The slice of one task of Spark: a task of the snapshot."""
 
     partition: int
 
@@ -75,14 +75,14 @@ class StateTable:
     """One table of a snapshot, by the options.
 
     Raises:
-        TailraceError: An option is wrong, or what it names is not there.
+        TailraceError: An option is wrong, or names something that does not exist.
     """
 
     def __init__(self, options: Options, snapshot: Snapshot | None = None) -> None:
         options.refuse(
             *("topic", "log", "archive", "schema", "format", "startingOffsets", "endingOffsets"),
             *("startingTime", "endingTime", "undecodable", "recordsPerTask"),
-            because="they belong to a log, this is a snapshot",
+            because="it belongs to a log, but this is a snapshot",
         )
         self.options = options
         self.snapshot = opened(options) if snapshot is None else snapshot
@@ -148,7 +148,8 @@ class StateTable:
             return codec.encode(msgspec.convert(shown, codec.type, strict=False))
         except (msgspec.ValidationError, BadRecordError):
             raise UsageError(
-                f"{shown!r} is no key of {self.options.get('actor')!r}", hint="Look at the type of its keys."
+                f"{shown!r} is not a key of {self.options.get('actor')!r}",
+                hint="Look at the type of its keys.",
             ) from None
 
     def _key_of_text(self, text: str) -> bytes:
@@ -159,7 +160,7 @@ class StateTable:
             try:
                 return self._encode_key(msgspec.json.decode(text))
             except msgspec.DecodeError:
-                pass  # said by what follows
+                pass  # the error below reports it
         return self._encode_key(text)
 
 
@@ -216,7 +217,7 @@ class StateTableReader(ds.DataSourceReader):
             except (OverflowError, pa.ArrowException) as why:
                 return UsageError(
                     f"a value of {one.name!r} does not fit a column of type {one.type.simpleString()}: {why}",
-                    hint="Leave the column out (columns), or read the table as it is stored (table=state).",
+                    hint="Leave the column out (option columns), or read the table as it is stored (table=state).",
                 )
         return UsageError(f"a batch could not be made: {error}")
 

@@ -1,7 +1,7 @@
-"""What is stored for an actor, as columns: its fields, the entries of its maps and lists, told by the stored schema.
+"""The stored state of an actor as columns: its fields, and the entries of its maps and lists, by the stored schema.
 
-The schema lies in the snapshot, so that a table needs no code of the app. A field that a row does not have is what the code
-reads from such a row: the default that the field was added with. It is null where the task has not seen the field yet.
+The schema is in the snapshot, so a table does not need the app's code. A field that is missing in a row has the value that
+the code would read: the default with which the field was added. It is null where the task does not have the field yet.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class StoredActor:
             hint=did_you_mean(
                 name,
                 known,
-                f"There is {', '.join(known)}." if known else "Its fields are columns of its own table.",
+                f"Its collections are: {', '.join(known)}."
+                if known
+                else "Its fields are columns of its own table.",
             ),
         )
 
@@ -161,8 +163,8 @@ class StoredActor:
 
     def _corrupt(self, one: Entry, error: Exception) -> CorruptStateError:
         return CorruptStateError(
-            f"what is stored of {self.name} {one.key!r} cannot be read: {error}",
-            hint="Verify the snapshot; read another one.",
+            f"the stored state of {self.name} {one.key!r} cannot be read: {error}",
+            hint="Verify the snapshot, and read another one.",
         )
 
 
@@ -192,7 +194,7 @@ def _joined(name: str, one: ActorSchema, other: ActorSchema) -> ActorSchema:
     fit = [at for at in range(len(ways)) if "incompatible" not in kinds[at]]
     if not fit:
         raise IncompatibleStateError(
-            "two tasks of the snapshot have stored it in ways that do not go together",
+            "two tasks of the snapshot have stored it in incompatible ways",
             actor=name,
             hint="Read the table as it is stored (table=state).",
         )
@@ -209,5 +211,5 @@ def stored_actor(manifest: Manifest, name: str) -> StoredActor:
         return known[name]
     raise UsageError(
         f"the snapshot {manifest.id!r} of app {manifest.app!r} has no actor {name!r}",
-        hint=did_you_mean(name, known, f"There is {', '.join(sorted(known)) or 'none'}."),
+        hint=did_you_mean(name, known, f"Its actors are: {', '.join(sorted(known)) or 'none'}."),
     )

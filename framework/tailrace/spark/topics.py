@@ -1,11 +1,11 @@
-"""A topic as a table: a row for each record, between offsets and times, of some keys, with the columns that are asked for.
+"""A topic as a table: a row for each record within the given offsets, times and keys, with the requested columns.
 
 Without a declaration the columns are those of Spark's own source for Kafka: ``topic``, ``partition``, ``offset``,
 ``timestamp``, ``key``, ``value``, ``headers``. With one they are the fields of the event; the places and times have a ``_``
 before their names then, so that no field is in their way.
 
-What the options leave out is left unread: partitions without one of the keys that are asked for, offsets before and
-after. Keys and times of the rest are looked at before a value is decoded, and columns that nobody wants are not made.
+Records excluded by the options are not read: partitions without any of the requested keys, and offsets before and after the
+range. Keys and times of the other records are checked before a value is decoded. Only requested columns are made.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tailrace.spark.reporting import reported
 AT_ONCE = 10_000
 """Records in a batch."""
 PER_TASK = 500_000
-"""Offsets that one task of Spark reads, unless it is said."""
+"""Default number of offsets that one task of Spark reads."""
 
 _ANSWER_S = 30.0
 _LOAD_AGAIN = "Load the table again to read what is there now; leave startingOffsets and endingOffsets out for all of it."
@@ -50,7 +50,7 @@ _HEADERS = types.ArrayType(
 
 @dataclass(frozen=True)
 class Slice(ds.InputPartition):
-    """What one task of Spark reads: some offsets of a partition."""
+    """The slice of one task of Spark: some offsets of a partition."""
 
     partition: int
     start: int
@@ -61,11 +61,11 @@ class TopicTable:
     """A topic with its columns, by the options.
 
     Raises:
-        TailraceError: An option is wrong, or what it names is not there.
+        TailraceError: An option is wrong, or names something that does not exist.
     """
 
     def __init__(self, options: Options, open_log: OpenLog) -> None:
-        options.refuse("actor", "field", "table", "id", because="they belong to a snapshot, this is a log")
+        options.refuse("actor", "field", "table", "id", because="it belongs to a snapshot, but this is a log")
         self.options = options
         self.open_log = open_log
         self.topic = options.required("topic")
@@ -86,7 +86,8 @@ class TopicTable:
         self.columns = chosen(self.all_columns, options.names("columns"), "columns")
         if self.keeps_undecodable and all(one.name != ERROR for one in self.columns):
             raise UsageError(
-                f"undecodable is keep, and columns leaves out {ERROR!r}: nothing would tell which rows are incomplete",
+                f"undecodable is keep, and columns leaves out {ERROR!r}: then no column would show which rows "
+                "are incomplete",
                 hint=f"Add {ERROR} to columns.",
             )
 
@@ -181,7 +182,7 @@ def chosen(columns: Sequence[Column], names: Sequence[str], said: str) -> list[C
     known = {one.name: one for one in columns}
     for name in names:
         if name not in known:
-            hint = did_you_mean(name, known, f"There are {', '.join(known)}.")
+            hint = did_you_mean(name, known, f"The columns are: {', '.join(known)}.")
             raise UsageError(f"{said}: there is no column {name!r}", hint=hint)
     return [known[name] for name in names] or list(columns)
 

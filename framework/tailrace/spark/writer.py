@@ -1,4 +1,4 @@
-"""A changed actor table becomes a new snapshot: ``df.write.format("tailrace").mode("append").options(...).save()``.
+"""Writes a changed actor table as a new snapshot: ``df.write.format("tailrace").mode("append").options(...).save()``.
 
 Theory. The new snapshot is an incremental one upon the one that is named (``id``), or that the table was read from, or the
 latest one if the table comes from elsewhere. It is of source "edited": it has the cut of its parent, so a service starts from it where it would have started from that. What is written are the rows that change:
@@ -67,7 +67,7 @@ _encode, _decode_edits = (
 class Edited(WriterCommitMessage):
     """What one task of Spark has left: a file in the draft's folder, or why it could not.
 
-    That is told and not raised: Spark would try again what fails again.
+    An error is returned, not raised: Spark would retry a task that will fail again.
     """
 
     file: str = ""
@@ -145,7 +145,7 @@ class StateWriter(DataSourceArrowWriter):
         return actors[name]
 
     def _code(self) -> _Code:
-        """The code, found anew in every process. What is written by it has to be what the snapshot's schema says."""
+        """The code, loaded in each process. Its declaration of the actor must equal the snapshot's schema."""
         actor = self._actor()
         stored = [
             known[actor.name]
@@ -159,12 +159,14 @@ class StateWriter(DataSourceArrowWriter):
             raise IncompatibleStateError(
                 "the declaration of the actor is not the one that the snapshot was written with",
                 actor=actor.name,
-                hint="Write with that version of the code, or take a snapshot with this one first.",
+                hint="Write with that version of the code, or first take a snapshot with this version.",
             )
         shown = stored_actors(self.parent.manifest).get(actor.name)
         key_name = (shown or StoredActor(actor.name, actor.schema)).key_name
         if key_name not in self.schema.names:
-            raise UsageError(f"the table has no column {key_name!r}", hint="It says whose row each one is.")
+            raise UsageError(
+                f"the table has no column {key_name!r}", hint="Add the column: it has the key of each row."
+            )
         names = [name for name in self.schema.names if name != key_name]
         stored_fields = () if shown is None else shown.plain_fields()
         carried = {one.name for one in stored_fields} - {one.name for one in actor.schema.fields}
@@ -320,7 +322,7 @@ def _field(actor: ActorPlan, name: str) -> _Field:
     if name not in declared:
         kind = ", but a MapState or ListState" if name in stored else ""
         raise UsageError(
-            f"the column {name!r} is no plain field of {actor.name}{kind}",
+            f"the column {name!r} is not a plain field of {actor.name}{kind}",
             hint=did_you_mean(name, declared, f"Its fields are {', '.join(declared)}. Drop the column."),
         )
     if stored[name].ttl_ms is not None:
@@ -350,7 +352,7 @@ def _edits(code: _Code, batch: Any, schema: Any) -> Iterator[_Edit]:
             key = actor.key_codec.encode(msgspec.convert(restored, key_type, builtin_types=_BUILTIN))
         except (msgspec.ValidationError, BadRecordError, TypeError, KeyError) as error:
             said = error.what if isinstance(error, BadRecordError) else str(error)
-            raise UsageError(f"{shown!r} is no key of {actor.name}: {said}") from None
+            raise UsageError(f"{shown!r} is not a key of {actor.name}: {said}") from None
         yield key, {one.name: _encoded(actor, one, columns[one.name][at], shown) for one in code.fields}
 
 
@@ -361,7 +363,7 @@ def _encoded(actor: ActorPlan, one: _Field, value: Any, key: Any) -> bytes:
         return _encode(msgspec.convert(restored, one.type, builtin_types=_BUILTIN))
     except (*CODEC_ERRORS, KeyError) as error:
         raise UsageError(
-            f"{actor.name} {key!r}: {value!r} is no value for the field {one.name!r}: {error}",
+            f"{actor.name} {key!r}: {value!r} is not a value for the field {one.name!r}: {error}",
             hint="Cast the column to the field's type.",
         ) from None
 

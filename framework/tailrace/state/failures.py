@@ -76,7 +76,7 @@ def as_state_error(error: Exception, path: Path, doing: str) -> Exception:
 def in_use(path: Path) -> StateInUseError:
     """The error for a folder that another store has open."""
     return StateInUseError(
-        "another store, in this process or another, has the state folder open",
+        "the state folder is in use by another store, in this process or another",
         path=str(path),
         hint="Stop the other owner, or wait until it has ended. Only one store at a time can use a folder.",
     )

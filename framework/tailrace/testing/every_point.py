@@ -1,9 +1,9 @@
 """One small run, struck once at every point at which it can be struck.
 
-The simulator finds what nobody thought of; this leaves nothing out. A run without faults is counted: every operation of the log
-and the store, in their order. Then it is done again for every operation, every fault that can strike there, and
-every way to go on: the next owner has the same store, or none. The worst of zombies is here, too: one that falls
-asleep right there, between two of its own operations, and goes on after another has taken over and done all its work.
+The simulator tries random faults; this tries all. A run without faults counts the operations of the log and the store, in
+their order. Then the run is repeated for every operation, every fault that can strike there, and every recovery: the next
+owner has the same store, or none. The worst zombie is included, too: an owner that is suspended at this point, between two
+of its own operations, and resumes after another has taken over and done all of its work.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Visible: TypeAlias = list[list[tuple[str, bytes | None, bytes | None, int, Heade
 
 
 class Point(NamedTuple):
-    """Where, by what, and how it goes on."""
+    """The operation, the fault, and the recovery."""
 
     operation: int
     name: str

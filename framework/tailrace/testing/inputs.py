@@ -1,4 +1,4 @@
-"""The inputs of the services under test: which there are for a topic, what can be told of them, events as their records."""
+"""The inputs of the services under test: lookup by topic, the allowed signals, and events as records."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ class MemoryLog:
         self.add(outputs, partition, None)
 
     def close(self) -> None:
-        """Nothing to let go of; what it holds stays for who opens it next."""
+        """Does nothing: the records stay for the next service that uses the log."""
 
     # --- what tests do to a log
 
@@ -416,7 +416,7 @@ class MemoryWriter:
         if not self._log.is_holder(self):
             raise FencedError(
                 f"the transactional id {self.transactional_id!r} was taken over by another",
-                hint="Stop this task; its new owner goes on from the last commit.",
+                hint="Stop this task. Its new owner continues from the last commit.",
             )
         if self._in_doubt:
             raise CommitUnknownError(

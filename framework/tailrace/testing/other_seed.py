@@ -111,7 +111,7 @@ def _modules_of(plan: Plan) -> Iterator[str]:
 
 
 def _declared(plan: Plan) -> bytes:
-    """What an app declares, as far as it can be told: the same in another process unless the app is another there."""
+    """A description of an app's declarations: the same in another process unless the app differs there."""
     return msgspec.json.encode(
         [
             [plan.app, plan.version, plan.on_error, plan.outputs, plan.inbox_topic],
@@ -167,7 +167,7 @@ class _Other:
             raise
 
     def close(self) -> None:
-        """End the process. In a fork of the one that started it, only let go of it."""
+        """End the process. In a fork of the process that started it, only forget it."""
         type(self)._current = None
         self._pipe.close()
         if self._pid != os.getpid():
@@ -191,7 +191,7 @@ def close() -> None:
 
 def serve(handle: int) -> None:
     """The whole life of the other process: answer until nobody asks any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     pipe: _Theirs = Connection(handle)
     while True:
         try:

@@ -68,7 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--tailrace-reload",
         action="store_true",
-        help="decode every touched actor instance anew after each of its handlers",
+        help="decode every touched actor instance again after each of its handlers",
     )
     group.addoption(
         "--tailrace-schedules",
@@ -82,7 +82,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marks."""
     config.addinivalue_line(
         "markers",
-        "tailrace(replay=True, hash_seed=None): whether a test's harnesses are replayed when it has passed, and whether under "
+        "tailrace(replay=True, hash_seed=None): whether a test's harnesses are replayed when it has passed, "
+        "and whether under "
         "another hash seed, too",
     )
     config.addinivalue_line(

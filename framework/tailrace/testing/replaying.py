@@ -1,4 +1,4 @@
-"""The proof: everything that a service has committed is done again along its tape, from nothing, and compared.
+"""The proof: everything that a service has committed is replayed along its tape, from an empty state, and compared.
 
 Compared are every state row, the cut (positions, watermarks, counts), and every output: topic, key, value, headers and
 timestamp, by the number that its task gave it. The changelog is folded as well, and must give the same rows. The replay
@@ -28,7 +28,8 @@ from tailrace.testing.other_seed import replay_under_another_seed
 __all__ = ["ReplayReport", "replay"]
 
 _SEED_HINT = (
-    "The handlers depend on the order of a set, or on hash(): sort before anything is emitted or stored in that order. "
+    "The handlers depend on the order of a set, or on hash(): sort before anything is emitted or stored in "
+    "that order. "
     "If they depend on what the test has patched in their module instead, which another process does not see, write "
     "h.replay(hash_seed=False)."
 )

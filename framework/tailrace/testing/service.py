@@ -1,9 +1,10 @@
 """A whole service in one thread: every partition of an app over an in-memory log, driven as a worker drives it.
 
-What a worker would be told from outside (an upstream watermark, an input that falls idle or wakes) is a *signal* here. It
-belongs to the position it was given at. Who starts again after a crash is told it again, at that position, as a live reader
-finds again what its producers have published. An input that was idle at the last commit falls idle again at once if it has
-nothing to read: a live service waits for its ``idle_after``, but in a test no time passes while a service is down.
+An influence that a worker gets from outside (an upstream watermark, an input that becomes idle or wakes) is a *signal* here.
+A signal belongs to the position at which it was given. A service that starts again after a crash gets it again at that
+position, as a live reader finds the publications of its producers again. An input that was idle at the last commit becomes
+idle again at once if it has nothing to read: a live service waits for its ``idle_after``, but in a test no time passes while
+a service is down.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ LINEAGE = b"harness"
 
 
 class _Signal(NamedTuple):
-    """Said of an input when a task had come so far in all of them: a watermark, or that it falls idle, or wakes."""
+    """A signal on an input, given when a task was at these positions: a watermark, or that the input becomes idle, or wakes."""
 
     input: int
     positions: dict[str, int]
@@ -252,7 +253,7 @@ class Service:
             self._signal(partition, number, "awake")
 
     def read_clock(self) -> None:
-        """Bring the clock's reading to every task, so that what comes next is told the time."""
+        """Bring the clock's reading to every task, so that the next handlers see the time."""
         for one in self.partitions:
             one.task.clock(self._clock())
             _drain(one.task)

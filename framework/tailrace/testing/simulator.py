@@ -3,10 +3,10 @@
     report = Simulator(app.plan(), seed=7, inputs=[(topic, event), ...]).run()
 
 Theory. One seed gives one run. A run is a list of steps; a step lets a worker do something, with or without a fault
-armed at one of the log's or the store's operations, or does something to the world: a clock that jumps, a
-producer that sends twice, a store that is lost. Whoever owned a partition when it was taken from it may live on as a
-*zombie* and try to go on. After every step the ``Observer`` looks at what is committed; in the end everything
-is read, without faults, and the whole history is replayed from nothing.
+armed at one of the log's or the store's operations, or changes the environment: a clock that jumps, a
+producer that sends twice, a store that is lost. The former owner of a partition that was taken over may live on as a
+*zombie* and try to continue. After every step the ``Observer`` checks the committed records. At the end all inputs are
+read, without faults, and the whole history is replayed from an empty state.
 
     kill         the process ends before, in or after any operation     the next owner finds what was committed
     unknown      a commit took effect, or not, and nobody says which    the owner looks
@@ -80,8 +80,8 @@ class Simulator:
     """One run. See the head of this file.
 
     ``inputs`` are appended in their order, bit by bit. ``settings`` gives the settings of each new owner. ``check`` is
-    called after every step with the observer, for laws of the app itself. ``flaky`` is told whether the
-    outside world may fail now.
+    called after every step with the observer, for laws of the app itself. ``flaky`` is called with
+    whether the outside world may fail now.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class Simulator:
             self.owners[number] = None
 
     def wake(self, zombie: Owner) -> None:
-        """One that slept goes on: if another has taken over since, nothing of it may become visible."""
+        """Wake a zombie: if another has taken over since, nothing that it does may become visible."""
         number, commits = zombie.partition.partition, self.observer.commits
         replaced = not self._holds(zombie)
         self._count("zombie")
@@ -276,7 +276,7 @@ class Simulator:
         fenced = False
         try:
             if zombie.partition.state is State.IN_DOUBT:
-                zombie.partition.close()  # going on would be taking over, which is for its worker to decide
+                zombie.partition.close()  # to continue it would have to take the task over, which its worker decides
             elif zombie.partition.state is State.RUNNING:
                 zombie.partition.poll(5)
                 zombie.partition.revoke()

@@ -83,9 +83,9 @@ class HarnessSnapshot:
 
 
 def _gapless(plan: Plan, log: MemoryLog) -> MemoryLog:
-    """A copy of a log for a snapshot: by the offsets of what is under way within the app it is told how much that is.
+    """A copy of a log for a snapshot, without gaps in the offsets of the app's own topics, as in the embedded log.
 
-    So they have no gaps there, as in the embedded log.
+    A snapshot counts the messages and repartitioned records that are not yet handled by their offsets.
     """
     copy, history = MemoryLog(), AppHistory(plan, log)
     for topic, settings in log.topics().items():

@@ -7,9 +7,9 @@
         assert s[billing].state(Account, "shipping").open == 15.5
         s.replay()
 
-The verbs are those of ``Harness``. Watermarks travel from app to app as in live services: each task publishes its own with
-its commits, and an input declared with ``watermark="upstream"`` follows the least of them. What the test tells of event time
-(``advance_watermark``) is told to the inputs that come from outside of the system.
+The methods are those of ``Harness``. Watermarks travel from app to app as in live services: each task publishes its own with
+its commits, and an input declared with ``watermark="upstream"`` follows the lowest of them. ``advance_watermark`` raises the
+watermarks of inputs from outside of the system.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class System(Driver):
 
     @contextmanager
     def down(self, *apps: App) -> Generator[None]:
-        """Kill some apps and leave them down for as long as the block lasts, while the others go on.
+        """Kill some apps and leave them down for as long as the block lasts. The others continue.
 
         Afterwards they are up, and catch up with the next call.
         """

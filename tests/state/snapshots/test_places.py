@@ -161,7 +161,7 @@ def test_a_secret_in_a_uri_is_not_shown(store: ObjectStore, bucket: str) -> None
 
 def test_a_store_that_does_not_answer_or_has_no_such_bucket_is_unavailable(store: ObjectStore) -> None:
     for uri in (store.uri("nowhere/x"), ObjectStore(1).uri("b/x")):
-        with pytest.raises(SnapshotUnavailableError, match="no half snapshot"):
+        with pytest.raises(SnapshotUnavailableError, match="no partial snapshot"):
             published(Snapshots(uri, "flights"))
     with pytest.raises(SnapshotUnavailableError, match="colour") as caught:
         Snapshots(store.uri("b/x", secret="hush") + "&colour=red", "flights")

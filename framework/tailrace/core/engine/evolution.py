@@ -1,6 +1,6 @@
-"""What a changed declaration means for the state that is already stored; run when a task starts.
+"""Applies a changed declaration to state that is already stored, when a task starts.
 
-The rules for types are in ``type_evolution``. Whatever is declared no more is kept until it is told to be dropped:
+The rules for types are in ``type_evolution``. State that is no longer declared is kept until it is explicitly dropped:
 
     an actor             its rows stay as they are
     a map or a list      its entries stay, until their key is cleared
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 _A_FUNCTION: Final = "a function"
 _OTHER_KEY: Final = (
-    "Keep the key. If only the attribute was renamed, give it its old name in the events: msgspec.field(name=...). For "
+    "Keep the key. If only the attribute was renamed, give it its old name in the events: "
+    "msgspec.field(name=...). For "
     "another key give the actor another name, @app.actor(name=...): it begins without state."
 )
 
@@ -122,7 +123,8 @@ def _said_of_default(actor: str, change: Change) -> str:
 
 def _said_of_key(actor: str, change: Change) -> str:
     return (
-        f"the {change.field} for {actor} is {change.declared} now, it was {change.stored}: if it gives other keys, what is "
+        f"the {change.field} for {actor} is {change.declared} now, it was {change.stored}: if it gives other "
+        "keys, what is "
         f"stored stays under the old ones. {change.hint}"
     )
 
@@ -139,7 +141,7 @@ def _or_renamed(change: Change, schema: ActorSchema) -> str:
     return f"{change.hint} If it is a renamed field, add its old name to it: tr.field({said})."
 
 
-# --- what nothing declares
+# --- undeclared state
 
 
 def _undeclared(schema: ActorSchema) -> list[FieldSchema]:

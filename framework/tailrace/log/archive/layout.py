@@ -1,4 +1,4 @@
-"""What lies where in an archive, and what makes a part of it count.
+"""The layout of an archive, and which of its files count.
 
 ::
 
@@ -8,13 +8,14 @@
     <uri>/_ends/<position>.json                                          ends of topics as of one commit of the log
     <uri>/topic=<topic>/partition=<n>/date=<day>/<start>-<stop>.parquet  records: offset, timestamp, key, value, headers
 
-A *chunk* is a run of offsets of one partition. Its records lie in a file for each day (UTC) of their timestamps, in the order
-of their offsets; its marker is written when they are there. **What no chunk names is no part of the archive**: whoever was
-killed before the marker has archived nothing, and the next run takes such files away, begins where the last chunk ends,
-and writes them again. So other tools, which see the Parquet files only, see a record twice at most between those two runs.
+A *chunk* is a run of offsets of one partition. Its records are in a file for each day (UTC) of their timestamps, in the order
+of their offsets. Its marker is written after the files. **A file that no chunk names is not part of the archive**: a process
+killed before it wrote the marker has archived nothing, and the next run removes its files, begins where the last chunk
+ends, and writes them again. So other tools, which see only the Parquet files, may see a record twice only between those runs.
 
-Offsets archived are a run without holes, from the first chunk on, unless it was said to go on after records that the log had
-deleted; then the run that ends last is the archive, and what is before the hole can only be read by its files.
+Archived offsets are a run without gaps, from the first chunk on, unless the archive was continued with ``--after-deleted``
+after records that the log had deleted. Then the run that ends last is the archive, and records before the gap can only be
+read from their files.
 ``first`` and ``last`` are the lowest and highest timestamp in milliseconds, so that a list of names is enough to leave a
 chunk unread.
 
@@ -106,7 +107,7 @@ class Chunk:
 
     @classmethod
     def named(cls, name: str) -> Chunk | None:
-        """The chunk that a marker's name tells of; None for another name."""
+        """The chunk that a marker's name describes; None for any other name."""
         parts = name.removesuffix(".json").split("_")
         try:
             return cls(*map(int, parts)) if len(parts) == 4 and name.endswith(".json") else None

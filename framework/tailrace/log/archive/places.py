@@ -1,4 +1,4 @@
-"""What an archive asks of the place it lies in. ``tailrace.state.snapshots.Place`` is one; whoever opens an archive gives it."""
+"""The interface of an archive's location. ``tailrace.state.snapshots.Place`` implements it; the caller passes it in."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@
     read      |~~~~~~~~~~~~~~~~~~~|~~~~~~~~~~~~~|
               start               join          end
 
-The two are joined, partition by partition, at the offset where the archive ends: below it everything is read from the
-archive, also what the log still has. Where the log begins after that offset there is a hole, and what is before it cannot be
-read: that is said with its offsets, never stepped over. Without a log the archive alone is the history.
+The two are joined, partition by partition, at the offset where the archive ends: all records below it are read from the
+archive, even those that the log still has. If the log begins after that offset there is a gap, and records before it cannot
+be read: an error names the offsets, and they are never skipped. Without a log the archive alone is the history.
 
 Nothing is written through it.
 """

@@ -32,7 +32,7 @@ class ArchiveOptions:
     records_per_chunk: int = 100_000
     """At most; a chunk is held in memory when it is written and when it is read."""
     go_on_after_deleted: bool = False
-    """Go on where the log begins, if it has deleted what should come next; the records between are lost."""
+    """Continue at the beginning of the log if it has deleted the next records. The records between are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class _Archiving:
             reader.close()
 
     def _check_same_log(self, place: TopicPartition) -> None:
-        """Hold the last record that is archived against that of the log, if the log still has it.
+        """Compare the last archived record with that of the log, if the log still has it.
 
         Raises:
             ArchiveError: They differ: the archive is that of another log. Nothing was written.
@@ -182,7 +182,7 @@ class _Archiving:
             )
 
     def _position(self, place: TopicPartition, end: int) -> int:
-        """Where to go on: at the end of what is archived."""
+        """The position to continue at: the end of the archived records."""
         chunks = self._archive.chunks(place)
         position = chunks[-1].stop if chunks else None
         self._sweep(place, position)

@@ -373,7 +373,7 @@ class Snapshots:
 
 
 def _by_age(found: list[Manifest]) -> list[Manifest]:
-    """Oldest first; an incremental one is newer than its parent, whatever the clocks of their makers said."""
+    """Oldest first. An incremental snapshot sorts after its parent, whatever clocks they were created by."""
     by_id = {each.id: each for each in found}
 
     def age(manifest: Manifest) -> tuple[int, int, str]:

@@ -1,7 +1,7 @@
-"""Writing the tables of one task: by any process, anywhere, as often as it is tried.
+"""Writes the tables of one task, in any process, in any number of attempts.
 
-An attempt writes files of its own names, so two attempts at one task (a retry, a slow twin) never touch each other's.
-Which of them belong to the snapshot is said by the manifest alone.
+Each attempt writes files with names of its own, so two attempts at one task (a retry, a slow duplicate) never change each
+other's files. Only the manifest determines which of them belong to the snapshot.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class _Hashing:
         return self.size
 
     def flush(self) -> None:
-        """Whoever opened the target flushes it."""
+        """Does nothing: the code that opened the target flushes it."""
 
     def close(self) -> None:
-        """Whoever opened the target closes it."""
+        """Does nothing: the code that opened the target closes it."""
