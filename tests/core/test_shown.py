@@ -75,5 +75,5 @@ def test_what_is_emitted_to_something_that_is_no_topic_is_told():
 
 
 def test_what_is_asked_of_something_that_is_no_topic_is_told():
-    with Harness(app) as h, pytest.raises(tr.UsageError, match="'visits' is no topic"):
+    with Harness(app) as h, pytest.raises(tr.UsageError, match="'visits' is not a topic"):
         h.emitted("visits")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # the misuse

@@ -145,7 +145,7 @@ def test_the_end_may_be_followed_by_faults_only():
 
 @pytest.mark.parametrize("wrong", ["CRASH", (main,), 5, None])
 def test_what_is_no_item_is_refused(wrong):
-    with Harness(app) as h, pytest.raises(UsageError, match="is no item of a run"):
+    with Harness(app) as h, pytest.raises(UsageError, match="is not an item of a run"):
         h.run([tag("x"), wrong])
 
 

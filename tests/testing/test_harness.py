@@ -459,14 +459,14 @@ def test_wrong_use_is_refused_in_words_and_leaves_the_service_up():
         with pytest.raises(UsageError, match="Sum was sent to 'steps', which holds Step"):
             h.send(steps, wrong_event)
         with pytest.raises(
-            UsageError, match="topic 'main' of the app 'everything' is none of the app 'stopping'"
+            UsageError, match="topic 'main' belongs to the app 'everything', not to the app 'stopping'"
         ):
             h.send(everything.main, Do("a", 1, "tag"))
         with pytest.raises(UsageError, match="no handler of the app 'stopping' takes the topic 'unread'"):
             h.send(unread, Step("a", 1))
-        with pytest.raises(UsageError, match="'steps' is no topic"):
+        with pytest.raises(UsageError, match="'steps' is not a topic"):
             h.send(a_name, Step("a", 1))
-        with pytest.raises(UsageError, match="is no topic"):
+        with pytest.raises(UsageError, match="is not a topic"):
             h.send(a_stream, Do("a", 1, "tag"))
         with pytest.raises(UsageError, match="Everything is not an actor of the app 'stopping'"):
             h.query(Everything, "a", "describe")

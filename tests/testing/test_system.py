@@ -484,11 +484,11 @@ def test_wrong_systems_are_told() -> None:
     with pytest.raises(UsageError, match="numbers of records"):
         System(drivers.app, slice_size=0)
     with System(drivers.app) as s:
-        with pytest.raises(UsageError, match="is no app of the system"):
+        with pytest.raises(UsageError, match="is not an app of the system"):
             s[regions.app]
-        with pytest.raises(UsageError, match="is no app of the system"):
+        with pytest.raises(UsageError, match="is not an app of the system"):
             s.crash(regions.app)
-        with pytest.raises(UsageError, match="none of the app 'drivers'"):
+        with pytest.raises(UsageError, match="not to the app 'drivers'"):
             s.send(regions.hours)
     with pytest.raises(UsageError, match="the system is closed"):
         s.commit()

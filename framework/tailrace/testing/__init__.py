@@ -1,7 +1,7 @@
 """What tests services without a server: harness, systems of apps, in-memory log, faults as values, simulator, race detector,
 pytest plugin.
 
-Drives the same task and the same commit as a live worker, so that what a test shows is what a service does.
+A test drives the same task and the same commit as a live worker, so a service behaves as in its tests.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> object:
-    # Late, because pytest imports this package with the plugin in every run, also where nothing of it is used.
+    # Imported late: pytest imports this package with the plugin in every run, even if no test uses it.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULE_OF.get(name, 'faults')}"), name)

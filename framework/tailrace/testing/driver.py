@@ -1,8 +1,7 @@
-"""What drives services in a test: input, time, crashes and the end, for one app or for several on one log.
+"""Drives services in a test: input, time, crashes and the end, for one app or for several on one log.
 
-Every verb does what it is for and then lets everything happen that follows from it: takes and commits go round until nothing
-moves any more, in any app. Where commits are left to the test (``commit_every="manual"``), it is taken as far as can be done
-without one.
+Every method has its effect and then runs all of its consequences: services take records and commit until no app has anything
+left to do. If the test commits itself (``commit_every="manual"``), they run as far as possible without a commit.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ E = TypeVar("E")
 
 
 class Driver:
-    """Drives services over one log. Has no services until ``_drive``; a context manager; ``close`` does the same."""
+    """Drives services over one log; a context manager. It has no services before ``_drive``."""
 
     log: MemoryLog
-    """The log, for what is not offered here."""
+    """The log, for operations that are not offered here."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class Driver:
 
     @property
     def now(self) -> int:
-        """Where the clock stands, in milliseconds since 1970."""
+        """The time of the clock, in milliseconds since 1970."""
         return self._now_ms
 
     @property
@@ -81,10 +80,10 @@ class Driver:
     # --- input
 
     def send(self, topic: Topic[E, Any], *events: E, timestamp_ms: int | datetime | None = None) -> Emitted:
-        """Append events to a topic, handle everything that follows from them, and return what was emitted.
+        """Append events to a topic, handle them and all of their consequences, and return the emitted events.
 
-        The records have the timestamp ``timestamp_ms`` (default: the clock's time). An event without a key is appended without
-        one.
+        The records have the timestamp ``timestamp_ms`` (default: the clock's time). An event without a key is appended to
+        the log without one.
 
         Raises:
             UsageError: No handler takes the topic, or an event is not of its type.
@@ -107,7 +106,7 @@ class Driver:
     ) -> Emitted:
         """Append a record of raw bytes, such as one that cannot be decoded; otherwise like ``send``.
 
-        Its key selects the partition, unless ``partition`` is given, as a producer with another partitioner would choose it.
+        The key selects the partition. With ``partition``, it is appended there, as by a producer with another partitioner.
         """
         self._inputs.of(topic)
         at_ms = self._timestamp(timestamp_ms)
@@ -122,8 +121,8 @@ class Driver:
         """Raise the watermark of every input from outside, in every partition, as if its producers had published it.
 
         With ``topic``, only of that input. Topics that the app both writes and reads follow, commit by commit; so do topics
-        that one app of a system writes and another reads with ``watermark="upstream"``. Returns what was emitted, which
-        includes the outputs of timers that became due. A watermark never goes back: a lower value has no effect.
+        that one app of a system writes and another reads with ``watermark="upstream"``. Returns the emitted events, including
+        those of timers that became due. A watermark never goes back: a lower value has no effect.
 
         Raises:
             UsageError: No input from outside has a watermark, or ``topic`` is not such an input.
@@ -139,11 +138,11 @@ class Driver:
         return self._news()
 
     def advance_clock(self, to: int | datetime) -> Emitted:
-        """Set the clock. Processing-time timers fire, and inputs become idle, as they are due; returns what was emitted.
+        """Set the clock. Due processing-time timers fire and due inputs become idle. Returns the emitted events.
 
-        An input from outside becomes idle as in a live service: when nothing has come for its ``idle_after`` (default: 60 s). A
-        topic of the app whose writers are all idle then holds its readers back no longer. The clock may be set back, as
-        clocks sometimes are; handlers never see it go back.
+        An input from outside becomes idle as in a live service: when no record has come for its ``idle_after`` (default: 60 s).
+        A topic of the app whose writers are all idle then no longer holds its readers back. The clock may be set back, as
+        real clocks sometimes are; handlers never see it go back.
         """
         self._now_ms = to_ms(to)
         with self._driving():
@@ -151,15 +150,15 @@ class Driver:
         return self._news()
 
     def advance_clock_by(self, time: str | int | timedelta) -> Emitted:
-        """Advance the clock by milliseconds or a duration such as ``"1s"``; otherwise like ``advance_clock``."""
+        """Advance the clock by milliseconds or a duration such as ``"1s"``. Otherwise like ``advance_clock``."""
         return self.advance_clock(self._now_ms + duration(time))
 
     def fall_idle(self, topic: Topic[Any, Any]) -> Emitted:
         """Make an input idle now, in every partition: it holds no actor's watermark back until it wakes.
 
         It wakes with its next record, with ``wake``, or, for a topic that the app writes itself, with the next watermark that
-        the tasks publish. It stays idle in a crash, in which no time passes; records that are sent while the service is down
-        wake it before any other input is read.
+        the tasks publish. It stays idle in a crash, in which no time passes. Records sent while the service is down wake it
+        before any other input is read.
         """
         found = self._inputs.of(topic)
         with self._driving():
@@ -171,9 +170,9 @@ class Driver:
         return self._news()
 
     def wake(self, topic: Topic[Any, Any]) -> Emitted:
-        """Make an idle input count again, in every partition, at the watermark that it had. Without effect if it is not idle.
+        """Make an idle input count again, in every partition, with its last watermark. No effect if it is not idle.
 
-        It becomes idle again when nothing comes for its ``idle_after`` from now on.
+        It becomes idle again when no record comes for its ``idle_after`` from now on.
 
         Raises:
             UsageError: The input has no watermark, or follows what its writers publish.
@@ -188,11 +187,11 @@ class Driver:
         return self._news()
 
     def end_of_input(self) -> Emitted:
-        """End all inputs, and return what was emitted: once all messages are delivered, event time rises to the last timer.
+        """End all inputs and return the emitted events. After all messages are delivered, event time rises to the last timer.
 
         The watermark of each actor rises to the latest event-time timer that is pending then. Later timers that are set
-        meanwhile stay pending, and so do processing-time timers. It commits, whatever ``commit_every`` is. Nothing can be
-        sent afterwards.
+        meanwhile stay pending, and so do processing-time timers. It commits, whatever ``commit_every`` is. Afterwards no
+        events can be sent.
         """
         with self._driving():
             self._commit_until_quiet()
@@ -205,10 +204,10 @@ class Driver:
     # --- a list of all that
 
     def run(self, items: Iterable[faults.Item]) -> Emitted:
-        """Take a list of events and faults, one after the other, and return everything that became visible.
+        """Take a list of events and faults, one after the other, and return all events that became visible.
 
         Unlike ``send``, it commits only at COMMIT, RELOAD, REBALANCE and END, by ``commit_every``, and at the end of the list
-        unless commits are manual. So a CRASH loses what came since the last commit, as in a live service.
+        unless commits are manual. So a CRASH loses all work since the last commit, as in a live service.
         """
         start, manual = self._told, self._manual
         self._manual = True
@@ -250,14 +249,14 @@ class Driver:
                 self.end_of_input()
             case _:
                 raise UsageError(
-                    f"{item!r} is no item of a run",
+                    f"{item!r} is not an item of a run",
                     hint="Give (topic, event) pairs, and faults from tailrace.testing.",
                 )
 
     # --- life
 
     def commit(self) -> Emitted:
-        """Take all records that are there, commit, and return what became visible. For ``commit_every="manual"``.
+        """Take all available records, commit, and return the events that became visible. For ``commit_every="manual"``.
 
         Messages that become visible with this commit are handled by the next call.
         """
@@ -269,19 +268,19 @@ class Driver:
         return self._news()
 
     def crash(self) -> None:
-        """Kill the service, or all services of a system: what was not committed is lost. The next call starts it again.
+        """Kill the service, or all services of a system. Uncommitted work is lost. The next call starts it again.
 
-        A call that raises an error from a service does the same.
+        An error of a service that a call raises has the same effect.
         """
         for one in self._services:
             one.kill()
 
     def recover(self) -> None:
-        """Start what is down, and restore every partition. Every call does so where it is needed."""
+        """Start services that are down, and restore their partitions. Every call does so if necessary."""
         self._start(self._running)
 
     def close(self) -> None:
-        """Release the log, the state and its temporary folders. May be called again."""
+        """Release the log, the state and its temporary folders. May be called more than once."""
         if not self._closed:
             self._closed = True
             for one in self._services:

@@ -1,6 +1,6 @@
-"""What comes out of a service under test: outputs as they become visible, and dead letters.
+"""The results of a service under test: outputs as they become visible, and dead letters.
 
-Read back from the log, where a consumer would find them: what is here has been committed.
+They are read from the log, where a consumer would find them, so all of them are committed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Emitted(list[Out]):
             name = topic.name
         except AttributeError:
             raise UsageError(
-                f"{topic!r} is no topic", hint="Give a topic, as app.topic returned it."
+                f"{topic!r} is not a topic", hint="Give a topic, as app.topic returned it."
             ) from None
         return [out.event for out in self if out.topic == name]
 
@@ -54,8 +54,8 @@ class DeadLetter(NamedTuple):
     """A record, or a timer's firing, that could not be handled.
 
     ``reason`` is a short code (``"handler-failed"``, ``"undecodable"``, ...), ``error`` the text of the exception.
-    ``topic``, ``key`` and ``value`` are those of the record, all None for a timer. What else is known (offset, handler,
-    actor, timer, traceback) stands in ``headers``, under names that begin with ``tailrace-``.
+    ``topic``, ``key`` and ``value`` are those of the record, all None for a timer. ``headers`` has the rest (offset, handler,
+    actor, timer, traceback), under names that begin with ``tailrace-``.
     """
 
     topic: str | None
@@ -67,7 +67,7 @@ class DeadLetter(NamedTuple):
 
 
 class Outbox:
-    """Reads what becomes visible in the topics of an app, from their present ends on."""
+    """Reads the records that become visible in the topics of an app, from their current ends on."""
 
     def __init__(self, plan: Plan, log: Log) -> None:
         self._app = plan.app.encode()
@@ -78,7 +78,7 @@ class Outbox:
         self._reader = log.reader({place: log.end_offset(*place) for place in self._places})
 
     def take(self) -> list[Out]:
-        """What has become visible since the last call."""
+        """The events that have become visible since the last call."""
         found: list[tuple[Origin, Out]] = []
         for name, number in self._places:
             records = self._reader.fetch(name, number, _ALL).records

@@ -1,4 +1,4 @@
-"""Faults as values: what happens to a service between its events, written in the list of its input.
+"""Faults as values in the list of a service's input, between its events.
 
     harness.run([(readings, warm), CRASH, (readings, hot), Clock(5_000), END])
 
@@ -26,7 +26,7 @@ class Fault:
 
 
 CRASH: Final = Fault("CRASH")
-"""Kill the worker: what was not committed is lost. It starts again with the next item, from what the log holds."""
+"""Kill the worker: uncommitted work is lost. It starts again with the next item, from the log."""
 COMMIT: Final = Fault("COMMIT")
 """Commit everything taken so far; outputs and messages become visible."""
 RELOAD: Final = Fault("RELOAD")
@@ -107,6 +107,6 @@ def sent(item: Item) -> tuple[Topic[Any, Any], Any, int | None]:
     if isinstance(item, tuple) and len(item) == 2:
         return *item, None
     raise UsageError(
-        f"{item!r} is no event",
+        f"{item!r} is not an event",
         hint="Give (topic, event) pairs and At(timestamp_ms, topic, event). Faults come with the schedules.",
     )

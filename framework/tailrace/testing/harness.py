@@ -7,9 +7,9 @@
         assert h.state(Windows, "boiler") is not None
         h.replay()
 
-Nothing in it is a stand-in but the log, which is in memory: events are encoded into it and routed by their keys, every
-partition is driven as a worker drives it, outputs are appended and committed with state, offsets and tape, and what is
-shown is what a consumer, or a restart, would find. Time stands still unless a test moves it.
+Only the log is a substitute; it is in memory. Events are encoded into it and routed by their keys, every partition is driven
+as by a worker, and outputs are appended and committed with state, offsets and tape. Tests read the results where a consumer,
+or a restart, would find them. Time stands still unless a test moves it.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class Harness(Driver, View):
     2**61 ms or more from 1970 raises UsageError.
 
     - ``partitions``: number of tasks (default: the app's).
-    - ``now_ms``: where the clock stands at the beginning (default: 0). Only the test moves the clock.
+    - ``now_ms``: the initial time of the clock (default: 0). Only the test moves the clock.
     - ``checked``: detect state that is changed outside of its own handlers (StateLeakError), and events whose readers could not
       decode them (EmittedTypeError). It changes no result.
     - ``reload``: decode every touched instance again after each handler. It changes no result.
     - ``slice_size``: number of records that a partition takes at once.
-    - ``commit_every``: by default every call commits at its end, and again until no message is under way. A number adds a
+    - ``commit_every``: by default every call commits at its end, and again until all messages are handled. A number adds a
       commit after that many records; ``"manual"`` commits only in ``commit``.
     - ``state``: ``"memory"`` is lost in a crash and restored from the changelog; ``"rocksdb"`` is in a temporary folder.
     - ``settings``: limits of a task (cache, timers in memory, firings at once). They change no result.
-    - ``start``: a ``snapshot`` to start from, of this app or of an earlier version; see ``restart``. The clock then stands
-      where it stood, unless ``now_ms`` is given.
+    - ``start``: a ``snapshot`` to start from, of this app or of an earlier version; see ``restart``. The clock then has the
+      time of the snapshot, unless ``now_ms`` is given.
 
     If a handler fails and the app stops on failures, the call raises its HandlerError. The service is then down, everything
     since its last commit is undone, and the next call starts it again.
@@ -98,12 +98,12 @@ class Harness(Driver, View):
     ) -> ExploreReport:
         """Run a history of events under many schedules, and compare state and outputs, key by key.
 
-        A schedule decides the order of arrival, who is slow, where commits and crashes fall. ``history`` is a list of (topic,
-        event) pairs and ``At`` values (default: what was sent to this harness so far). Every run begins with an empty state
-        and ends with the end of input. The harness itself does not change. ``ExploreOptions`` lists the options.
+        A schedule determines the order of arrival, the slow tasks, and the times of commits and crashes. ``history`` is a list
+        of (topic, event) pairs and ``At`` values (default: the events sent to this harness so far). Every run begins with an
+        empty state and ends with the end of input. The harness itself does not change. ``ExploreOptions`` lists the options.
 
         Raises:
-            ScheduleDependentError: Something depends on the schedule, and the app declares nothing of the kind.
+            ScheduleDependentError: A result depends on the schedule, and the app does not declare that.
         """
         if history is None:
             feed = feed_of_log(self.plan, self.log)
@@ -116,13 +116,13 @@ class Harness(Driver, View):
         return explore_or_raise(self.plan, feed, self._now_ms, **options)
 
     def snapshot(self) -> HarnessSnapshot:
-        """Take a snapshot of state, timers and messages under way. What was taken but not committed is committed first.
+        """Take a snapshot of state, timers and undelivered messages. Uncommitted work is committed first.
 
         ``Harness(app, start=...)`` and ``restart`` start from it, any number of times, also after this harness is closed. Needs
         pyarrow (``tailrace[parquet]``).
 
         Raises:
-            SnapshotMismatchError: Nothing was ever committed.
+            SnapshotMismatchError: There is no commit yet.
         """
         with self._driving():
             self._service.commit()
@@ -131,12 +131,12 @@ class Harness(Driver, View):
     def restart(self, start: HarnessSnapshot) -> None:
         """Start again from a snapshot, as ``tailrace run --from-snapshot`` does, and read on from its positions.
 
-        ``log`` is replaced by a copy: all events from outside, including those sent after the snapshot, which the next call
-        reads again; of what the app itself wrote, only what it had written up to the snapshot. ``emitted`` and
-        ``dead_letters`` start empty. Watermarks and idleness that a test set after the snapshot are not in the log.
+        ``log`` is replaced by a copy with all events from outside, including those sent after the snapshot, which the next call
+        reads again, and with the app's own records up to the snapshot. ``emitted`` and ``dead_letters`` start empty. Watermarks
+        and idleness that a test set after the snapshot are not in the log.
 
         Raises:
-            SnapshotMismatchError: The snapshot does not fit the app, or records were on their way to be repartitioned.
+            SnapshotMismatchError: The snapshot does not match the app, or some records were not yet repartitioned.
             IncompatibleStateError: The state cannot be read as the app declares it.
         """
         self.recover()

@@ -51,12 +51,12 @@ class Inputs:
         """Those that read a topic. Raises UsageError if there is none, or all have ended."""
         if not isinstance(topic, Topic):
             raise UsageError(
-                f"{topic!r} is no topic", hint="Give a topic of the app, as app.topic returned it."
+                f"{topic!r} is not a topic", hint="Give a topic of the app, as app.topic returned it."
             )
         if not any(one.plan.topics.get(topic.name) is topic for one in self._services):
             names = {name for one in self._services for name in one.plan.outputs}
             raise UsageError(
-                f"the topic {topic.name!r} of the app {topic.app!r} is none of {self._apps}",
+                f"the topic {topic.name!r} belongs to the app {topic.app!r}, not to {self._apps}",
                 hint=f"Its topics are {', '.join(sorted(names)) or 'none'}.",
             )
         found = [one for one in self._inputs if one.plan.name == topic.name]
@@ -83,7 +83,7 @@ class Inputs:
             )
         raise UsageError(
             f"the input {topic.name!r} has no watermark",
-            hint="It is declared with watermark=False, or feeds its own writers: nobody waits for it.",
+            hint="It is declared with watermark=False, or feeds its own writers, so it holds no watermark back.",
         )
 
     def all_from_outside(self) -> list[ServiceInput]:

@@ -1,4 +1,4 @@
-"""What must hold of an app's log after every step, and of its stores: the laws, as far as they can be seen from outside.
+"""Invariants of an app's log and stores, checked after every step: the laws, as far as they are visible from outside.
 
 The observer is a reader like any other: it sees what is committed and nothing else. It reads on from where it stood, so
 looking after every step costs no more than looking once.
@@ -83,7 +83,8 @@ class CommitObserver:
             emitted = 0 if cut is None else cut.totals.outputs
             if len(self.outputs[number]) != emitted:
                 raise _broken(
-                    f"task {number} has committed {emitted} outputs, but number {len(self.outputs[number])} is missing"
+                    f"task {number} has committed {emitted} outputs, but number {len(self.outputs[number])} "
+                    "is missing"
                 )
 
     def look_at_store(self, number: int, store: Store) -> None:

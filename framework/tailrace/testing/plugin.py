@@ -108,7 +108,7 @@ def tailrace_harness(
     request: pytest.FixtureRequest, _tailrace_made: list[tuple[Harness | System, bool]]
 ) -> MakeHarness:
     """Makes harnesses: ``tailrace_harness(app, **options)``. They are replayed and closed when the test is over."""
-    # pytest imports this module in every run; the framework only where a test uses it.
+    # pytest imports this module in every run, but the framework only where a test uses it.
     from tailrace.testing.harness import Harness  # noqa: PLC0415
 
     def make(app: App, *, replay: bool = True, **options: Any) -> Harness:
@@ -147,7 +147,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         if name not in _OPTIONS:
             from tailrace.core.suggestions import did_you_mean  # noqa: PLC0415  # as above
 
-            meant = did_you_mean(name, _OPTIONS, f"There are {', '.join(_OPTIONS)}.")
+            meant = did_you_mean(name, _OPTIONS, f"The options are: {', '.join(_OPTIONS)}.")
             pytest.fail(f"the mark tailrace has no option {name!r}. {meant}", pytrace=False)
     result = yield
     if said.get("replay", True):

@@ -33,7 +33,7 @@ _SEED_HINT = (
     "If they depend on what the test has patched in their module instead, which another process does not see, write "
     "h.replay(hash_seed=False)."
 )
-_HINT = "The handlers depend on something that is not on the tape (a clock, chance, a global, an object kept outside)."
+_HINT = "The handlers depend on something that is not on the tape (a clock, randomness, a global, an object kept outside)."
 
 
 def replay(plan: Plan, log: Log, stores: Sequence[Store], settings: TaskSettings) -> ReplayReport:

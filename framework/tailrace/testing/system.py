@@ -122,8 +122,8 @@ class System(Driver):
     def end_of_input(self) -> Emitted:
         """End all inputs, app after app, along the topics between them: see ``Harness.end_of_input``.
 
-        An app ends when all those have ended that write what it reads; apps in a circle end together. Timers set meanwhile
-        for later stay pending, and so do those of processing time. Nothing can be sent afterwards.
+        An app ends after all apps that write its inputs; apps in a circle end together. Later timers that are set meanwhile
+        stay pending, and so do processing-time timers. Afterwards no events can be sent.
         """
         if self._down:
             raise UsageError(
@@ -133,19 +133,19 @@ class System(Driver):
         return super().end_of_input()
 
     def crash(self, *apps: App) -> None:
-        """Kill some apps, or all: what they have not committed is gone. They come up again with the next call."""
+        """Kill some apps, or all. Uncommitted work is lost. The next call starts them again."""
         for one in self._chosen(apps):
             one.kill()
 
     def recover(self, *apps: App) -> None:
-        """Start some apps, or all, that are down. Every call does so where it is needed."""
+        """Start some apps, or all, that are down. Every call does so if necessary."""
         self._start([one for one in self._chosen(apps) if one not in self._down])
 
     @contextmanager
     def down(self, *apps: App) -> Generator[None]:
         """Kill some apps and leave them down for as long as the block lasts. The others continue.
 
-        Afterwards they are up, and catch up with the next call.
+        Afterwards they are started, and catch up with the next call.
         """
         chosen = [one for one in self._chosen(apps) if one not in self._down]
         for one in chosen:
@@ -190,7 +190,7 @@ class System(Driver):
             if known is app:
                 return number
         raise UsageError(
-            f"{app!r} is no app of the system",
+            f"{app!r} is not an app of the system",
             hint=f"Its apps are {', '.join(one.plan.app for one in self._services)}. Give the app itself.",
         )
 

@@ -1,6 +1,6 @@
-"""What a test can look at: what a service has emitted, and the state it has committed.
+"""The results that a test can read: the emitted events and the committed state of a service.
 
-Everything here is read from the log and the stores, where a consumer or a restart would find it.
+All of it is read from the log and the stores, where a consumer or a restart would find it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ A = TypeVar("A", bound=Actor)
 
 
 class View(ABC):
-    """Looks at a service. Looking at state starts a service that is down, but lets nothing happen in it."""
+    """Reads the results of a service. Reading state starts a service that is down, without taking records."""
 
     def __init__(self, app: App, plan: Plan, log: MemoryLog, service: Service) -> None:
         self._app = app
         self.plan = plan
         self.log = log
-        """The log, for what is not offered here."""
+        """The log, for operations that are not offered here."""
         self._service = service
 
     @abstractmethod
@@ -42,13 +42,13 @@ class View(ABC):
         """Start the service, if it is down."""
 
     def emitted(self, topic: Topic[E, Any]) -> list[E]:
-        """All events emitted to a topic so far, as far as they are committed, in the order in which they became visible."""
+        """All committed events that were emitted to a topic so far, in the order in which they became visible."""
         return Emitted(self._service.visible).to(topic)
 
     def state(self, actor: type[A], key: Any) -> A | None:
         """The committed instance of a key, or None if nothing is stored for it.
 
-        A copy: its fields, map and list states can be read, and changing them changes nothing.
+        It is a copy: its fields, map and list states can be read, and changes of them have no effect.
         """
         instance: A | None = self._reader(actor, key).instance(actor, key)
         return instance

@@ -268,7 +268,7 @@ def test_a_handler_that_stops_the_service_names_the_schedule() -> None:
     ("history", "options", "said"),
     [
         ([], {}, "there is no event for any input"),
-        ([CRASH], {}, "CRASH is no event"),
+        ([CRASH], {}, "CRASH is not an event"),
         (None, {"schedules": 0}, "there is no such schedule"),
         (None, {"schedule": -1}, "there is no such schedule"),
     ],
