@@ -154,7 +154,9 @@ def test_a_change_is_said_once_at_the_start(kind: Any, before: Any, after: Any, 
     versions: list[Fields] = [{**KEPT, "n": (kind, default)} for default in (before, after)]
     lives = upgraded(versions[0], {})
     (said,) = lives.start(plan_of(versions[1])).stored.notices
-    assert said.startswith(f"Plane.n has {shown}: what is stored keeps its value, and a key of which nothing")
+    assert said.startswith(
+        f"Plane.n has {shown}: stored values do not change, and a key without stored values"
+    )
     lives.commit()
     assert lives.start(plan_of(versions[1])).stored.notices == ()
 
@@ -163,7 +165,7 @@ def test_the_default_of_a_nested_field_is_said_too() -> None:
     versions: list[Fields] = [{**KEPT, "p": (place(x=x) | None, tr.field(default=None))} for x in (1, 2)]
     lives = upgraded(versions[0], {})
     (said,) = lives.start(plan_of(versions[1])).stored.notices
-    assert said == "Plane.p.x has the default 2 now, it had 1: what is stored keeps its value."
+    assert said == "Plane.p.x has the default 2 now, it had 1: stored values do not change."
 
 
 def test_a_version_is_committed_even_where_no_event_comes() -> None:

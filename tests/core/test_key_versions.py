@@ -84,9 +84,7 @@ def test_an_attribute_that_is_renamed_and_keeps_its_name_in_the_events_is_the_sa
 def test_a_function_is_said_as_what_it_gives_is_not_known() -> None:
     lives = lived("tail")
     (said,) = lives.start(plan_of(by_function)).stored.notices
-    assert said.startswith(
-        "the key of seen for Aircraft is a function now, it was tail: if it gives other keys"
-    )
+    assert said.startswith("the key of seen for Aircraft is a function now, it was tail: if the keys differ")
     lives.commit()
     assert lives.start(plan_of(by_function)).stored.notices == ()
     assert len(lives.start(plan_of("tail")).stored.notices) == 1

@@ -178,10 +178,10 @@ class TestEachChange:
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        (EVENT, None, "has no ttl now, it had a ttl of 100 ms by event time: nothing of it expires any more"),
-        (EVENT, PROCESSING, "written before does not expire until it is written again"),
-        (None, EVENT, "written before does not expire until it is written again"),
-        (EVENT, (30, "event"), "written before expires as it was to, until it is written again"),
+        (EVENT, None, "has no ttl now, it had a ttl of 100 ms by event time: its values no longer expire"),
+        (EVENT, PROCESSING, "written before do not expire until they are written again"),
+        (None, EVENT, "written before do not expire until they are written again"),
+        (EVENT, (30, "event"), "written before keep their expiry until they are written again"),
     ],
 )
 def test_each_field_is_named_once_with_what_becomes_of_it(before: Ttl, after: Ttl, said: str) -> None:

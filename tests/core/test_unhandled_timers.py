@@ -128,7 +128,9 @@ def test_a_start_without_their_handler_is_refused_with_actor_family_count_key_an
 
 def test_all_families_are_named_at_once() -> None:
     life = lived("overdue", "processing:check")
-    with pytest.raises(IncompatibleStateError, match=r"so it is with Aircraft\.processing-timers:check"):
+    with pytest.raises(
+        IncompatibleStateError, match=r"the same applies to Aircraft\.processing-timers:check"
+    ):
         life.start(plan_of())
 
 

@@ -201,7 +201,7 @@ def _(how: Restart) -> None:
 @line("a default changes")
 def _(how: Restart) -> None:
     lives = lived(ZERO)
-    assert warned(lives, how, SEVEN, "has the default 7 now, it had 0: what is stored keeps its value")
+    assert warned(lives, how, SEVEN, "has the default 7 now, it had 0: stored values do not change")
     assert read(upgraded(lives, how, SEVEN), "n") == 0
 
 
@@ -211,7 +211,7 @@ def _(how: Restart) -> None:
     lives.report(Set("a", 1, {"kept": 0}), Set("b", 1, {"kept": 0}))
     lives.commit()
     assert lives.instance("a") is None
-    assert warned(lives, how, SEVEN, "a key of which nothing is stored, new or back to its defaults, reads 7")
+    assert warned(lives, how, SEVEN, "a key without stored values, new or back to its defaults, reads 7")
     lives.report(*(Set(key, 1, {"kept": 1}) for key in "abc"))
     lives.commit()
     assert [lives.instance(key).n for key in "abc"] == [7, 7, 7]
@@ -309,7 +309,7 @@ def rewritten(lives: Lives, at: int) -> Lives:
 @line("a TTL is added")
 def _(how: Restart) -> None:
     lives = lived(fading(), FADED)
-    assert warned(lives, how, fading(100), "written before does not expire until it is written again")
+    assert warned(lives, how, fading(100), "written before do not expire until they are written again")
     assert not passed(lives, 1_000)
     assert passed(rewritten(lives, 1_002), 1_102)
 
@@ -318,7 +318,7 @@ def _(how: Restart) -> None:
 def _(how: Restart) -> None:
     for other in (30, 300):
         lives = lived(fading(100), FADED)
-        assert warned(lives, how, fading(other), "written before expires as it was to, until")
+        assert warned(lives, how, fading(other), "written before keep their expiry until")
         assert not passed(lives, 100)
         assert passed(lives, 101)
         assert not passed(rewritten(lives, 103), 102 + other)
@@ -328,7 +328,7 @@ def _(how: Restart) -> None:
 @line("a TTL is removed")
 def _(how: Restart) -> None:
     lives = lived(fading(100), FADED)
-    assert warned(lives, how, fading(), "nothing of it expires any more, what was written before included")
+    assert warned(lives, how, fading(), "its values no longer expire, including those written before")
     assert not passed(lives, 1_000)
 
 
@@ -340,7 +340,7 @@ def _(how: Restart) -> None:
         if writes:
             rewritten(lives, 2)
         lives.commit()
-        assert warned(lives, how, fading(100), "does not expire until it is written again")
+        assert warned(lives, how, fading(100), "do not expire until they are written again")
         assert not passed(lives, 1_000)
         assert passed(rewritten(lives, 1_002), 1_102)
 

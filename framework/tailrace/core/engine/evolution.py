@@ -49,9 +49,9 @@ _OTHER_KEY: Final = (
 
 
 def evolve(stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, list[Change]]:
-    """What to store as the actor's schema from now on, and how the declaration differs from what is stored.
+    """The schema to store for the actor from now on, and the differences between the stored and the declared schema.
 
-    The schema means nothing if there is an incompatible change. Its families of timers are those that were stored.
+    The schema is meaningless if there is an incompatible change. Its families of timers are the stored ones.
     """
     changes: list[Change] = []
     key = evolve_key("key", stored.key, declared.key, changes)
@@ -63,7 +63,7 @@ def evolve(stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, lis
 
 
 def _compare_inputs(stored: ActorSchema, declared: ActorSchema, changes: list[Change]) -> None:
-    """Find topics whose events go to other keys than what is stored. Of a function, only that it is one is known."""
+    """Find topics whose keys have changed. Of a function that makes keys, only its existence is known."""
     for topic, now in declared.inputs.items():
         before = stored.inputs.get(topic, now)
         if before == now:
@@ -73,14 +73,14 @@ def _compare_inputs(stored: ActorSchema, declared: ActorSchema, changes: list[Ch
 
 
 def compatibility(stored: ActorSchema, declared: ActorSchema) -> list[Change]:
-    """How a declaration differs from what is stored; ``kind`` is ``"incompatible"`` where it cannot be read."""
+    """The differences between the stored and the declared schema; ``kind`` is ``"incompatible"`` for unreadable state."""
     return evolve(stored, declared)[1]
 
 
 def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, list[str]]:
-    """What to store as the actor's schema from now on, and what to tell an operator about it.
+    """The schema to store for the actor from now on, and the notices about it for an operator.
 
-    IncompatibleStateError, with a hint, if it cannot be read.
+    Raises IncompatibleStateError, with a hint, if the stored state cannot be read.
     """
     schema, changes = evolve(stored, declared)
     wrong = [change for change in changes if change.kind == "incompatible"]
@@ -88,7 +88,7 @@ def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> tuple[Act
         first = wrong[0]
         more = f"; nor can {', '.join(change.field for change in wrong[1:])}" if wrong[1:] else ""
         raise IncompatibleStateError(
-            f"what is stored of {actor} cannot be read as it is now declared{more}",
+            f"the stored state of {actor} cannot be read with its current declaration{more}",
             actor=actor,
             field=first.field,
             stored=first.stored or "nothing",
@@ -100,37 +100,36 @@ def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> tuple[Act
 
 
 def _said_of_ttl(actor: str, change: Change) -> str:
-    """What becomes of what is stored where a TTL has changed."""
+    """The notice about stored values whose TTL has changed."""
     if change.declared == NO_TTL:
-        then = "nothing of it expires any more, what was written before included"
+        then = "its values no longer expire, including those written before"
     elif change.stored == NO_TTL or change.stored.split()[-2] != change.declared.split()[-2]:
-        then = "what was written before does not expire until it is written again"
+        then = "values written before do not expire until they are written again"
     else:
-        then = "what was written before expires as it was to, until it is written again"
+        then = "values written before keep their expiry until they are written again"
     return f"{actor}.{change.field} has {change.declared} now, it had {change.stored}: {then}."
 
 
 def _said_of_default(actor: str, change: Change) -> str:
-    """What becomes of what is stored where a default has changed."""
+    """The notice about stored values whose default has changed."""
     place = f"{actor}.{change.field}"
-    kept = f"{place} has the default {change.declared} now, it had {change.stored}: what is stored keeps its value"
+    kept = (
+        f"{place} has the default {change.declared} now, it had {change.stored}: stored values do not change"
+    )
     if "." in change.field or "[" in change.field:
         return f"{kept}."
-    return (
-        f"{kept}, and a key of which nothing is stored, new or back to its defaults, reads {change.declared}."
-    )
+    return f"{kept}, and a key without stored values, new or back to its defaults, reads {change.declared}."
 
 
 def _said_of_key(actor: str, change: Change) -> str:
     return (
-        f"the {change.field} for {actor} is {change.declared} now, it was {change.stored}: if it gives other "
-        "keys, what is "
-        f"stored stays under the old ones. {change.hint}"
+        f"the {change.field} for {actor} is {change.declared} now, it was {change.stored}: if the keys "
+        f"differ, the stored state stays under the old ones. {change.hint}"
     )
 
 
 def _or_renamed(change: Change, schema: ActorSchema) -> str:
-    """The hint for a change; of a new field without default, the fields that it may be another name of."""
+    """The hint for a change. For a new field without a default, it lists the fields that it may be a new name of."""
     new = next((one for one in schema.fields if one.name == change.field), None)
     if new is None or change.stored != ABSENT:
         return change.hint
@@ -145,16 +144,16 @@ def _or_renamed(change: Change, schema: ActorSchema) -> str:
 
 
 def _undeclared(schema: ActorSchema) -> list[FieldSchema]:
-    """The fields that nothing declares any more; of several of a name the last one, which is the widest."""
+    """The fields that are no longer declared. Of several with one name, the last, which is the widest."""
     declared = {one.name for one in schema.fields}
     return [*{one.name: one for one in schema.past if one.name not in declared}.values()]
 
 
 def _said_of_field(actor: str, field: FieldSchema, schema: ActorSchema, before: ActorSchema | None) -> str:
-    """That a plain field is kept, and what to do about it. ``before`` is what was stored up to this start.
+    """The notice that a plain field is kept, and what to do about it. ``before`` is the schema stored before this start.
 
-    A field that had been added itself may be the wrong name of one that is declared again: then only a field that is
-    new at this start is taken for its new name.
+    A field that was itself added later may have been a wrong name of a field that is declared again. Then only a field that
+    is new at this start is suggested as its new name.
     """
     known = set[str]() if before is None else {one.name for one in (*before.fields, *before.past)}
     renamed = [
@@ -173,13 +172,15 @@ def _said_of_field(actor: str, field: FieldSchema, schema: ActorSchema, before: 
 
 @dataclass(slots=True)
 class StoredState:
-    """What is stored for a task, in the light of what is declared now.
+    """The stored state of a task, compared with the current declarations.
 
-    ``state`` shows it without what is dropped; ``rows`` and ``index`` are to be written with the next commit, before
-    what that commit has changed. ``orphans`` are the names of what is stored for nobody, those being dropped included for
-    the last time; ``notices`` tell an operator of those among them that are easily overlooked, and of changes that apply
-    to what is stored in a way that is easily mistaken. ``past`` is by actor. ``is_upgrade``: the stored schema changes. That
-    is committed even if no event comes: what the next version finds must not depend on whether a task was quiet.
+    - ``state``: the state without dropped rows.
+    - ``rows`` and ``index``: rows to write with the next commit, before that commit's own changes.
+    - ``orphans``: the names of undeclared state, including the state that is now dropped.
+    - ``notices``: for an operator, about orphans and changes that are easily overlooked or misunderstood.
+    - ``past``: the earlier declarations, by actor.
+    - ``is_upgrade``: the stored schema changes. This is committed even if no event comes, since the state that the next
+      version finds must not depend on whether a task was quiet.
     """
 
     state: StateReader
@@ -198,12 +199,12 @@ class StoredState:
 
 
 def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> StoredState:
-    """See what is stored, and drop what is to be dropped.
+    """Compare the stored state with the declarations, and drop the state named in ``drop``.
 
     Raises:
-        IncompatibleStateError: It cannot be read as declared, or timers are pending that nothing handles.
+        IncompatibleStateError: The state cannot be read as declared, or there are pending timers without a handler.
         NewerFormatError, CorruptStateError: See ``decode_schemas``.
-        UsageError: Something is to be dropped that is declared.
+        UsageError: ``drop`` names state that is declared.
     """
     row = state.get(rows.SCHEMA_ROW)
     before = {} if row is None else decode_schemas(row)
@@ -246,7 +247,7 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
 
 
 def _merged(plan: Plan, before: Mapping[str, ActorSchema]) -> tuple[dict[str, ActorSchema], list[str]]:
-    """The schemas to store, and what to tell an operator about what has changed."""
+    """The schemas to store, and the notices about changes for an operator."""
     after, said = dict(before), list[str]()
     for actor in plan.actors:
         there = before.get(actor.name)
@@ -268,10 +269,10 @@ def _orphans(plan: Plan, before: Mapping[str, ActorSchema], after: Mapping[str, 
 def _unhandled(
     plan: Plan, before: Mapping[str, ActorSchema], after: Mapping[str, ActorSchema], state: StateReader
 ) -> dict[str, PendingTimers]:
-    """The pending timers that no handler takes, by the names they are dropped under.
+    """The pending timers without a handler, by the names under which they can be dropped.
 
-    The schema names the families that timers may be of, so that nothing is looked for unless a handler has gone (or an
-    earlier version has written the state). Then the index is read once: where none is found, the family is forgotten.
+    The schema has the families of possible timers, so there is no search unless a handler was removed (or an earlier version
+    wrote the state). Then the index is read once. A family without pending timers is removed from the schema.
     """
     wanted: dict[str, set[str] | None] = {}
     for actor in plan.actors:
@@ -287,14 +288,14 @@ def _unhandled(
 
 def _unhandled_error(left: list[PendingTimers]) -> IncompatibleStateError:
     first = left[0]
-    more = f"; so it is with {', '.join(one.name for one in left[1:])}" if left[1:] else ""
+    more = f"; the same applies to {', '.join(one.name for one in left[1:])}" if left[1:] else ""
     return IncompatibleStateError(f"{first.what}{more}", actor=first.actor, hint=first.hint)
 
 
 def _checked(
     plan: Plan, after: Mapping[str, ActorSchema], orphans: list[str], drop: Collection[str]
 ) -> set[str]:
-    """What there is of what is to be dropped."""
+    """The names in ``drop`` that exist."""
     declared = {actor.name: actor.schema for actor in plan.actors}
     for name in drop:
         owner, _, part = name.partition(".")
@@ -337,7 +338,7 @@ def _past(schema: ActorSchema, declared: ActorSchema) -> EarlierDeclaration:
 
 
 def past_of(plan: Plan, state: StateReader) -> Mapping[str, EarlierDeclaration]:
-    """What ``stored_state`` finds of the past, for a caller that only reads the state."""
+    """The ``past`` of ``stored_state``, for a caller that only reads the state."""
     row = state.get(rows.SCHEMA_ROW)
     before = {} if row is None else decode_schemas(row)
     after, _ = _merged(plan, before)
