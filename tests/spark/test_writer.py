@@ -151,7 +151,7 @@ def test_a_key_that_was_not_there_begins_with_defaults(lived):
         ({"key": ["N100"]}, {"field": "cabins"}, "'field' is not allowed"),
         ({"key": ["N100"]}, {"actor": "Plain"}, "no actor 'Plain'"),
         ({"key": ["N100"]}, {"id": "nobody"}, "no snapshot 'nobody'"),
-        ({"key": ["N100"]}, {"name": "before"}, "savepoint named 'before' already"),
+        ({"key": ["N100"]}, {"name": "before"}, "already a savepoint named 'before'"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_nothing_is_published(lived, frame, more, said):

@@ -68,5 +68,5 @@ def test_a_block_that_was_altered_is_found(tally: Path, tmp_path: Path) -> None:
     place.write_bytes(data)
     blocks = iter(BlockReader[list[bytes]](place, list[bytes]))
     assert next(blocks) == [b"a" * 1_000]
-    with pytest.raises(CorruptStateError, match="does not match its checksum"):
+    with pytest.raises(CorruptStateError, match="does not fit its checksum"):
         next(blocks)
