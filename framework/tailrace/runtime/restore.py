@@ -68,7 +68,7 @@ class _StoppedError(Exception):
 class Restored:
     """A task that may take its next step: its transactional id is held, and its store equals the changelog.
 
-    This is where a task *goes on*, live. Where its history begins is another question: see ``history.beginnings``.
+    This is where a live task *continues*. For the beginning of its history see ``history.beginnings``.
     """
 
     writer: Writer
