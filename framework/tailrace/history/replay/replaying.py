@@ -210,17 +210,16 @@ class _PartitionReplay(TapeSink):
         if options.observer is not None or options.keys is not None:
             watch = Watch(options.observer, options.keys)
         begun = taped_beginning(history, number, cut)
-        base = begun.cut
         # It is of no use as a state folder before it has come to its end.
         begun.load(self.store, rows_of_keys(self._plan, options.keys), position=UNFINISHED)
         if begun.snapshot is not None:
             report.note(f"partition {number} begins with the snapshot {cut.base} that it was started from")
-            self._compare_state_at(begun.tape_number, base)
+            self._compare_state_at(begun.tape_number, begun.cut)
         replay = replay_of(
             self._plan,
             number,
             self.store,
-            base,
+            begun.cut,
             history.source(number),
             lineage=cut.lineage,
             watch=watch,
