@@ -10,10 +10,11 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.canonical import Canonical, PartitionHistory
+from tailrace.core.engine.canonical import Canonical
 from tailrace.core.engine.key_split.course import pack, shard_of, unpack
 from tailrace.core.engine.key_split.first_pass import KeySplitPlan
 from tailrace.core.engine.key_split.shard import check
+from tailrace.core.engine.partition_history import PartitionHistory
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.errors import UnsplittableError
 from tailrace.core.records import InputRecord

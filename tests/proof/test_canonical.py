@@ -12,10 +12,11 @@ import pytest
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.canonical import Canonical, PartitionHistory
+from tailrace.core.engine.canonical import Canonical
 from tailrace.core.engine.key_split.first_pass import KeySplitPlan
 from tailrace.core.engine.key_split.shard import check, in_order, numbered
 from tailrace.core.engine.merge import Merge
+from tailrace.core.engine.partition_history import PartitionHistory
 from tailrace.core.engine.replay import Limit
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import UnsplittableError

@@ -5,8 +5,8 @@ depends on nothing but the records, so that every rebuild comes to the same byte
 everything at hand:
 
     order        the head with the least event time first, in steps of the tolerance, within one by input, then by
-                 partition; a refused head goes at once, and before it what was redriven for another app. Inputs that are not waited for live (reference data, inbox) are
-                 merged like the others: here nothing has to be waited for
+                 partition; a refused head goes at once, and before it what was redriven for another app. Inputs that are not
+                 waited for live (reference data, inbox) are merged like the others: here nothing has to be waited for
     arrival      a record whose event time is its arrival stands where its timestamp says
     clock        the greatest record timestamp so far (of inputs; a message has none of its own), read before the record
                  that raises it
@@ -30,46 +30,20 @@ Nothing here depends on how much is read at once. The task records its tape as e
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Sequence
 from operator import itemgetter
-from typing import Literal, TypeAlias
 
 from tailrace.core.declare.plan import InputPlan
 from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK
 from tailrace.core.engine.delivery import Delivery, Told
-from tailrace.core.engine.intake import Intake, Source
+from tailrace.core.engine.intake import Intake
 from tailrace.core.engine.merge import TOLERANCE_MS, limit_of
+from tailrace.core.engine.partition_history import PartitionHistory
 from tailrace.core.engine.replay import Limit
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import UsageError
 from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Output, Refused
-
-Whose: TypeAlias = Literal["sent", "redriven", "others"]
-"""Whose a record of an own input is: the app has sent it, it was redriven for the app, or others have written it."""
-
-
-def nobodys(_name: str, _record: InputRecord, /) -> Whose:
-    """No record is the app's."""
-    return "others"
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionHistory:
-    """What one partition has to read: of each input (by name) up to, without, an offset in ``ends``.
-
-    ``upstream``: per source, the watermarks that its writers have published, as pairs of the position from which one holds
-    and the watermark, ascending; None: they hold nobody back. An inbox that has no end in ``ends`` is not read.
-    """
-
-    source: Source
-    ends: Mapping[str, int]
-    upstream: Mapping[str, Sequence[tuple[int, int | None]]] = field(
-        default_factory=dict[str, Sequence[tuple[int, int | None]]]
-    )
-    whose: Callable[[str, InputRecord], Whose] = nobodys
-    """Where own inputs are delivered: what the app has sent is left out, and what was redriven stands behind all before it."""
 
 
 class _Lane:

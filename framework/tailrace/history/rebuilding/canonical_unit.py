@@ -20,8 +20,8 @@ from tailrace.core import rows
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import canonical as order
 from tailrace.core.engine import tape
-from tailrace.core.engine.canonical import Whose, nobodys
 from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.partition_history import PartitionHistory, Whose, nobodys
 from tailrace.core.engine.redriven import redriven_ids
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.task import Task
@@ -219,7 +219,7 @@ def _base_positions(begun: Mapping[int, Beginning], own: Collection[str]) -> dic
     return found
 
 
-def past_of(job: Job, past: HistorySource, number: int, phases: Phases) -> order.PartitionHistory:
+def past_of(job: Job, past: HistorySource, number: int, phases: Phases) -> PartitionHistory:
     """What the task of a partition has to read; the time it takes goes into ``phases``."""
     plan = past.plan
     ends = {one.name: job.ends[one.name][number] for one in plan.inputs if one.name in job.ends}
@@ -227,7 +227,7 @@ def past_of(job: Job, past: HistorySource, number: int, phases: Phases) -> order
     published = dict(_published(past, number, {name: end for name, end in ends.items() if name not in own}))
     ends |= {name: 0 for name in own if name not in ends}
     read, whose = _own_source(job, past, number) if own else (past.source(number), nobodys)
-    return order.PartitionHistory(phases.reading(read), ends, published, whose)
+    return PartitionHistory(phases.reading(read), ends, published, whose)
 
 
 def _own_source(
