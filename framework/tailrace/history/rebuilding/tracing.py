@@ -42,11 +42,14 @@ def run_trace(unit: Unit, past: HistorySource, _work: WorkFolder, attempt: str) 
     if target is None:
         return result
     end, recorder, store = tape.decode_cut(target), _Hashing(plan), MemoryStore()
-    cut = past.beginning(job, number).load(store).core
+    begun = past.beginning(job, number)
+    cut = begun.load(store).core
     keys = frozenset(_meant(plan, unit.keys))
     watch = Watch(recorder, keys)
     if job.request.failures.retry_failed:
-        watch = RetryWatch(recorder, keys, "dead-letter", Failed(), Retrying(job.letters_of(number)))
+        retrying = Retrying(job.letters_of(number))
+        retrying.begin_with(begun)
+        watch = RetryWatch(recorder, keys, "dead-letter", Failed(), retrying)
     replay = replay_of(
         plan,
         number,
