@@ -169,7 +169,9 @@ class Case:
             what = f"{Path(asked.to.uri).name}"
             self.trace.append(f"{what}: {'; '.join(one.notes)}")
             whole = made(asked, self.plan, one.snapshot)
-            lived = asked.source.log == str(self.folder / "log") and all(one.cut is not None for one in self.truth.states)
+            lived = asked.source.log == str(self.folder / "log") and all(
+                one.cut is not None for one in self.truth.states
+            )
             self._right(whole, what, ended=asked.order == "tape" or lived)
             if truth is not None:
                 assert_same(truth, whole, what)
