@@ -1,13 +1,14 @@
-"""The second half of every step: fire what is due.
+"""The second half of every step: fire the due timers.
 
-An event-time timer is due when the watermark of its actor has reached it, one of processing time when the clock has. Order:
-event time before processing time; within each (time, place of the actor, key, timer name), over all actors. The place is
-that of ``Plan.order``: of two actors with a timer for one instant the one nearer to the sources comes first, since what it
-hands on by a stream belongs to that instant, too. What handlers set meanwhile takes its place in that order.
+An event-time timer is due when its actor's watermark has reached its time. A processing-time timer is due when the clock has
+reached its time. Order: event time before processing time; within each (time, place of the actor, key, timer name), over all
+actors. The place is that of ``Plan.order``. If two actors have a timer for the same instant, the actor nearer to the sources
+fires first, because the events that it emits to streams belong to that instant too. Timers that handlers set in the meantime
+take their place in this order.
 
-Because a drain may be long (an outage can make millions of timers due), it can be left after any firing and taken up
-again, even by another process after a commit: what is due is state, so nothing else has to be remembered. Until then an
-actor *holds* what is published: others go by the watermark of what it emits, and more of it is to come.
+A drain may be long (an outage can make millions of timers due). It can therefore be left after any firing and resumed later,
+even by another process after a commit: due timers are state, so nothing else has to be remembered. Until the drain is finished,
+the actor *holds* the published watermark back: readers rely on the watermark of its outputs, and more outputs will come.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tailrace.core.errors import UsageError
 
 
 class Due:
-    """When the next of several queues is due: like one queue, as far as ``due_ms`` is asked."""
+    """The time at which the next timer of several queues is due. It has the ``due_ms`` of a queue and nothing else."""
 
     __slots__ = ("_queues",)
 
@@ -35,12 +36,12 @@ class Due:
 
     @property
     def due_ms(self) -> int:
-        """The least of theirs."""
+        """The lowest ``due_ms`` of the queues."""
         return min((queue.due_ms for queue in self._queues), default=FOREVER)
 
 
 class Firing:
-    """Fires the timers of a task. ``events`` and ``processing`` are its queues, by actor, ``budget`` what it may still fire."""
+    """Fires a task's timers. ``events`` and ``processing`` are its queues, by actor; ``budget`` is how many may still fire."""
 
     __slots__ = ("before", "budget", "draining", "events", "marks", "processing", "stop_after_fired", "units")
 
@@ -52,28 +53,28 @@ class Firing:
         self.events = events
         self.processing = processing
         self.before = tuple(_before_any_watermark(units.plan, one.index) for one in units.plan.actors)
-        """By actor: the event time of what happens outside of event time while there is no watermark."""
+        """By actor: the event time used outside of event time while there is no watermark yet."""
         self.budget = 0
         self.stop_after_fired = FOREVER
         self.draining = False
 
     def is_due(self) -> bool:
-        """Whether anything may be due."""
+        """Whether any timer may be due."""
         return self._next() is not None
 
     def clock_due_ms(self) -> int:
-        """No clock reading before this makes anything due."""
+        """No clock reading before this time makes a timer due."""
         return min((queue.due_ms for queue in self.processing), default=FOREVER)
 
     def held_ms(self, actor: int) -> int | None:
-        """An event-time timer of this time is due and has not fired, and none before it; None if none is."""
+        """The time of the first event-time timer that is due and has not fired; None if there is none."""
         due_ms = self.events[actor].due_ms
         return due_ms if due_ms <= self.marks.of_operator[actor] else None
 
     def drain(self) -> None:
-        """Fire what is due, in order, until nothing is or the budget is spent; then ``draining`` is left True."""
+        """Fire due timers in order. ``draining`` is True afterwards if the budget ended before the last of them."""
         units, unit = self.units, self.units.unit
-        apart, units.apart = units.apart, True  # each actor stands at its own watermark
+        apart, units.apart = units.apart, True  # each actor has its own watermark
         try:
             while True:
                 found = self._next()
@@ -94,11 +95,11 @@ class Firing:
         finally:
             units.apart = apart
         unit.leave()
-        # The next handler draws from its own beginning, whether or not timers have fired before it.
+        # The next handler begins its own random draws, whether or not timers have fired before it.
         unit.draws, unit.random = 0, None
 
     def _next(self) -> tuple[int, TimerQueue, Table] | None:
-        """The queue whose first entry is the next to fire, with its domain and table."""
+        """The queue whose first entry fires next, with its domain and table."""
         of_operator, tables, now = self.marks.of_operator, self.units.cells.tables, self.units.context.now
         first: Entry | None = None
         found: tuple[int, TimerQueue, Table] | None = None
@@ -113,7 +114,7 @@ class Firing:
         return found
 
     def _fire(self, domain: int, entry: Entry, table: Table) -> None:
-        """Fire what an entry of a queue names, if it is still true."""
+        """Fire the timer or expiry that a queue entry names, if it is still valid."""
         units = self.units
         time_ms, _, key_bytes, name = entry
         key = table.plan.key_codec.decode(key_bytes)
@@ -152,16 +153,16 @@ class Firing:
                 units.invoke_timer(self._route(table, domain, family), table, instance, (domain, name))
                 if unit.chained:
                     units.deliver_chained(key)
-        except Exception as error:  # noqa: BLE001  # whatever a handler raises fails its unit
+        except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
             units.failed(error, mark, TIMER, fired, None, (table.plan, context.timer_name, time_ms))
-            # All that the handler did is undone, and with it that the timer was used up.
+            # Undoing the handler's changes has also restored the timer, so it is used up again.
             units.use_up(table, table.live[key], (domain, name))
         finally:
             unit.fired, unit.depth, context.timer_name = None, 0, None
         units.totals.fired = fired + 1
 
     def _after(self, table: Table, watermark_ms: int) -> int:
-        """The event time of what happens outside of event time: right behind what has been seen, so that it is not late."""
+        """The event time used outside of event time: just after the watermark, so that it is not late."""
         if is_instant(watermark_ms):
             return min(watermark_ms + 1, INSTANT_LIMIT_MS - 1)
         return self.before[table.plan.index]
@@ -179,7 +180,7 @@ class Firing:
         return route
 
     def latest_ms(self, actor: int) -> int:
-        """The time of the latest event-time timer of an actor that is pending."""
+        """The time of the latest pending event-time timer of an actor."""
         table = self.units.cells.tables[actor]
         moved_ms = table.latest_moved_ms(rows.EVENT_TIME)
         for time_ms, _, key_bytes, name in self.events[actor].latest_first():
@@ -191,6 +192,6 @@ class Firing:
 
 
 def _before_any_watermark(plan: Plan, actor: int) -> int:
-    """1970, or the first instant that the actor's inputs may have, if that is earlier: nothing that follows is late for it."""
+    """1970, or the earliest instant that the actor's inputs allow, if that is before 1970: later events are not late for it."""
     earliest = [one.time_min_ms for one in plan.inputs if not one.is_inbox and actor in one.touches]
     return min([0, *earliest])

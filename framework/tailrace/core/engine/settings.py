@@ -1,4 +1,4 @@
-"""What a driver tells a task about the way it works, and what it gets for a commit."""
+"""Settings that a driver gives to a task, and the batch of a commit."""
 
 from __future__ import annotations
 
@@ -10,33 +10,34 @@ from tailrace.core.handling.promises import Promises
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """How a task goes about its work. None of it changes any result, except the timer cap."""
+    """How a task works. Only the timer cap can change a result."""
 
     cache_bytes: int = 256 << 20
-    """About how much memory clean live instances may take."""
+    """Approximate memory limit for clean live instances."""
     timers_in_memory: int = 200_000
-    """Timers kept in memory per time domain; the others are read from the store when their time comes."""
+    """Maximum number of timers kept in memory per time domain; the others are read from the store when they become due."""
     firing_budget: int = 10_000
-    """Timers fired before a call returns to its driver."""
+    """Maximum number of timers fired before a call returns to its driver."""
     timer_loop_cap: int = 1_000
-    """How often in a row a timer handler may set a timer at or before the time just fired."""
+    """How many times in a row a timer handler may set a timer at or before the time just fired."""
     timezones: str = ""
-    """The version of the time zone data here, for the tape."""
+    """The version of this machine's time zone data, for the tape."""
     reload: bool = False
-    """Decode every touched instance anew after each handler: a live object must be what its encoding says."""
+    """Decode every touched instance again after each handler, so that a live object always equals its decoded encoding."""
     promises: Promises | None = None
-    """What was published of the topics that the task writes, if its driver publishes anything."""
+    """The published watermarks of the topics that the task writes, if its driver publishes any."""
     checked: bool = False
-    """Look for state changed outside its own handlers, at each touch and each commit, and decode again what is emitted and
-    sent. For tests: it costs time."""
+    """Look for state that was changed outside of its own handlers, at each touch and each commit. Decode again everything that
+    is emitted and sent. For tests: it takes time.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class CommitBatch:
-    """What has to be made durable together.
+    """What must become durable together.
 
-    ``rows`` go to the changelog and the store, ``index_rows`` (derived from them) to the store only. ``cut`` stands at
-    the end of both, ``tape`` is the record of the causes.
+    ``rows`` go to the changelog and the store, ``index_rows`` (derived from them) only to the store. ``cut`` is written
+    after both. ``tape`` is the record of the causes.
     """
 
     rows: dict[bytes, bytes | None]

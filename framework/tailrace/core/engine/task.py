@@ -1,30 +1,30 @@
 """The task: one partition of every input of an app, advanced step by step.
 
-Rules of this file. Nothing here does I/O, reads a clock or draws a random number. Whatever comes from outside is a
-*cause*, and every cause is one method; each is noted on the tape:
+Rules of this file. Nothing here does I/O, reads a clock or draws a random number. Everything that comes from outside is a
+*cause*. Each kind of cause has one method, and each cause is recorded on the tape:
 
-    cause               method      what the step does before the common part
-    records, in order   run         judges lateness, runs the handlers, raises the input's watermark
-    clock reading       clock       processing time moves up
-    source falls idle   idle        its watermark no longer counts
-    upstream watermark  upstream    the source's watermark is what its writers published
-    source may go on    wake        an idle source counts again
-    end of all input    ended       an operator goes by the highest of its sources
-    input may go on     opened      and by the least again
-    end for an actor    finish      its watermark rises to the latest timer then pending
+    cause                    method      what the step does before the common part
+    records, in order        run         judges lateness, runs the handlers, raises the input's watermark
+    clock reading            clock       advances processing time
+    source becomes idle      idle        its watermark no longer counts
+    upstream watermark       upstream    sets the source's watermark to the one that its writers published
+    source may have more     wake        an idle source counts again
+    end of all input         ended       an operator takes the highest watermark of its sources
+    input may have more      opened      an operator takes the lowest watermark of its sources again
+    end for an actor         finish      its watermark rises to the latest timer that is then pending
 
-The common part of every step: the watermarks of the operators advance, each by its own sources (``watermarks``), then the
-due timers are *drained* (``firing``), those set meanwhile included. A step may be left in the middle of its drain
-(``draining``), and even committed there, because what is due is itself state. ``wake`` and ``opened`` are no steps: more sources
-count after them, so no watermark can rise, and they may come in the middle of a drain.
+The common part of every step: the watermarks of the operators advance, each by its own sources (``watermarks``). Then the due
+timers are *drained* (``firing``), including timers that are set during the drain. A driver may leave a step in the middle of
+its drain (``draining``), and even commit there, because the due timers are themselves state. ``wake`` and ``opened`` are not
+steps: more sources count after them, so no watermark can rise, and they may come in the middle of a drain.
 
-A *unit* is a record with all its handlers, or one firing. It succeeds as a whole, or nothing of it remains: outputs,
-fields, entries and timers are taken back, and the failure stops the task or goes to the dead letters and on the tape,
-as the app has chosen. A failed record has still been seen, so it advances the watermark; a failed timer is used up.
+A *unit* is a record with all its handlers, or one firing. It succeeds as a whole, or the task undoes all of it: outputs,
+fields, entries and timers. The app decides whether a failure stops the task, or goes to the dead letters and on the tape. A
+failed record has still been read, so it advances the watermark. A failed timer is used up.
 
-Results wait in the task until a driver takes them: ``take_outputs`` as they come, ``commit_batch`` for a commit, and
-``committed`` once it is one. To abort, throw the task away and make one from the store. Slices, commits and restarts
-cannot be seen from a handler.
+Results wait in the task until a driver takes them: ``take_outputs`` at any time, ``commit_batch`` for a commit, and
+``committed`` after it succeeded. To abort, the driver drops the task and makes a new one from the store. Handlers cannot
+observe slices, commits and restarts.
 """
 
 from __future__ import annotations
@@ -50,34 +50,34 @@ _NO_INSTANCES: Final[dict[Any, Any]] = {}
 
 
 def _nobody(*_: Any) -> Any:
-    """Stands for what an input without a direct route never calls."""
+    """Placeholder for functions that are never called for an input without a direct route."""
 
 
 class Task(TaskState):
     """One partition of an app. See the head of this file.
 
-    ``state`` and ``cut`` say where it starts; without a cut it is new and begins at ``positions`` (0 where nothing is
-    said), with ``lineage`` as the seed of all its randomness. ``replaying`` gives it the skips of a tape: then a
-    handler that fails without one is a ReplayDivergedError. ``drop`` names orphans (see ``stored``) whose state goes
-    with the first commit; ``watch`` shows what it does. IncompatibleStateError: what is stored cannot be read as declared.
+    ``state`` and ``cut`` give the point where the task starts. Without a cut it is new: it begins at ``positions`` (0 for
+    inputs that are not named), and ``lineage`` is the seed of all its randomness. ``replaying``: the task gets the skips of a
+    tape, and a handler that fails without a skip raises ReplayDivergedError. ``drop`` names orphans (see ``stored``) whose
+    state the first commit deletes. ``watch`` shows what the task does. Raises IncompatibleStateError if the stored state cannot
+    be read as declared.
     """
 
     # --- causes ---
 
     def decode(self, number: int, records: Sequence[InputRecord]) -> list[Head]:
-        """Decode records of an input. What cannot be decoded comes out as a head that ``run`` will refuse."""
+        """Decode records of an input. A record that cannot be decoded gives a head that ``run`` refuses."""
         return self._decoders[number].decode(records)
 
     def heads(self, number: int, events: Iterable[Any], first_offset: int) -> list[Head]:
-        """Heads of events that are decoded already, at consecutive offsets from ``first_offset`` on."""
+        """Heads of events that are already decoded, at consecutive offsets starting with ``first_offset``."""
         return self._decoders[number].of_events(events, first_offset)
 
     def run(self, number: int, heads: Sequence[Head], start: int = 0) -> int:
-        """Take records of one input, in order, from ``heads[start]`` on. Returns the index of the first not taken.
+        """Take records of one input, in order, starting with ``heads[start]``. Returns the index of the first record not taken.
 
-        That is less than ``len(heads)`` if a step is left ``draining``. Raises HandlerError or BadRecordError where
-        the app is to stop on failure; then the failing record is not taken, and the task may still commit what it
-        took before.
+        This is less than ``len(heads)`` if a step is left ``draining``. Raises HandlerError or BadRecordError if the app stops
+        on failures. The failing record is then not taken, and the task can still commit the records before it.
         """
         self._not_draining()
         if start >= len(heads):
@@ -96,10 +96,10 @@ class Task(TaskState):
         firing.budget = self.settings.firing_budget
         slept, marks.idle[number] = marks.idle[number], False
         own = marks.of_source[number]
-        # In most apps all who are concerned stand at the same watermark: then it is one number.
+        # In most apps all operators that read this input have the same watermark: then one number is enough.
         together = marks.together(number)
         if inbox and judged:
-            together = None  # each message is one actor's
+            together = None  # each message belongs to one actor
         units.apart = apart = together is None
         watermark, ceiling = (marks.highest(number), 0) if together is None else together
         if not apart:
@@ -108,9 +108,9 @@ class Task(TaskState):
         late = context.is_late = False
         counted = totals.late
         unit.salt = one.salt
-        full: Collection[Any]  # not empty: the instance is settled in full, and not only its types checked
-        # Most inputs have one route, to one actor whose table nobody checks. What Units.invoke does
-        # is written out for these: a quarter of the time per event would go into calls.
+        full: Collection[Any]  # not empty: settle the instance in full, instead of only checking its types
+        # Most inputs have one route, to one actor whose table is not checked. For these, the code of Units.invoke
+        # is inlined: the calls would take a quarter of the time per event.
         direct = routes if one.direct and not skips and units.direct and not apart else None
         route, table = one.direct if one.direct and direct else (None, None)
         if route is None or table is None:
@@ -176,12 +176,12 @@ class Task(TaskState):
                         units.deliver_chained(key)
                         unit.route, unit.table = route, table
                     if asked:
-                        unit.route = unit.table = None  # if this fails, it is no handler's fault
+                        unit.route = unit.table = None  # a failure here is not a handler's fault
                         said = NO_WATERMARK if (number, offset) in skips else marks.said(plan, event, time_ms)
                         unit.route, unit.table = route, table
-                except Exception as error:  # noqa: BLE001  # whatever a handler raises fails its unit
+                except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
                     if image != b"" and table is not None:
-                        touched.insert(0, (table, key, image))  # before what streams have touched
+                        touched.insert(0, (table, key, image))  # before the instances that streams touched
                     late = late or context.is_late
                     units.failed(error, mark, number, offset, record)
                     unit.salt, unit.route, unit.table = one.salt, route, table
@@ -212,7 +212,7 @@ class Task(TaskState):
                     unit.salt, unit.draws, unit.random = one.salt, 0, None
                     unit.route, unit.table, context.watermark = route, table, watermark
         finally:
-            if late:  # it was not taken, and will be judged again
+            if late:  # the record was not taken, and its lateness will be judged again
                 totals.late = counted
             context.is_late = False
             units.late, units.apart = NOBODY, False
@@ -221,7 +221,7 @@ class Task(TaskState):
             totals.records += taken - start - refused - for_others
             totals.for_others += for_others
             if taken - start == for_others:
-                marks.idle[number] = slept  # nothing was taken that could have woken it
+                marks.idle[number] = slept  # no record was taken that could have woken the input
             if taken > start:
                 before = self.positions[plan.name]
                 self.positions[plan.name] = heads[taken - 1][0] + 1
@@ -230,7 +230,7 @@ class Task(TaskState):
         return taken
 
     def clock(self, now_ms: int) -> None:
-        """The clock was read. A reading before the last one is taken as the last one: the clock never goes back."""
+        """Apply a clock reading. A reading before the last one changes nothing: the clock never goes back."""
         self._not_draining()
         if now_ms > self._context.now:
             self._tape.cause(tape.CLOCK, now_ms - self._context.now)
@@ -238,9 +238,10 @@ class Task(TaskState):
             self._advance()
 
     def idle(self, source: int) -> None:
-        """There has been nothing to read on an input for its declared time, or its writers have nothing to say.
+        """Mark a source as idle: it had nothing to read for its declared time, or its writers publish that they hold no reader
+        back.
 
-        Its next record wakes it, or the next watermark that its writers publish.
+        The next record of the input, or the next watermark that its writers publish, wakes it.
         """
         self._not_draining()
         if not self._watermarks.idle[source]:
@@ -249,7 +250,7 @@ class Task(TaskState):
             self._advance()
 
     def upstream(self, source: int, watermark_ms: int) -> None:
-        """The watermark that the writers of a source have published, applied at the position it was meant for."""
+        """Apply the watermark that the writers of a source have published, at the position that it was published for."""
         self._not_draining()
         marks = self._watermarks
         before = marks.of_source[source]
@@ -260,18 +261,18 @@ class Task(TaskState):
             self._advance()
 
     def wake(self, source: int) -> None:
-        """An idle source counts again, without a record or a new watermark: nobody knows whether there is more to read."""
+        """Count an idle source again, without a record or a new watermark: it is unknown whether there is more to read."""
         if self._watermarks.idle[source]:
             self._watermarks.idle[source] = False
             self._tape.cause(tape.UPSTREAM, source, 0)
 
     def wake_all(self) -> None:
-        """Every source counts again."""
+        """Count every source again."""
         for source in range(len(self._watermarks.idle)):
             self.wake(source)
 
     def ended(self, operator: int) -> None:
-        """All that comes to an operator has ended, and nobody who writes any of it is at work: it waits for nothing."""
+        """Note that all input of an operator has ended and none of its writers is working: it waits for no source."""
         self._not_draining()
         if not self._watermarks.ended_operators[operator]:
             self._watermarks.ended_operators[operator] = True
@@ -279,13 +280,13 @@ class Task(TaskState):
             self._advance()
 
     def opened(self, operator: int) -> None:
-        """What comes to an operator may go on: what ended was a run, and there may be more to read by now."""
+        """Note that an operator may get more input: only a run has ended, and more records may have come since."""
         if self._watermarks.ended_operators[operator]:
             self._watermarks.ended_operators[operator] = False
             self._tape.cause(tape.OPENED, operator)
 
     def input_ended(self, number: int) -> None:
-        """As the end of input was told up to format 1 of the tape, input by input."""
+        """The end of one input, as tapes up to format 1 recorded it."""
         self._not_draining()
         if not self._watermarks.ended[number]:
             self._watermarks.ended[number] = True
@@ -293,10 +294,10 @@ class Task(TaskState):
             self._advance()
 
     def finish(self, operator: int, to_ms: int | None = None) -> None:
-        """The end of input has come to an actor: its watermark rises to the latest of its timers now pending.
+        """At the end of input, raise the watermark of an actor to the latest of its timers that are now pending.
 
-        Timers set later, and those of processing time, stay pending. Nothing happens where none is pending, and to a
-        stateless function. ``to_ms``: what it rose to then, in a replay.
+        Timers that are set later, and processing-time timers, stay pending. Nothing happens if no timer is pending, or for a
+        stateless function. ``to_ms``: in a replay, the watermark to which it rose in the first run.
         """
         self._not_draining()
         actor = self.plan.operators[operator].actor
@@ -308,7 +309,7 @@ class Task(TaskState):
             self._advance()
 
     def finish_all(self, to_ms: int | None = None) -> None:
-        """As ``finish`` was up to format 1 of the tape: all rise to the latest timer of any."""
+        """``finish`` as tapes up to format 1 recorded it: all operators rise to the latest timer of any actor."""
         self._not_draining()
         self._tape.cause(tape.FINISH)
         if to_ms is None:
@@ -318,7 +319,7 @@ class Task(TaskState):
         self._advance()
 
     def drain(self, most: int | None = None) -> bool:
-        """Go on firing what is due, at most ``most``. Returns whether the step is done."""
+        """Continue to fire due timers, at most ``most``. Returns whether the step is finished."""
         self._firing.budget = self.settings.firing_budget if most is None else most
         self._firing.drain()
         return not self._firing.draining
@@ -333,9 +334,10 @@ class Task(TaskState):
         time_ms: int,
         record: InputRecord | None,
     ) -> Sequence[BoundRoute]:
-        """Note a late event. Who takes it: its handlers as ever, or not those it is late for, or another topic instead.
+        """Note a late event and return its routes: all of its handlers, or only those for which it is not late.
 
-        A redriven one goes to its handlers, and is not counted: that it comes so late is not its producer's doing.
+        With a late topic, the event goes to that topic instead of the omitted handlers. A late record that was redriven goes to
+        its handlers and is not counted: its producer did not cause the delay.
         """
         units = self._units
         late = self._watermarks.late_for(plan, time_ms, to[0][0].operator) if units.apart else None
@@ -350,7 +352,7 @@ class Task(TaskState):
         in_time = () if late is None else [one for one in to if one[0].operator not in late]
         if plan.late_topic is not None and len(in_time) < len(to):
             unit = self._unit
-            route, unit.route = unit.route, None  # if this fails, it is no handler's fault
+            route, unit.route = unit.route, None  # a failure here is not a handler's fault
             unit.pass_on(plan.late_topic, event, time_ms)
             unit.route = route
         return in_time

@@ -1,7 +1,7 @@
-"""What a task is made of, and what becomes of it at a commit; what it does is in ``task``.
+"""The parts of a task, and its results at a commit; ``task`` has the steps.
 
-It is built from a store and a cut, looked at by its drivers, and read out: outputs as they come, and at a commit the rows
-that have changed, a cut that stands at their end, and the tape record of what caused them.
+A task is built from a store and a cut. Drivers inspect it and take its results: outputs at any time, and at a commit the rows
+that have changed, a cut that is written after them, and the tape record of their causes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ORIGIN_HEADER: Final = "tailrace-origin"
 
 
 class TaskState:
-    """The parts of a task. See the head of this file; ``Task`` says what its arguments are."""
+    """The parts of a task. See the head of this file; ``Task`` describes the arguments."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class TaskState:
                 f"not of app {plan.app!r} partition {partition}"
             )
         self.stored = stored_state(plan, state, drop)
-        """What is stored, in the light of what is declared; ``state`` shows it without what is dropped."""
+        """The stored state compared with the declarations. Its ``state`` hides what is dropped."""
         state, self._dropping = self.stored.state, bool(drop)
         self.lineage = lineage if start is None else start.lineage
         self._base = "" if start is None else start.base
@@ -93,7 +93,7 @@ class TaskState:
         self._watermarks = Watermarks(plan)
         self._predecessors = {} if start is None else start.predecessors
         self.addressees = Addressees(plan, self._predecessors)
-        """Which redriven records this task takes."""
+        """Decides which redriven records this task handles."""
         self._decoders = [InputDecoder(plan, one, self.addressees) for one in plan.inputs]
         self._inputs = [
             BoundInput(one, partition, self._cells.tables, self._watermarks) for one in plan.inputs
@@ -113,7 +113,7 @@ class TaskState:
             tuple(self._due_of(number, queues) for queues in (events, processing))
             for number in range(len(plan.inputs))
         ]
-        """By input: when the next timer is due of the actors that its records may come to, by event and processing time."""
+        """By input: when the next timer is due, by event and by processing time, of the actors that may get its records."""
         if start is not None:
             self._resume(start)
         # A commit may have fallen in the middle of a drain.
@@ -133,19 +133,20 @@ class TaskState:
 
     @property
     def watermark(self) -> int:
-        """How far all operators have come: the lowest of their watermarks."""
+        """The lowest watermark of all operators."""
         return self._watermarks.lowest
 
     @property
     def watermarks(self) -> Watermarks:
-        """The watermarks of sources and operators, to be looked at."""
+        """The watermarks of sources and operators, read-only for the caller."""
         return self._watermarks
 
     def published_ms(self, operator: int) -> int | None:
-        """Up to where nothing is to come of an operator any more; None if it holds nobody back, as its sources are idle.
+        """The event time up to which an operator emits nothing more; None if it holds no reader back because its sources are
+        idle.
 
-        That is its watermark, but less than any timer that is due and has not fired, of its own or of actors whose timers
-        reach it by streams.
+        It is the operator's watermark, but always below any timer that is due and has not fired. This includes timers of actors
+        that reach the operator by streams.
         """
         return self._watermarks.published_ms(operator, self._firing.held_ms)
 
@@ -156,16 +157,16 @@ class TaskState:
 
     @property
     def clock_due_ms(self) -> int:
-        """No clock reading before this makes anything due by processing time."""
+        """No clock reading before this time makes a processing-time timer due."""
         return self._firing.clock_due_ms()
 
     @property
     def draining(self) -> bool:
-        """A step is still firing its timers: ``drain`` must be called before the next cause."""
+        """Whether a step is still firing its timers. If so, call ``drain`` before the next cause."""
         return self._firing.draining
 
     def follow(self, skips: dict[tuple[int, int], Headers], stop_after_fired: int) -> None:
-        """For a replay: what to skip, and how many timers will have fired at the next commit."""
+        """For a replay: the units to skip, and the number of timers that have fired at the next commit."""
         self._units.skips = skips
         self._firing.stop_after_fired = stop_after_fired
 
@@ -176,7 +177,7 @@ class TaskState:
 
     @property
     def waiting_outputs(self) -> int:
-        """How many outputs wait to be taken."""
+        """The number of outputs that are not taken yet."""
         return len(self._unit.outputs)
 
     def watermark_of(self, source: int) -> int:
@@ -184,11 +185,11 @@ class TaskState:
         return self._watermarks.of_source[source]
 
     def is_redriven(self, number: int, record: InputRecord | None) -> bool:
-        """Whether a record that comes late was redriven for this app: then it is not taken for late."""
+        """Whether a late record was redriven for this app. Then it is not treated as late."""
         return record is not None and bool(record.headers) and self.addressees.is_ours(number, record.headers)
 
     def skip_to(self, number: int, offset: int) -> None:
-        """Move an input's position over offsets that hold no record (markers, aborted or compacted ones)."""
+        """Move an input's position past offsets that hold no record (markers, aborted or compacted records)."""
         name = self.plan.inputs[number].name
         gap = offset - self.positions[name]
         if gap > 0:
@@ -196,7 +197,9 @@ class TaskState:
             self._tape.run(number, gap)
 
     def begin_at(self, name: str, offset: int) -> None:
-        """Go on elsewhere in an input than the last commit, before any cause: the next tape record says where."""
+        """Continue at another position of an input than the last commit, before any cause. The next tape record has the new
+        position.
+        """
         self.positions[name] = offset
         self._moved = True
 
@@ -215,7 +218,7 @@ class TaskState:
 
     @property
     def dirty_count(self) -> int:
-        """How many instances and collections have been touched since the last commit."""
+        """The number of instances and collections touched since the last commit."""
         return sum(len(table.dirty) for table in self._cells.tables) + len(self._cells.dirty_collections)
 
     # --- results ---
@@ -234,14 +237,14 @@ class TaskState:
         return numbered
 
     def discard_outputs(self) -> int:
-        """Drop the outputs since the last call, counted but not numbered one by one. Returns how many."""
+        """Drop the outputs since the last call. They are counted, but not numbered. Returns their number."""
         count = len(self._unit.outputs)
         self.totals.outputs += count
         self._unit.outputs.clear()
         return count
 
     def commit_batch(self) -> CommitBatch:
-        """All that has to become durable with this commit. Take the outputs first. Changes nothing."""
+        """Everything that must become durable with this commit. Take the outputs first. Changes nothing."""
         if self._unit.outputs:
             raise UsageError("outputs are waiting", hint="Call take_outputs() before commit_batch().")
         batch, index = self._cells.collect()
@@ -288,7 +291,7 @@ class TaskState:
         )
 
     def committed(self) -> None:
-        """The last batch is durable and ``state`` gives its rows back."""
+        """Note that the last batch is durable and that ``state`` returns its rows."""
         self._cells.committed()
         self._tape.committed()
         self.stored.written()
@@ -298,24 +301,24 @@ class TaskState:
         self._context.metrics._clear()
 
     def put_off(self) -> None:
-        """For a replay: a tape record is done, and what it has changed is left to a later commit."""
+        """For a replay: a tape record is finished, and a later commit writes its changes."""
         self._tape.committed()
         self._context.metrics._clear()
 
 
 def check_format(plan: Plan, format: int) -> None:
-    """Refuse a history of format 1 where its results would not come about again.
+    """Refuse a history of format 1 if this version would give other results.
 
-    Up to then a task had one watermark. Where all operators have the same sources that was the same.
+    Up to format 1 a task had one watermark. This is equivalent only if all operators have the same sources.
 
     Raises:
-        OldHistoryError: They have not.
+        OldHistoryError: The operators have different sources.
     """
     if format < 2 and not plan.uniform:
         raise OldHistoryError(
             f"the history of the app {plan.app!r} was written by a version of tailrace whose tasks had one watermark; now each "
             "actor goes by its own inputs, and topics inside the app follow their writers, so its results would differ",
-            hint="Keep what it has emitted as it is, and go on in one of two ways: run it under another name "
-            "(App(...) or --as), from the beginning of its inputs; or make its state anew, with "
+            hint="Keep what it has emitted as it is, and continue in one of two ways: run it under another name "
+            "(App(...) or --as), from the beginning of its inputs; or rebuild its state with "
             "'tailrace rebuild APP --order canonical', and start from that with --from-snapshot and --replace-state.",
         )

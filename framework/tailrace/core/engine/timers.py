@@ -1,23 +1,23 @@
-"""Pending timers of one actor in one time domain, in the order in which they fire.
+"""Pending timers of one actor in one time domain, in firing order.
 
-Theory. A timer's identity is (actor, key, domain, name); what is true about it (its time) stands in its own row, kept
-with its key. This queue only answers "which is due next?", and may be wrong in one direction: it can name a timer too
-early, or one that has since been cancelled. Whoever pops an entry checks it against the row, and pushes it once more if
-the timer was moved to later. So setting, moving and cancelling never search the queue, an aborted unit need not repair
-it, and a timer that is put off with each event is pushed once, not with each event.
+Theory. A timer's identity is (actor, key, domain, name). Its time is stored in a row of its own, with its key. This queue only
+answers "which timer is due next?", and may be wrong in one direction: it can name a timer too early, or a timer that was
+cancelled. The caller that pops an entry checks it against the row, and pushes it again if the timer was moved to a later time.
+So setting, moving and cancelling a timer never search the queue, an aborted unit does not have to repair it, and a timer that
+each event moves to a later time is pushed only once.
 
-Each actor has queues of its own, as each has a watermark of its own: what is due for one says nothing of the next.
+Each actor has its own queues because each has its own watermark: which timers of one actor are due says nothing about another.
 
-The queue holds what is due before a *horizon* in a heap. The rest is in the store's index, found by a scan when the
-horizon is reached. So memory is bounded however many timers are pending.
+The queue keeps entries before a *horizon* in a heap. All others are in the store's index, and the queue scans the index when it
+reaches the horizon. So memory is bounded, regardless of the number of pending timers.
 
-    set a timer before the horizon     pushed on the heap
-    set a timer at or past it          noted in ``_beyond`` until the next commit has put it into the index
-    heap empty, or horizon reached     the next stretch of the index is read, with what ``_beyond`` holds of it
-    at a commit, with too many         the heap is cut back and the horizon moved down (all it drops is in the index)
+    set a timer before the horizon     it is pushed on the heap
+    set a timer at or after it         it is kept in ``_beyond`` until the next commit has put it into the index
+    heap empty, or horizon reached     the next part of the index is read, with the entries of ``_beyond`` in that range
+    at a commit, with too many         the heap is cut back and the horizon lowered (the index has all removed entries)
 
-Order: (time, place of the actor, key bytes, timer name), over all queues of a domain. The place is ``Plan.order``: who is
-nearer to the sources comes first, so that what it makes of an instant is there before others close that instant. Names of
+Order: (time, place of the actor, key bytes, timer name), over all queues of a domain. The place is ``Plan.order``: an actor
+nearer to the sources comes first, so its events for an instant arrive before other actors finish that instant. Names of
 expiries sort first.
 """
 
@@ -38,7 +38,7 @@ FOREVER = (1 << 63) - 1
 
 
 class TimerQueue:
-    """The queue of one actor and time domain. ``due_ms`` is the time of ``first``: nothing fires before it."""
+    """The queue of one actor and time domain. ``due_ms`` is the time of ``first``: no timer fires before it."""
 
     __slots__ = ("_beyond", "_heap", "_horizon_ms", "_limit", "_place", "_prefix", "_state", "due_ms")
 
@@ -52,7 +52,7 @@ class TimerQueue:
         *,
         stored: bool,
     ) -> None:
-        """``stored`` says whether the store may hold timers; ``limit`` bounds the entries kept in memory."""
+        """``stored``: whether the store may hold timers. ``limit``: the maximum number of entries kept in memory."""
         self._state = state
         self._prefix = rows.index_prefix(domain, actor.encode())
         self._place = place
@@ -66,11 +66,11 @@ class TimerQueue:
 
     @property
     def first(self) -> Entry:
-        """The next entry. There is one as long as ``due_ms`` is not FOREVER."""
+        """The next entry. There is one unless ``due_ms`` is ``FOREVER``."""
         return self._heap[0]
 
     def push(self, time_ms: int, key: bytes, name: bytes) -> None:
-        """Note that a timer is set."""
+        """Add an entry for a timer that is set."""
         if time_ms < self._horizon_ms:
             heappush(self._heap, (time_ms, self._place, key, name))
             if time_ms < self.due_ms:
@@ -81,7 +81,7 @@ class TimerQueue:
     def pop(self) -> Entry:
         """Take the next entry. Call it only when ``due_ms`` has been reached, so that there is one.
 
-        It may be one that is no longer true. Named twice, it is taken twice: else both would be pushed again for ever.
+        The entry may be outdated. If the heap has it twice, both are taken: otherwise both would be pushed again without end.
         """
         entry = heappop(self._heap)
         while self._heap and self._heap[0] == entry:
@@ -98,7 +98,7 @@ class TimerQueue:
         self.due_ms = self._heap[0][0]
 
     def committed(self) -> None:
-        """All that was set is in the store's index now."""
+        """Note that the store's index now has every timer that was set."""
         self._beyond.clear()
         if len(self._heap) > self._limit:
             self._heap.sort()
@@ -106,21 +106,21 @@ class TimerQueue:
             keep = self._limit // 2
             while keep and self._heap[keep - 1][0] == cut:
                 keep -= 1
-            if keep:  # else all of them are due at one instant, which is not divided
+            if keep:  # otherwise all of them are due at one instant, which cannot be divided
                 del self._heap[keep:]
                 self._horizon_ms = cut
 
     def latest_first(self) -> Iterator[Entry]:
-        """All that is named, the latest first, what is no longer true included. Reads the whole index.
+        """All entries, the latest first, including outdated ones. Reads the whole index.
 
-        Of what was moved since the last commit it may be named only where it was.
+        A timer that was moved since the last commit may appear only at its old time.
         """
         entries = set(self._heap) | self._beyond
         entries.update(self._indexed(-FOREVER, FOREVER))
         return iter(sorted(entries, reverse=True))
 
     def _refill(self) -> None:
-        """Move the horizon up until there is something in the heap or nothing left anywhere."""
+        """Raise the horizon until the heap has an entry or no entries are left."""
         while not self._heap and self._horizon_ms < FOREVER:
             horizon_ms = FOREVER
             for count, entry in enumerate(self._indexed(self._horizon_ms, FOREVER)):

@@ -1,8 +1,8 @@
-"""Units: what succeeds or fails as a whole, a record with all its handlers or one firing of a timer.
+"""Units: a record with all its handlers, or one firing of a timer. A unit succeeds or fails as a whole.
 
-Whoever runs a unit begins it, lets handlers run (each is sealed when it returns), and hands any exception to
-``failed``, which takes everything back and then, as the app has chosen, raises or writes a dead letter. There are no
-other ways out: a unit leaves all of its traces or none.
+The caller begins a unit, runs its handlers (each is sealed when it returns), and passes any exception to ``failed``. ``failed``
+undoes the unit and then, as the app has chosen, raises the error or writes a dead letter. There is no other way out: a unit
+leaves all of its effects or none.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tailrace.core.errors import BadRecordError, ReplayDivergedError, UsageError
 from tailrace.core.records import Headers, InputRecord, RawOutput, Refused
 
 _DELIVERIES = 1_000
-"""Deliveries to streams that one unit may cause: more must be a circle."""
+"""Maximum number of deliveries to streams that one unit may cause. More means that the streams form a circle."""
 
 TIMER = -1
-"""Stands for the input number where a unit is the firing of a timer."""
+"""Replaces the input number if a unit is the firing of a timer."""
 
 
 class Units:
-    """Runs the handlers of a task's units, and undoes those that fail."""
+    """Runs the handlers of a task's units, and undoes units that fail."""
 
     __slots__ = (
         "apart",
@@ -54,7 +54,7 @@ class Units:
     )
 
     direct: ClassVar = True
-    """Whether a task may call handlers itself where nothing but a call is left of a unit."""
+    """Whether a task may call handlers itself if a unit consists of a single call."""
 
     def __init__(
         self,
@@ -73,9 +73,11 @@ class Units:
         self.unit = cells.unit
         self.marks = marks
         self.apart = False
-        """Whether the operators that a unit may come to stand at different watermarks: each is then told its own."""
+        """Whether the operators that a unit may reach have different watermarks. Then each call sets the watermark of its
+        operator.
+        """
         self.late: frozenset[int] = frozenset()
-        """If so, the operators that the record is late for."""
+        """In that case, the operators for which the record is late."""
         self.totals = totals
         self.tape = log
         self.replaying = False
@@ -92,7 +94,7 @@ class Units:
         event: Any,
         mark: int,
     ) -> None:
-        """Run the handlers of a record, unless it is to be skipped: then nothing of it remains."""
+        """Run the handlers of a record. If the record is to be skipped, undo its outputs and run nothing."""
         if self.skips and self.is_skipped(number, offset):
             del self.unit.outputs[mark:]
             self.skip(number, offset, record)
@@ -103,11 +105,11 @@ class Units:
                 self._hand_on(record.headers, mark)
 
     def is_skipped(self, number: int, offset: int) -> bool:
-        """Whether a record failed in the first run, and is not to be run again."""
+        """Whether a record failed in the first run and must be skipped."""
         return (number, offset) in self.skips
 
     def _hand_on(self, headers: Headers, mark: int) -> None:
-        """Have what is forwarded by its key say, too, that it was redriven."""
+        """Copy the redriven header to records that are forwarded by key."""
         said = tuple(one for one in headers if one[0] == REDRIVEN_HEADER)
         outputs = self.unit.outputs
         outputs[mark:] = [(*one[:4], (*one[4], *said)) for one in outputs[mark:]]
@@ -139,7 +141,7 @@ class Units:
             table.settle(instance, image)
 
     def invoke_timer(self, route: Route, table: Table, instance: Any, timer: tuple[int, bytes]) -> None:
-        """Run the handler of a timer, which is pending no more, and seal what it touched."""
+        """Run the handler of a timer, which is then no longer pending, and seal what it touched."""
         unit, cells = self.unit, self.cells
         unit.route, unit.table = route, table
         unit.draws, unit.random = 0, None
@@ -151,7 +153,7 @@ class Units:
         table.settle(instance, image)
 
     def expire(self, table: Table, instance: Any, domain: int, time_ms: int, name: bytes) -> bool:
-        """Let a field or an entry go whose time has come. Returns whether it was true."""
+        """Remove a field or an entry that has expired. Returns whether the expiry was still valid."""
         return table.expire(instance, domain, time_ms, name)
 
     def use_up(self, table: Table, instance: Any, timer: tuple[int, bytes]) -> bytes | None:
@@ -162,7 +164,7 @@ class Units:
         return image
 
     def deliver_chained(self, key: Any) -> None:
-        """Deliver what was emitted to streams, in the order of emission, within the same unit."""
+        """Deliver events that were emitted to streams, in the order of emission, within the same unit."""
         unit, tables = self.unit, self.cells.tables
         chained, salt, deliveries = unit.chained, unit.salt, 0
         while chained:
@@ -176,7 +178,7 @@ class Units:
             unit.salt = salt + deliveries
             for route in self.plan.routes_of_stream[stream.index]:
                 self.invoke(route, None if route.target is None else tables[route.target.index], key, event)
-        unit.salt = salt  # if one fails, the next unit sets its own
+        unit.salt = salt  # not needed after a failure: the next unit sets its own
 
     # --- failures ---
 
@@ -189,10 +191,10 @@ class Units:
         record: InputRecord | None = None,
         timer: tuple[ActorPlan, str | None, int] | None = None,
     ) -> None:
-        """A unit has failed: undo it, and raise, or note it as skipped.
+        """Undo a unit that failed, and raise the error or record the unit as skipped.
 
-        ``mark`` is how many outputs there were when it began; ``number`` and ``at`` say which unit it was, as in
-        ``tape.Skip``. ``timer`` is the actor, name and time of a timer.
+        ``mark`` is the number of outputs when the unit began. ``number`` and ``at`` identify the unit as in ``tape.Skip``.
+        ``timer`` is the actor, name and time of a timer.
         """
         unit = self.unit
         route = unit.route
@@ -216,11 +218,11 @@ class Units:
         self.skip(number, at, record, dead_letter_headers(failure, error))
 
     def timer_skip(self, fired: int, _table: Table, _time_ms: int, /) -> Headers | None:
-        """Whether the timer that is to fire next failed in the first run: the headers of its dead letter."""
+        """The headers of the dead letter if the timer that fires next failed in the first run; None if it did not."""
         return self.skips.get((TIMER, fired))
 
     def skip(self, number: int, at: int, record: InputRecord | None, headers: Headers | None = None) -> None:
-        """Note a unit that failed, now or when it ran first, and write its dead letter."""
+        """Record a unit that failed, now or in the first run, and write its dead letter."""
         headers = self.skips[number, at] if headers is None else headers
         self.tape.skips.append(tape.Skip(number, at, list(headers)))
         self.totals.failed += 1
@@ -230,9 +232,9 @@ class Units:
         self.unit.outputs.append(letter)
 
     def refuse(self, number: int, refused: Refused, record: InputRecord | None) -> None:
-        """A record cannot be handed to any handler: raise BadRecordError, or write its dead letter.
+        """Reject a record that no handler can get: raise BadRecordError, or write its dead letter.
 
-        It is not on the tape: it follows from the record's bytes.
+        The tape does not need it: the rejection follows from the record's bytes.
         """
         plan = self.plan.inputs[number]
         error = BadRecordError(

@@ -1,20 +1,20 @@
-"""Watermarks: how far event time has come, per source and for each operator.
+"""Watermarks: how far event time has advanced, for each source and each operator.
 
-Theory. A source's watermark says "all up to here has been seen". It comes from one of
+Theory. A source's watermark means "all events up to this time have been read". It comes from one of:
 
-    events        highest event time seen - allowed disorder - 1 ms
-    punctuated    what a pure function of the event says, where it says something
+    events        highest event time read - allowed disorder - 1 ms
+    punctuated    the result of a pure function of the event, if the function gives one
     generator     the same from an object with durable fields
-    upstream      what the writers of the topic or channel have published, applied when the reader has come that far
-    none          reference data and feedback: nobody goes by it
+    upstream      the watermark that the writers of the topic or channel have published, applied when the reader reaches it
+    none          reference data and feedback: no operator uses it
 
-An operator's watermark is the least of its sources' (see ``declare.flow``), without those that are idle. If all are, or if
-all that comes to the operator has ended, it is the highest of theirs. It never goes back, whatever a source does: a source
-that wakes up behind it finds its records late. What other operators read does not matter to it. None of this reads a clock;
-that a source is idle is told from outside.
+An operator's watermark is the lowest of its sources' watermarks (see ``declare.flow``), without idle sources. If all sources
+are idle, or all input of the operator has ended, it is the highest of theirs. It never goes back, whatever a source does: a
+source that wakes up behind it finds its records late. The inputs of other operators do not affect it. Nothing here reads a
+clock; the driver reports that a source is idle.
 
 A record is late for an operator if its input is one of the operator's sources and its time is at or before the operator's
-watermark. So one record may be late for one operator and in time for another.
+watermark. So one record may be late for one operator and not for another.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tailrace.core.records import CHANNEL
 
 
 def copy(generator: WatermarkGenerator) -> WatermarkGenerator:
-    """A generator of the same state: each task has its own."""
+    """A generator with the same state: each task has its own."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(generator), type=type(generator))
 
 
 class Noted(NamedTuple):
-    """For a cut, by name: watermarks of sources, who is idle, who has ended, generators, the lowest of the operators."""
+    """For a cut, by name: watermarks of sources, idle sources, ended sources, generators, the lowest operator watermark."""
 
     watermarks: dict[str, int]
     idle: list[str]
@@ -47,7 +47,7 @@ class Noted(NamedTuple):
 
 
 class Watermarks:
-    """The watermarks of a task: ``of_source`` and ``of_operator``, by the numbers that these have in the plan."""
+    """The watermarks of a task: ``of_source`` and ``of_operator``, by their numbers in the plan."""
 
     __slots__ = (
         "_alike",
@@ -75,10 +75,12 @@ class Watermarks:
         self.of_operator = [NO_WATERMARK] * len(plan.operators)
         self._judged = frozenset(_judged(plan))
         self.ended_operators = [False] * len(plan.operators)
-        """Operators to which nothing more comes; ``ended`` are inputs, of histories up to format 1."""
+        """Operators that get no more input. ``ended`` has inputs, for histories up to format 1."""
 
     def resume(self, cut: Cut) -> None:
-        """Stand where a cut stands. Sources that it does not know begin with nothing seen, operators with their sources."""
+        """Take the watermarks of a cut. A source that the cut does not have starts without any event; a new operator starts
+        with its sources.
+        """
         for number, name in enumerate(self._plan.sources):
             self.of_source[number] = cut.watermarks.get(name, NO_WATERMARK)
             self.idle[number] = name in cut.idle
@@ -96,7 +98,7 @@ class Watermarks:
         self.advance([one.index for one in self._plan.operators if one.name not in known])
 
     def noted(self) -> Noted:
-        """What a cut says of them."""
+        """The values that a cut stores."""
         names = self._plan.sources
         return Noted(
             dict(zip(names, self.of_source, strict=True)),
@@ -112,36 +114,36 @@ class Watermarks:
 
     @property
     def lowest(self) -> int:
-        """How far all operators have come."""
+        """The lowest watermark of all operators."""
         return min(self.of_operator, default=NO_WATERMARK)
 
     @property
     def foremost(self) -> int:
-        """How far the operators have come that are nearest to the sources; what follows from them comes after them."""
+        """The lowest watermark of the operators nearest to the sources; all other operators follow these."""
         first = [one.index for one in self._plan.operators if not one.level]
         return min((self.of_operator[one] for one in first), default=NO_WATERMARK)
 
     def reading_limit_ms(self, plan: InputPlan) -> int | None:
-        """Up to which event time an input is to be read, where the others stand; None if it is not limited."""
+        """The event time up to which an input may be read, given the other sources; None if there is no limit."""
         if plan.ahead_ms is None or any(self.ended_operators[one] for one in plan.moves):
             return None
         waited = [self.of_source[one] for one in plan.waits_for if not self.idle[one] and not self.ended[one]]
         return min(waited) + plan.ahead_ms if waited else None
 
     def holds_nobody_back(self, operator: int) -> bool:
-        """Whether all sources of an operator are idle: then it may be long until one says more."""
+        """Whether all sources of an operator are idle, so that its next watermark may take long."""
         sources = self._sources[operator]
         idle = bool(sources) and all(self.idle[source] for source in sources)
         return idle and not self.ended_operators[operator]
 
     def concerned(self, number: int) -> tuple[int, ...]:
-        """The operators that a record of an input comes to, or whose watermark it moves."""
+        """The operators that get a record of an input, or whose watermark it advances."""
         return self._concerned[number]
 
     def published_ms(self, operator: int, held_ms: Callable[[int], int | None]) -> int | None:
-        """Up to where nothing is to come of an operator any more; None if it holds nobody back.
+        """The event time up to which an operator emits nothing more; None if it holds no reader back.
 
-        ``held_ms`` gives for an actor the time of its first timer that is due and has not fired, None if there is none.
+        ``held_ms`` gives the time of an actor's first timer that is due and has not fired; None if there is none.
         """
         held = [at for actor in self._plan.operators[operator].holders if (at := held_ms(actor)) is not None]
         if held:
@@ -149,9 +151,9 @@ class Watermarks:
         return None if self.holds_nobody_back(operator) else self.of_operator[operator]
 
     def common(self, number: int) -> int | None:
-        """Where the operators stand that an input concerns, if they cannot be told apart by it: None if they can.
+        """The watermark of all operators that an input concerns; None if they differ, or if the input moves only some of them.
 
-        That is so in most apps at most times.
+        In most apps they are equal most of the time.
         """
         if not self._alike[number]:
             return None
@@ -163,7 +165,7 @@ class Watermarks:
         return mark
 
     def together(self, number: int) -> tuple[int, int] | None:
-        """The common watermark, and up to where the input alone can lift it; None if either differs from one to another."""
+        """The common watermark, and the limit up to which the input alone can raise it; None if operators differ in either."""
         mark = self.common(number)
         if mark is None:
             return None
@@ -175,12 +177,12 @@ class Watermarks:
         return mark, ceiling
 
     def highest(self, number: int) -> int:
-        """The highest watermark of the operators that an input concerns: what is later is late for none of them."""
+        """The highest watermark of the operators that an input concerns: a later event is late for none of them."""
         of_operator = self.of_operator
         return max(of_operator[one] for one in self._concerned[number])
 
     def ceiling(self, operator: int, but: int) -> int:
-        """The least watermark of an operator's sources that count, without ``but``: it cannot lift it past this."""
+        """The lowest watermark of an operator's counting sources except ``but``, which cannot raise the operator above it."""
         least = 1 << 62
         for source in () if self.ended_operators[operator] else self._sources[operator]:
             mark = self.of_source[source]
@@ -189,13 +191,13 @@ class Watermarks:
         return least
 
     def stand(self, number: int, source_ms: int, operator_ms: int) -> None:
-        """Put an input, and all operators that it moves, where a run of its records has brought them together."""
+        """Set an input, and all operators that it advances, to the watermarks at the end of a run of records."""
         self.of_source[number] = source_ms
         for operator in self._plan.inputs[number].moves:
             self.of_operator[operator] = operator_ms
 
     def advance(self, operators: Iterable[int] | None = None) -> None:
-        """Work out the watermarks of operators anew, of all if none are named."""
+        """Recompute the watermarks of the given operators (default: all)."""
         of_source, idle, ended = self.of_source, self.idle, self.ended
         for operator in range(len(self.of_operator)) if operators is None else operators:
             sources = self._sources[operator]
@@ -211,11 +213,11 @@ class Watermarks:
                 self.of_operator[operator] = mark
 
     def judges_messages(self) -> bool:
-        """Whether messages may be late: where an actor is sent them from outside of its circle, and by nobody within it."""
+        """Whether messages may be late. This is so for an actor that gets messages only from outside of its circle."""
         return bool(self._judged)
 
     def late_for(self, plan: InputPlan, time_ms: int, receiver: int = -1) -> frozenset[int]:
-        """The operators for which a record of this time is late; of a message ``receiver`` is the one that gets it."""
+        """The operators for which a record of this time is late. For a message, ``receiver`` is the actor that gets it."""
         if plan.is_inbox:
             late = receiver in self._judged and time_ms <= self.of_operator[receiver]
             return frozenset((receiver,)) if late else frozenset()
@@ -225,7 +227,7 @@ class Watermarks:
         return frozenset(one for one in plan.touches if time_ms <= of_operator[one] and one in moved)
 
     def said(self, plan: InputPlan, event: Any, time_ms: int) -> int:
-        """The watermark that an event states by itself, or NO_WATERMARK. It says nothing where its handlers failed."""
+        """The watermark that an event itself states, or NO_WATERMARK. An event whose handlers failed is not asked."""
         generator = self.generators[plan.index]
         if generator is None:
             return NO_WATERMARK if plan.punctuate is None else _mark(plan, plan.punctuate(event, time_ms))
@@ -238,7 +240,7 @@ class Watermarks:
 
 
 def _mark(plan: InputPlan, said: Any) -> int:
-    """The watermark that a user's function has returned: no later than the last instant."""
+    """The watermark that a user's function returned, limited to the last instant."""
     if said is None:
         return NO_WATERMARK
     if type(said) is not int:
@@ -250,7 +252,7 @@ def _mark(plan: InputPlan, said: Any) -> int:
 
 
 def _judged(plan: Plan) -> Iterator[int]:
-    """The actors whose messages all come from outside of their circles."""
+    """The actors that get messages only from outside of their circles."""
     writers = {one.name: one.writers for one in plan.published}
     for channel in plan.sources[len(plan.inputs) :]:
         actor = next(one for one in plan.actors if one.name == channel.partition(CHANNEL)[2])
