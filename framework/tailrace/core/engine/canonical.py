@@ -1,30 +1,31 @@
-"""The canonical order: how a task takes a past that has no tape.
+"""The canonical order: how a task reads a history that has no tape.
 
-Theory. A live task takes what has arrived; a tape says what that was. Without one there is an order all the same, which
-depends on nothing but the records, so that every rebuild comes to the same bytes. It is the live rule of ``merge`` with
-everything at hand:
+Theory. A live task takes the records that have arrived, and a tape records that order. Without a tape there is still an order
+that depends only on the records, so every rebuild produces the same bytes. It is the live rule of ``merge``, with all records
+available from the start:
 
-    order        the head with the least event time first, in steps of the tolerance, within one by input, then by
-                 partition; a refused head goes at once, and before it what was redriven for another app. Inputs that are not
-                 waited for live (reference data, inbox) are merged like the others: here nothing has to be waited for
-    arrival      a record whose event time is its arrival stands where its timestamp says
-    clock        the greatest record timestamp so far (of inputs; a message has none of its own), read before the record
+    order        the head with the lowest event time first, in steps of the tolerance; within a step by input and partition.
+                 A refused head goes at once; a record that was redriven for another app goes even before that. Inputs that are
+                 not waited for live (reference data, inbox) are merged like the others: all of their records are available
+    arrival      a record whose event time is its arrival is placed by its timestamp
+    clock        the highest record timestamp so far (of inputs; a message has none of its own), applied before the record
                  that raises it
-    upstream     a published watermark is applied when all that lies before its position has been read; that of a channel
-                 by the position in the inbox
-    idle         as live, by that clock: an input falls idle once the clock has advanced by its ``idle_after`` since its last
-                 record was taken. An input that follows published watermarks never falls idle by itself, unless nothing was ever
+    upstream     a published watermark is applied when all records before its position have been read; the watermark of a
+                 channel by the position in the inbox
+    idle         as live, by this clock: an input becomes idle when the clock has advanced by its ``idle_after`` since its last
+                 record was taken. An input that follows published watermarks never becomes idle by itself, unless none was ever
                  published for it. At the end of history all idle inputs are reopened: a live service that continues from here
                  has to wait for them
-    end of all   only where it is asked for, as after a bounded run: history that ends is not an input that has ended. It goes
-                 from level to level
+    end of all   only on request, as after a bounded run: the end of a history is not the end of an input. It proceeds from
+                 level to level
 
-What the app sends to itself, messages and topics of its own, is an effect of the code. So all partitions run as one (``tasks``
-are then all of the app's), and what a step sends is delivered right after it: see ``delivery``. Each task reads the common
-clock when it takes something, and at the end. Where a single task is run (of an app that sends itself nothing, or confined
-to some keys or up to a limit), such inputs are read as they were recorded.
+Records that the app sends to itself (messages, its own topics) are effects of the code. So all partitions run as one (``tasks``
+has all tasks of the app), and each output of a step is delivered directly after the step: see ``delivery``. Each task applies
+the common clock when it takes a record, and at the end. A single task runs alone if its app sends nothing to itself, or if the
+run has only some keys or stops at a limit; it then reads these inputs as they were recorded.
 
-Nothing here depends on how much is read at once. The task records its tape as ever, so what comes out has one of its own.
+The result does not depend on how many records are read at once. The task records a tape as always, so the result has its own
+tape.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Output, Refused
 
 
 class _Lane:
-    """One input of one task: the heads of it that are here, and where they stand in the order.
+    """One input of one task: its buffered heads, and their places in the order.
 
-    ``delivered``: records of this input are delivered by the tasks; here are only those that others have written to it.
+    ``delivered``: the tasks deliver the records of this input; the lane has only the records that others have written to it.
     """
 
     __slots__ = (
@@ -105,22 +106,22 @@ class _Lane:
             )
         )
         self.idle_after_ms = (FOREVER if self.marks else 0) if follows else plan.idle_after_ms
-        """How far the clock has to advance after the lane's end before the lane is idle; see "idle" above."""
+        """How far the clock must advance after the lane's end before the lane becomes idle; see "idle" above."""
         self.resting_since_ms: int | None = None
         """The clock when the lane ended; None before the end, and before the first clock reading."""
         self.heads: list[Head] = []
         self.times: list[int | None] = []
-        """Where the heads stand; None for one that goes at once."""
+        """Times by which the heads are ordered; None for a head that goes at once."""
         self.stamps: list[int] = []
-        """Clock readings that come with them; a message has none."""
+        """Clock readings of the heads; a message has none."""
         self.at = 0
         self._highest = NO_WATERMARK
-        """The highest event time of an own input so far, what the app has sent included."""
+        """The highest event time of an own input so far, including records that the app has sent."""
         self._past = past
         self._intake = Intake(task, number, past.source, task.positions[plan.name], window)
 
     def fill(self) -> bool:
-        """Have the next head here; False at the end."""
+        """Make the next head available; False at the end."""
         while self.at == len(self.heads):
             found = self._intake.window(self.end)
             if found is None:
@@ -139,7 +140,7 @@ class _Lane:
         return True
 
     def _leave_out(self, records: Sequence[InputRecord]) -> None:
-        """Of an own input, keep what the app has not sent itself; what was redriven stands behind all that came before it."""
+        """Drop an own input's records that the app itself has sent. A redriven record is ordered after all earlier records."""
         kept: list[tuple[Head, int | None, int]] = []
         for head, time_ms, stamp, record in zip(self.heads, self.times, self.stamps, records, strict=True):
             if time_ms is not None:
@@ -153,7 +154,7 @@ class _Lane:
         self.stamps = [stamp for _, _, stamp in kept]
 
     def next_offset(self) -> int:
-        """Up to where everything has been taken."""
+        """The offset up to which all records have been taken."""
         return self.heads[self.at][0] if self.fill() else self.end
 
 
@@ -169,12 +170,13 @@ def _stands_at(head: Head) -> int | None:
 
 
 class Canonical:
-    """Takes tasks through their past: ``go``, and now and then take the ``outputs`` and commit.
+    """Runs tasks through their history: iterate over ``go``, and from time to time take the ``outputs`` and commit.
 
-    ``tasks`` is one task with its ``Past``, or with ``deliver`` all tasks of an app. ``deliver`` gets each record that the
-    app sends to itself; see ``Delivery``. The source of a ``Past`` then gives of such inputs only what others have written
-    to them, and their ``ends`` are where the tasks stand in them afterwards. ``finish`` ends all input at the end; ``limit``
-    stops before that (not with ``deliver``, except by offsets). A ``Passing`` is taken through like a task.
+    ``tasks`` is one task with its ``PartitionHistory``, or with ``deliver`` all tasks of an app. ``deliver`` is called with
+    each record that the app sends to itself; see ``Delivery``. Of own inputs, a run with ``deliver`` reads only the records
+    that others have written, and the tasks' positions in these inputs are then the ``ends`` of the histories. ``finish`` ends
+    all input at the end of history. ``limit`` stops earlier (with ``deliver``, only by offsets). A ``KeySplitPlan`` may take
+    the place of a task.
     """
 
     def __init__(
@@ -205,7 +207,7 @@ class Canonical:
         self._delivery = None if deliver is None else Delivery(tasks, self._ends, deliver)
         own = () if self._delivery is None else self._delivery.inputs
         self._rested: list[tuple[Task, int]] = []
-        """Sources that fell idle, to be reopened at the end."""
+        """Sources that became idle, to be reopened at the end."""
         self._resting: list[_Lane] = []
         """Lanes that have ended and are not idle yet."""
         self._outputs: list[list[Output]] = [[] for _ in tasks]
@@ -224,7 +226,7 @@ class Canonical:
         ]
 
     def waiting(self, number: int = 0) -> int:
-        """How many outputs of a task wait to be taken."""
+        """The number of a task's outputs that are not taken yet."""
         return self.tasks[number].waiting_outputs + len(self._outputs[number])
 
     def outputs(self, number: int = 0) -> list[Output]:
@@ -234,7 +236,7 @@ class Canonical:
         return outputs
 
     def go(self) -> Iterator[Task]:
-        """Take everything. Whenever it yields, any of the tasks may be committed; it tells which one has just worked."""
+        """Run everything. Each time it yields, any task may be committed; it yields the task that has just worked."""
         for task in self.tasks:
             yield from self._after(task)  # a commit may have fallen within a drain
         for lane in self._lanes:
@@ -246,7 +248,7 @@ class Canonical:
         for lane in self._lanes:
             if not lane.delivered:
                 lane.task.skip_to(lane.number, lane.next_offset())
-        # Only here was there nothing more: whoever goes on live may find some.
+        # The inputs have ended only in this history: a live task that continues from here may find more records.
         for task, source in self._rested:
             task.upstream(source, task.watermark_of(source))
             yield from self._after(task)
@@ -254,7 +256,7 @@ class Canonical:
             yield from self._end()
         if self._delivery is not None:
             for task, ends in zip(self.tasks, self._ends, strict=True):
-                # All that was sent has been delivered: nothing of what is recorded is still to be read.
+                # All sent records have been delivered, so none of the recorded copies is still to be read.
                 task.positions |= {name: ends[name] for name in self._delivery.inputs if name in ends}
 
     def _records(self) -> Iterator[Task]:
@@ -277,7 +279,7 @@ class Canonical:
                     return
                 self.clock_ms = min(
                     current.stamps[at], INSTANT_LIMIT_MS - 1
-                )  # a record may bear any timestamp
+                )  # a record may have any timestamp
                 if self._resting:
                     yield from self._fall_idle()
             task, quiet = current.task, self._delivery is None
@@ -302,7 +304,7 @@ class Canonical:
             yield task
 
     def _choose(self) -> tuple[_Lane | None, int]:
-        """The lane whose turn it is, and how far its run goes."""
+        """The lane that is next, and the event time up to which its run goes."""
         ready: list[tuple[int, int]] = []
         at_once: _Lane | None = None
         for rank, lane in enumerate(self._lanes):
@@ -313,7 +315,7 @@ class Canonical:
                         return (
                             lane,
                             NO_WATERMARK,
-                        )  # before anything else, or the lane might not be at its end yet
+                        )  # before all others: it may be the last record before the lane's end
                     at_once = at_once or lane
                     continue
                 ready.append((time_ms // TOLERANCE_MS, rank))
@@ -326,7 +328,7 @@ class Canonical:
         return self._lanes[first], limit_of(first, ready[1][0] * TOLERANCE_MS, ready[1][1], TOLERANCE_MS)
 
     def _stop(self, lane: _Lane, until_ms: int) -> int:
-        """Up to which of its heads the lane can go on without a cause of another kind."""
+        """The index up to which the lane can give heads without a cause of another kind in between."""
         first = lane.at + 1
         if self._delivery is not None or self._limit.watermark_ms is not None or lane.times[lane.at] is None:
             return first
@@ -357,7 +359,7 @@ class Canonical:
             yield from self._settle(task)
 
     def _read_on(self, lane: _Lane) -> Iterator[Task]:
-        """What follows from how far a lane has come: published watermarks, and that it is at its end."""
+        """Apply the causes that follow from a lane's position: published watermarks, and the lane's end."""
         task = lane.task
         while lane.marks and lane.marks[0][0] <= lane.next_offset() and not self._at_limit():
             _, source, mark = lane.marks.popleft()
@@ -377,7 +379,7 @@ class Canonical:
             self._resting.append(lane)
 
     def _fall_idle(self) -> Iterator[Task]:
-        """Tell the tasks of the inputs that have been at their end for long enough, by the clock."""
+        """Mark the inputs as idle that have been at their end for long enough, by the clock."""
         for lane in list(self._resting):
             if lane.resting_since_ms is None:
                 lane.resting_since_ms = self.clock_ms
@@ -391,7 +393,7 @@ class Canonical:
                 yield from self._after(lane.task)
 
     def _after(self, task: Task) -> Iterator[Task]:
-        """Finish a step, and do what it has sent."""
+        """Finish a step, and deliver the records that it has sent."""
         yield from self._settle(task)
         if self._delivery is not None:
             yield from self._deliver(task, self._delivery)
@@ -418,10 +420,10 @@ class Canonical:
                     task.finish(operator)
                     yield from self._after(task)
 
-    # --- what the app sends to itself
+    # --- records that the app sends to itself
 
     def _collect(self, task: Task) -> None:
-        """Take a task's outputs; what the app itself reads waits to be delivered."""
+        """Take a task's outputs; those that the app itself reads wait to be delivered."""
         if not task.waiting_outputs:
             return
         place = self._places[id(task)]
@@ -432,14 +434,14 @@ class Canonical:
                 self._delivery.send(output)
 
     def _add(self, lane: _Lane) -> None:
-        """Have the next record of a lane, which others have written, delivered."""
+        """Deliver the next record of a lane, which others have written."""
         record = lane.heads[lane.at][4]
         assert self._delivery is not None
         assert record is not None
         self._delivery.add(lane.task.plan.inputs[lane.number], self._places[id(lane.task)], record)
 
     def _deliver(self, task: Task, delivery: Delivery) -> Iterator[Task]:
-        """Deliver what a task's last step has sent, and what that leads to."""
+        """Deliver the records that a task's last step has sent, and all records that follow from these."""
         self._collect(task)
         delivery.worked(self._places[id(task)])
         moved = bool(delivery.inputs)
@@ -454,7 +456,7 @@ class Canonical:
             moved = yield from self._raise(delivery)
 
     def _wake(self, task: Task, one: InputPlan) -> None:
-        """An own input that goes by its events falls idle by the clock like others, from its last record on."""
+        """Restart the idle time of an own input whose watermark comes from its events: a record was just delivered to it."""
         if one.is_inbox or one.watermark == "upstream" or not one.moves:
             return
         for lane in self._lanes:
@@ -462,7 +464,7 @@ class Canonical:
                 self._rest(lane)
 
     def _raise(self, delivery: Delivery) -> Generator[Task, None, bool]:
-        """Nothing is left to deliver: sources come as far as their writers have. Whether one moved."""
+        """Raise the sources to the watermarks of their writers when no record is left to deliver. Returns whether one moved."""
         moved = False
         for source, mark in delivery.risen():
             moved = True

@@ -1,16 +1,16 @@
-"""Delivery of what an app sends to itself, where all of its tasks run as one.
+"""Delivery of records that an app sends to itself, when all of its tasks run as one.
 
-Theory. Messages, topics that the app both writes and reads, and the topics behind ``repartition=True`` are effects of the
-code. Where history is run by code that may send something else than what was recorded, they come from the tasks
-themselves: each output for an own input is handed to the task that reads it right after the step that made it, first
-sent first, before any other record. Nothing recorded is read, so the result depends on the records from outside alone.
+Theory. Messages, topics that the app both writes and reads, and the topics behind ``repartition=True`` are effects of the code.
+If changed code runs along history, it may send other records than the recorded ones, so these records must come from the tasks
+themselves. Each output for an own input is delivered to the task that reads it, directly after the step that made it, in the
+order of sending, before any other record. No recorded copy is read, so the result depends only on the records from outside.
 
-    own input    the inbox, and every input that an operator of the app may write, or that late events are routed to. What
-                 others have written to it is added in its place (``add``)
-    offset       runs on from the task's position; beyond every real offset (``_BEYOND``) where the topic has a recorded
-                 past, so that no record is taken for another by whoever continues from here
-    watermark    of an own input that follows its writers, and of a channel: once nothing is left to deliver, the least of
-                 what its writers would publish, over all tasks
+    own input    the inbox, and every input that an operator of the app may write, or that gets routed late events. Records that
+                 others have written to it are added at their place (``add``)
+    offset       counts up from the task's position. If the topic has a recorded past, it starts after every real offset
+                 (``_BEYOND``), so that a task that continues from here does not confuse it with a recorded one
+    watermark    of an own input that follows its writers, and of a channel: when no record is left to deliver, the lowest
+                 watermark that its writers would publish, over all tasks
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 
 Told: TypeAlias = Callable[[str, int, InputRecord], None]
-"""Gets each record that is delivered: the input, the partition, and the record as the topic would hold it."""
+"""Called with each delivered record: the input, the partition, and the record as the topic would have it."""
 
 _BEYOND = 1 << 40
 
@@ -47,7 +47,7 @@ class Delivered(NamedTuple):
 
 
 class Delivery:
-    """The records under way between the tasks of one app. ``ends``, by task: where the recorded past of own inputs ends."""
+    """The records in transit between the tasks of one app. ``ends``, by task: the end of the recorded past of own inputs."""
 
     def __init__(self, tasks: Sequence[Task], ends: Sequence[Mapping[str, int]], told: Told) -> None:
         plan = tasks[0].plan
@@ -68,14 +68,14 @@ class Delivery:
         """The sources that follow operators of the app."""
         self._marks: dict[str, int | None] = dict.fromkeys(self._following, NO_WATERMARK)
         self._stale = set(range(len(tasks)))
-        """Places of the tasks that have worked since their watermarks were looked at."""
+        """Tasks (by place) that have worked since their watermarks were last read."""
         self._published: list[dict[str, int | None]] = [{} for _ in tasks]
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def send(self, output: Output) -> None:
-        """Take an output of one of the tasks; nothing happens if the app does not read it."""
+        """Accept an output of one of the tasks; ignored if the app does not read its topic."""
         to = self.inputs.get(output.topic)
         if to is not None:
             key = output.key
@@ -86,7 +86,7 @@ class Delivery:
             )
 
     def add(self, to: InputPlan, place: int, record: InputRecord) -> None:
-        """Put a record of an own input behind those that wait; it gets the next offset."""
+        """Append a record of an own input to the waiting records; it gets the next offset."""
         offsets = self._next[to.name]
         record = record._replace(offset=offsets[place])
         offsets[place] += 1
@@ -100,11 +100,11 @@ class Delivery:
         return found
 
     def worked(self, place: int) -> None:
-        """The watermarks of a task may have moved."""
+        """Note that the watermarks of a task may have moved."""
         self._stale.add(place)
 
     def risen(self) -> Iterator[tuple[int, int | None]]:
-        """The sources whose writers have come further, each with its watermark; None: they hold nobody back."""
+        """The sources whose writers have a new watermark, each with this watermark; None: they hold no reader back."""
         for place in self._stale:
             self._published[place] = publications(self._tasks[place])
         self._stale.clear()

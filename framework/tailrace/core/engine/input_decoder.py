@@ -1,6 +1,6 @@
-"""From records to heads: decode, find the key and the event time, and refuse what has none that makes sense.
+"""Converts records to heads: decodes them, finds the key and the event time, and refuses records without valid ones.
 
-And what a task knows of an input before it takes heads of it: who takes them, and how they move watermarks (``BoundInput``).
+Also ``BoundInput``, the data that a task has about an input: which handlers get its heads, and how they move watermarks.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ BoundRoute = tuple[Route, Table | None]
 
 
 NEVER: Final = 1 << 63
-"""A disorder with which no event says anything of the watermark."""
+"""A disorder so large that no event states a watermark."""
 
 
 class BoundInput:
-    """One input of one task: what holds for all of its records, worked out once. Runs of an input may be short.
+    """One input of one task: values that are the same for all of its records, computed once, because runs may be short.
 
-    ``judged``: its records may be late. ``moving``: they move a watermark. ``asked``: a user's function says to where; else it is
-    their event time without ``lag``. ``direct``: the one route and its table, where nothing but a call is left of a unit.
+    ``judged``: its records may be late. ``moving``: they move a watermark. ``asked``: a user's function states the watermark;
+    otherwise it is the event time minus ``lag``. ``direct``: the only route and its table, if a unit is a single call.
     """
 
     __slots__ = ("asked", "direct", "inbox", "judged", "lag", "moving", "plan", "routes", "salt", "tables")
@@ -47,7 +47,7 @@ class BoundInput:
         self.plan, self.tables = plan, tables
         place = f"{plan.declared_name}/{partition}".encode()
         self.salt = zlib.crc32(place) << 32 | zlib.adler32(place)
-        """What tells this input partition from others in the seeds of its records."""
+        """Separates this input partition from others in the random seeds of its records."""
         self.inbox, self.moving = plan.is_inbox, bool(plan.moves)
         self.judged = (self.moving and not plan.repartitioned) or (self.inbox and marks.judges_messages())
         self.asked = self.moving and plan.watermark in ("punctuated", "generator")
@@ -60,18 +60,18 @@ class BoundInput:
         return route, None if route.target is None else self.tables[route.target.index]
 
     def takers(self, delivery: Delivery) -> Sequence[BoundRoute]:
-        """Who takes a message."""
+        """The routes that get a message."""
         return (self._bound(delivery.route),)
 
     def prefetch(self, heads: Sequence[Head], start: int) -> None:
-        """Have the tables of those who take the input's records read ahead what a run of some length is about to need."""
+        """Let the tables of the input's actors read ahead the rows that a run needs, if the run is long enough."""
         if len(heads) - start >= _RUN_WORTH_READING_AHEAD and not self.inbox:
             for table in {table for _, table in self.routes if table is not None}:
                 table.prefetch(heads, start)
 
 
 class InputDecoder:
-    """Makes heads of the records of one input."""
+    """Makes heads from the records of one input."""
 
     __slots__ = ("_actors", "_addressees", "_plan")
 
@@ -81,7 +81,7 @@ class InputDecoder:
         self._actors = {actor.name: actor for actor in plan.actors}
 
     def decode(self, records: Sequence[InputRecord]) -> list[Head]:
-        """Heads of records as the log gave them."""
+        """Heads of records as the log returned them."""
         if self._plan.is_inbox:
             return [self._message(record) for record in records]
         at_once = self._sound(records)
@@ -105,7 +105,7 @@ class InputDecoder:
                 heads.append((offset, None, None, Refused("undecodable", str(error)), record))
             except MemoryError:
                 raise
-            except Exception as error:  # noqa: BLE001  # a validator of the user's class: the record is at fault, not the task
+            except Exception as error:  # noqa: BLE001  # from a validator of the user's class: the record is invalid
                 said = f"{type(error).__name__}: {error}"
                 heads.append((offset, None, None, Refused("undecodable", said), record))
             else:
@@ -113,9 +113,7 @@ class InputDecoder:
         return heads
 
     def _sound(self, records: Sequence[InputRecord]) -> list[Head] | None:
-        """Heads of records of which none is to be refused or passed over, made in bulk; None if one may be, or has no time of
-        its own.
-        """
+        """Make heads in bulk; None if a record may have to be refused or skipped, or has no time of its own."""
         plan = self._plan
         if plan.key_of is None or plan.time_kind == "arrival" or not records:
             return None
@@ -129,12 +127,12 @@ class InputDecoder:
             if None in keys or None in times:
                 return None
             sound = self._in_range(times)
-        except Exception:  # noqa: BLE001  # whatever it is, it is met again one by one, and told of its record
+        except Exception:  # noqa: BLE001  # the records are decoded one by one then, and the error names its record
             return None
         return list(zip(offsets, times, keys, events, records, strict=True)) if sound else None
 
     def of_events(self, events: Iterable[Any], first_offset: int) -> list[Head]:
-        """Heads of decoded events at consecutive offsets, whose timestamps are taken to be 0."""
+        """Heads of decoded events at consecutive offsets. Their timestamps count as 0."""
         plan = self._plan
         key_of, time_of = plan.key_of, plan.time_of
         if key_of is None or time_of is None:
@@ -149,11 +147,11 @@ class InputDecoder:
         return list(zip(offsets, times, keys, events, repeat(None)))
 
     def _in_range(self, times: Sequence[int]) -> bool:
-        """Whether all times, of which there is one at least, make sense."""
+        """Whether all times are within the allowed range. There must be at least one."""
         plan, earliest_ms, latest_ms = self._plan, min(times), max(times)
         if not plan.time_min_ms <= earliest_ms or not latest_ms <= plan.time_max_ms:
             return False
-        # Times of this century are none of these, nor are those that begin at 0: comparing two is all that it costs.
+        # Times of this century, or times that begin at 0, are not in this range, so two comparisons are usually enough.
         if earliest_ms > SECONDS_LAST_MS or latest_ms < SECONDS_FIRST_MS or not plan.refuse_seconds:
             return True
         return not any(SECONDS_FIRST_MS <= one <= SECONDS_LAST_MS for one in times)
@@ -178,8 +176,8 @@ class InputDecoder:
             time_ms = timestamp_ms if plan.time_of is None else plan.time_of(event)
         except BadRecordError as error:
             return offset, None, None, Refused(error.reason, error.what, error.hint), record
-        except Exception as error:  # noqa: BLE001  # key and event time may be functions of the user's
-            said = f"key or event time of {event!r:.200} cannot be told: {error}"
+        except Exception as error:  # noqa: BLE001  # the user may give functions for key and event time
+            said = f"key or event time of {event!r:.200} cannot be computed: {error}"
             return offset, None, None, Refused("bad-key", said), record
         if time_ms is None:
             return offset, None, None, Refused("missing-time", f"{event!r:.200} has no event time"), record

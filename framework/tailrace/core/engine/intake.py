@@ -1,8 +1,8 @@
-"""How records come to a task from its past: read from a source, and decoded in bulk before their order is known.
+"""Reads the records of a task's history from a source, and decodes them in bulk before their order is known.
 
-Runs of one input are short where inputs interleave. An ``Intake`` asks its source for windows, whatever the runs are, so what
-is done per call of the source, and per call of the decoder, is done once for thousands of records. It never reads past
-``ahead``, behind which records may have to be decoded in another way, or may not be there.
+Runs of one input are short if inputs interleave. An ``Intake`` reads windows from its source, independent of the runs, so the
+cost of a call of the source, and of the decoder, is paid once for thousands of records. It never reads past ``ahead``: records
+after that may have to be decoded differently, or may not exist.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tailrace.core.engine.task import Task
 from tailrace.core.records import Head, InputRecord
 
 Source: TypeAlias = Callable[[str, int, int], Sequence[InputRecord]]
-"""Gives the records of an input (by name) from a first offset up to, without, a last one."""
+"""Returns the records of an input (by name) from a first offset up to, but not including, a last one."""
 
 WINDOW = 10_000
-"""Offsets asked for at once: there may be more than what should be in memory."""
+"""Number of offsets to read at once. A history may have more records than fit in memory."""
 
 _offset_of = itemgetter(0)
 
 
 class Intake:
-    """One input of one task, read in windows and given out in runs."""
+    """One input of one task, read in windows and returned in runs."""
 
     __slots__ = ("_at", "_heads", "_name", "_next", "_number", "_read", "_source", "_task", "_window")
 
@@ -38,12 +38,12 @@ class Intake:
         self._heads: list[Head] = []
         self._at = 0
         self._next = start
-        """The offset behind the last run."""
+        """The offset after the last run."""
         self._read = start
-        """The offset up to which the source was asked."""
+        """The offset up to which the source was read."""
 
     def window(self, ahead: int) -> tuple[list[Head], Sequence[InputRecord]] | None:
-        """The next heads, with their records: a window of offsets, but none from ``ahead`` on; None if that is reached."""
+        """The next heads with their records, from one window of offsets before ``ahead``; None if ``ahead`` is reached."""
         if self._read >= ahead:
             return None
         stop = min(self._read + self._window, ahead)
@@ -52,7 +52,7 @@ class Intake:
         return self._task.decode(self._number, records), records
 
     def run(self, start: int, stop: int, ahead: int) -> Iterator[Sequence[Head]]:
-        """The heads from offset ``start`` up to, without, ``stop``, in one piece or in a few. ``ahead`` is ``stop`` or later."""
+        """The heads from offset ``start`` to before ``stop``, in one or more pieces. ``ahead`` must be at least ``stop``."""
         if start != self._next:
             self._heads, self._at, self._read = [], 0, start
         count, self._next = stop - start, -1
@@ -60,7 +60,7 @@ class Intake:
             heads, at = self._heads, self._at
             if at < len(heads):
                 end = at + count
-                # As a rule each offset has its record.
+                # Usually each offset has its record.
                 if end > len(heads) or heads[end - 1][0] != stop - 1:
                     end = bisect_left(heads, stop, at, key=_offset_of)
                 self._at = end

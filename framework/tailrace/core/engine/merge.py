@@ -1,18 +1,18 @@
 """The order in which records of several inputs are taken.
 
-Theory. Within an input, offsets are never reordered. Between inputs, the head with the least event time goes first, times
-being compared in steps of a tolerance, so that runs stay long; of heads in the same step the input whose name comes first.
-A head without an event time goes at once. So which of two heads goes first depends on these two alone: an input that other
-actors read changes nothing for the order of those that an actor reads itself.
+Theory. Within an input, offsets are never reordered. Between inputs, the head with the lowest event time goes first. Times are
+compared in steps of a tolerance, so that runs stay long; within a step, the input whose name sorts first goes first. A head
+without an event time goes at once. So the order of two heads depends only on these two heads: an input that other actors read
+does not change the order of an actor's own inputs.
 
-Only inputs that have something unread are waited for: as long as one of those has no head here, nothing can be said
-about the order, and no run is given out. Feedback and slow reference data are never waited for.
+The merge waits only for inputs that have unread records: as long as one of these has no head here, the order is unknown, and no
+run is returned. It never waits for feedback and slow reference data.
 
-An input may be limited in how far it runs ahead (``limits``): a head past its limit is not given out. If all that are here
-are past theirs, nothing is, and ``held`` names the first: how long that may last is for the driver to say.
+An input may have a limit on how far it runs ahead (``limits``): a head over its limit is not returned. If all available heads
+are over their limits, no run is returned, and ``held`` names the first such input. The driver decides how long to accept this.
 
-The order chosen here depends on what had arrived, so it is a cause: the task writes it on its tape, and a replay
-follows the tape instead.
+This order depends on which records had arrived, so it is a cause: the task writes it on its tape, and a replay follows the tape
+instead.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ NO_LIMITS: Mapping[int, int] = MappingProxyType({})
 FURTHEST = 1 << 62
 NO_TIME = -FURTHEST
 TOLERANCE_MS = 1_000
-"""How finely the event times of different inputs are told apart."""
+"""Step in which the event times of different inputs are compared."""
 
 
 def limit_of(rank: int, other_ms: int, other_rank: int, tolerance_ms: int) -> int:
-    """The latest event time with which heads of rank ``rank`` go before a head of another input."""
+    """The latest event time at which heads of rank ``rank`` go before a head of another input."""
     step = other_ms // tolerance_ms
     return (step + (rank < other_rank)) * tolerance_ms - 1
 
 
 class Merge:
-    """Heads of all inputs, given out as runs.
+    """The heads of all inputs, returned as runs.
 
-    ``offer`` heads as they are read, say with ``unread`` which inputs have more to read, and take ``next_run`` until
-    it gives None.
+    ``offer`` heads as they are read, call ``unread`` to set which inputs have more to read, and call ``next_run`` until it
+    returns None.
     """
 
     __slots__ = ("_at", "_heads", "_tolerance_ms", "_unread", "_waited_for", "held")
@@ -52,7 +52,7 @@ class Merge:
         self._waited_for = [not plan.is_inbox and plan.watermark != "none" for plan in inputs]
         self._tolerance_ms = max(1, tolerance_ms)
         self.held: int | None = None
-        """The input that the last call held back, if it gave nothing out for that reason."""
+        """The input that is over its limit, if the last call returned no run for that reason."""
 
     def offer(self, number: int, heads: Sequence[Head]) -> None:
         """Add heads, which follow those offered before."""
@@ -61,19 +61,19 @@ class Merge:
         self._at[number] = 0
 
     def unread(self, number: int, unread: bool) -> None:
-        """Say whether the input has more to read than was offered."""
+        """Set whether the input has more to read than was offered."""
         self._unread[number] = unread
 
     def buffered(self, number: int) -> int:
-        """How many heads of the input are waiting here."""
+        """The number of heads of the input that wait here."""
         return len(self._heads[number]) - self._at[number]
 
     def next_run(
         self, most: int = 1 << 62, limits: Mapping[int, int] = NO_LIMITS
     ) -> tuple[int, Sequence[Head]] | None:
-        """The next run: an input and its heads, at most ``most``. None if there is nothing, or one is waited for.
+        """The next run: an input and its heads, at most ``most``. None if there are no heads, or the merge waits for an input.
 
-        ``limits``: by input, the latest event time that it may be read to.
+        ``limits``: by input, the latest event time up to which it may be read.
         """
         self.held = None
         ready: list[tuple[int, int]] = []
@@ -108,12 +108,12 @@ class Merge:
         return self._take(first, stop)
 
     def head_ms(self, number: int) -> int:
-        """The event time of the next head of an input, which has one."""
+        """The event time of the next head of an input. The input must have one."""
         time_ms = self._heads[number][self._at[number]][1]
         return NO_TIME if time_ms is None else time_ms
 
     def _within(self, ready: list[tuple[int, int]], limits: Mapping[int, int]) -> list[tuple[int, int]]:
-        """Those whose heads are within their limits; ``held`` is the first of the others if there are none."""
+        """The inputs whose heads are within their limits. If there are none, ``held`` becomes the first input."""
         within = [one for one in ready if self.head_ms(one[1]) <= limits.get(one[1], FURTHEST)]
         if not within:
             self.held = ready[0][1]

@@ -1,4 +1,4 @@
-"""What one partition has to read in canonical order: see ``canonical``."""
+"""The records that one partition reads in canonical order: see ``canonical``."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from tailrace.core.engine.intake import Source
 from tailrace.core.records import InputRecord
 
 Whose: TypeAlias = Literal["sent", "redriven", "others"]
-"""Whose a record of an own input is: the app has sent it, it was redriven for the app, or others have written it."""
+"""Origin of a record of an own input: this app sent it, it was redriven for this app, or others wrote it."""
 
 
 def nobodys(_name: str, _record: InputRecord, /) -> Whose:
-    """No record is the app's."""
+    """Treat no record as this app's."""
     return "others"
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionHistory:
-    """What one partition has to read: of each input (by name) up to, without, an offset in ``ends``.
+    """The records that one partition reads: of each input (by name), those before an offset in ``ends``.
 
-    ``upstream``: per source, the watermarks that its writers have published, as pairs of the position from which one holds
-    and the watermark, ascending; None: they hold nobody back. An inbox that has no end in ``ends`` is not read.
+    ``upstream``: per source, the watermarks that its writers have published, in ascending order, as pairs of the position where
+    the watermark takes effect and the watermark; None: the writers hold no reader back. An inbox without an end in ``ends`` is
+    not read.
     """
 
     source: Source
@@ -32,4 +33,6 @@ class PartitionHistory:
         default_factory=dict[str, Sequence[tuple[int, int | None]]]
     )
     whose: Callable[[str, InputRecord], Whose] = nobodys
-    """Where own inputs are delivered: what the app has sent is left out, and what was redriven stands behind all before it."""
+    """For own inputs that are delivered: records that the app sent are left out, and a redriven record is placed after all
+    records before it.
+    """

@@ -1,4 +1,4 @@
-"""What a task says of its topics and channels: up to which event time nothing is to come of it any more. See ``watermarks``."""
+"""The watermarks that a task publishes for its topics and channels: no event up to them will follow. See ``watermarks``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tailrace.core.engine.task import Task
 
 
 def publications(task: Task) -> dict[str, int | None]:
-    """What a task publishes with its next commit, by topic and channel; None where it holds nobody back."""
+    """The watermarks that a task publishes with its next commit, by topic and channel; None if it holds no reader back."""
     return published_by(task.plan, {one.index: task.published_ms(one.index) for one in task.plan.operators})
 
 
 def published_by(plan: Plan, operators: Mapping[int, int | None]) -> dict[str, int | None]:
-    """What a task publishes whose operators have come so far; None: they hold nobody back."""
+    """The watermarks that a task publishes, given those of its operators; None: the operator holds no reader back."""
     found: dict[str, int | None] = {}
     for one in plan.published:
         holding = [mark for writer in one.writers if (mark := operators[writer]) is not None]

@@ -1,22 +1,23 @@
-"""Redriven records: which app one is for.
+"""Redriven records: for which app a record was redriven.
 
-Theory. A redriven record is a second copy of a record in its topic, appended because one app could not handle the first. Any other
-app that reads the topic has had the original, at its own point of its own history. So a task *passes over* a redriven record of
-another app: no handler gets it, it moves neither a watermark nor the clock, an idle input stays idle, and the order of the
-other records is what it would be without it. It is counted (``Totals.for_others``).
+Theory. A redriven record is a second copy of a record in its topic, appended because one app could not handle the first. Any
+other app that reads the topic has read the original, at its own point in its own history. So a task *skips* a record that was
+redriven for another app: no handler gets it, it moves neither a watermark nor the clock, an idle input stays idle, and the
+order of the other records does not depend on it. The task counts it (``Totals.for_others``).
 
-    the last header names        the record
-    this app                     is handled, and never taken for late
-    an app whose history this    the same, if the original lies before the point where the histories part: it failed there, and
-    one goes on from             nothing of it is in the state. Else it is passed over: this app has read the original itself
-    another app                  is passed over
-    nothing that is an id        is an ordinary record
+    last header names            the record is
+    this app                     handled, and never treated as late
+    an app whose history this    the same, if the original is before the point where this app took over: it failed there and is
+    one continues                not part of the state. Otherwise it is skipped: this app has read the original itself
+    another app                  skipped
+    nothing that is an id        an ordinary record
 
-The header's value is ``<app>.dead-letters/<letter>@<partition>-<offset>``; behind the @ is the place of the original, which
-earlier versions left out. A record that was redriven more than once has one header for each time, and the last one counts.
+The header's value is ``<app>.dead-letters/<letter>@<partition>-<offset>``. The part after the @ is the place of the original;
+earlier versions did not write it. A record that was redriven several times has one header for each time, and the last one
+counts.
 
-Topics that nobody but the app reads (its inbox, and what it repartitions through) hold what was redriven for itself only.
-Up to format 2 of the tape a redriven record went to every app; a replay of such a tape does the same.
+In topics that only the app itself reads (its inbox, and its topics for repartitioning), every redriven record is for this app.
+Up to format 2 of the tape every app handled a redriven record; a replay of such a tape does the same.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from tailrace.core.engine import tape
 from tailrace.core.records import Headers
 
 REDRIVEN_HEADER: Final = "tailrace-redriven"
-"""On a record that was redriven: the topic and id of its dead letter, and the place of the original."""
+"""Header of a redriven record: the topic and id of its dead letter, and the place of the original."""
 
 _VALUE = re.compile(rb"(?P<topic>.+\.dead-letters)/(?P<id>\d+-\d+)(?:@(?P<partition>\d+)-(?P<offset>\d+))?")
 
 
 class Redriven(NamedTuple):
-    """What one header says. ``origin`` is the partition and offset of the original, None if that is not known."""
+    """The content of one header. ``origin`` is the partition and offset of the original, None if that is not known."""
 
     topic: str
     """The dead-letter topic."""
@@ -51,7 +52,7 @@ def redriven_header(topic: str, id: str, origin: tuple[int, int] | None) -> tupl
 
 
 def redriven_of(headers: Headers) -> list[Redriven]:
-    """What all such headers of a record say, the first failure first."""
+    """The contents of all such headers of a record, in the order of the failures."""
     found: list[Redriven] = []
     for name, value in headers:
         if name == REDRIVEN_HEADER and (said := _VALUE.fullmatch(value)) is not None:
@@ -61,9 +62,9 @@ def redriven_of(headers: Headers) -> list[Redriven]:
 
 
 def redriven_ids(headers: Headers, topic: str) -> list[str]:
-    """The ids of the dead letters in ``topic`` that a record was redriven for, that of the first failure first.
+    """The ids of the dead letters in ``topic`` for which a record was redriven, in the order of the failures.
 
-    There are none if it was not redriven, or for another app: then the app of ``topic`` has had the original.
+    Empty if it was not redriven, or was redriven for another app: the app of ``topic`` has then read the original.
     """
     said = redriven_of(headers)
     if not said or said[-1].topic != topic:
@@ -72,7 +73,7 @@ def redriven_ids(headers: Headers, topic: str) -> list[str]:
 
 
 class Addressees:
-    """Which redriven records a task takes, by its inputs."""
+    """Decides which redriven records a task handles, by input."""
 
     __slots__ = ("_own", "_predecessors", "_private", "_topic", "format", "sorted_out")
 
@@ -83,12 +84,12 @@ class Addressees:
         self._private = [one.is_inbox or one.name in hidden for one in plan.inputs]
         self._own = [one.name for one in plan.inputs]
         self.format = tape.FORMAT
-        """Of the tape that is replayed: rules have changed with it."""
+        """The format of the tape that is replayed: the rules depend on it."""
         self.sorted_out = False
-        """Records of other apps are not among those that come here: whatever comes is taken."""
+        """Whether the records redriven for other apps have been removed already. Then every record is handled."""
 
     def is_ours(self, number: int, headers: Headers) -> bool:
-        """Whether a record of an input was redriven for this app: then it is never taken for late."""
+        """Whether a record of an input was redriven for this app. Then it is never treated as late."""
         said = redriven_of(headers)
         return bool(said) and self.format >= 2 and self._is_ours(number, said[-1])
 

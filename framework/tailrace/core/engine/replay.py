@@ -1,14 +1,15 @@
 """Run a task again along its tape.
 
-Theory. The tape holds the causes, the log holds the records, the code holds the rest. A replay feeds a task the same
-causes in the same order; after each tape record it must stand where the first run stood when it committed, in the
-middle of a drain if it was there. The totals and watermarks that the tape notes are held against the replay's own.
+Theory. The tape has the causes, the log has the records, and the code determines the rest. A replay gives a task the same
+causes in the same order. After each tape record the task must be in the state in which the first run committed, even in the
+middle of a drain. The replay compares its own totals and watermarks with those on the tape.
 
-A replay never decides anything: not the order of inputs (the tape's runs), not whether an input is idle, not whether a
-failing handler is skipped.
+A replay decides nothing by itself: not the order of inputs (the runs on the tape give it), not whether an input is idle, and
+not whether a failing handler is skipped.
 
-A replay of *some keys* (``Watch.keys``) does only what concerns these. It can be held against the tape in what does not
-depend on keys: records, lateness, watermarks. It drains every step to its end: whatever came next came after that.
+A replay of *some keys* (``Watch.keys``) calls handlers only for these keys. Only values that do not depend on
+keys can be compared with the tape: records, lateness, watermarks. It drains every step to its end, because the next cause
+always came after the drain.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _OF_RECORDS = ("records", "late", "refused", "for_others")
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Where to stop: as soon as one of these is reached.
+    """Where to stop: as soon as one of these limits is reached.
 
-    ``offsets``, by input: the first record that is not taken. ``watermark_ms``: right after the step with which the
-    operators nearest to the sources have all reached it. ``clock_ms``: before the clock reading that goes past it.
+    ``offsets``, by input: the first record that is not taken. ``watermark_ms``: after the step in which all operators nearest
+    to the sources have reached it. ``clock_ms``: before the first clock reading above it.
     """
 
     offsets: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -46,7 +47,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where the tasks stop, each as soon as it reaches one of these: see ``Limit``."""
+    """Where the tasks stop. Each task stops as soon as it reaches one of these limits: see ``Limit``."""
 
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict[str, Mapping[int, int]])
     """By input and partition."""
@@ -55,21 +56,21 @@ class Limits:
 
     @property
     def any(self) -> bool:
-        """Whether there is one, for any task."""
+        """Whether any task has a limit."""
         return bool(self.offsets) or self.watermark_ms is not None or self.clock_ms is not None
 
     def of(self, partition: int) -> Limit:
-        """Where the task of a partition stops."""
+        """The limit of a partition's task."""
         offsets = {name: ends[partition] for name, ends in self.offsets.items() if partition in ends}
         return Limit(offsets, self.watermark_ms, self.clock_ms)
 
 
 class Replay:
-    """A task on its way along the tape: ``take`` each record in turn.
+    """A task that advances along its tape: call ``take`` for each record in turn.
 
-    ``task`` is made with ``replaying=True``. ``some_keys`` says that it is confined to some. Where the code is not the
-    one that ran, ``lenient`` has the replay go on behind a commit that came out differently: ``difference`` keeps the
-    first, and each commit is then judged by itself.
+    ``task`` must be made with ``replaying=True``. ``some_keys``: the task handles only some keys. ``lenient`` is for changed
+    code: the replay continues after a commit with different results. ``difference`` keeps the first difference, and each later
+    commit is compared on its own.
     """
 
     def __init__(
@@ -87,34 +88,34 @@ class Replay:
         self._limit = limit or Limit()
         self._some_keys = some_keys
         self.lenient = lenient
-        """May be set on the way: what is taken from then on is judged by it."""
+        """May be set at any time; it applies to the records taken after that."""
         self._any_environment = any_environment
         starts = task.positions
         self._intakes = [Intake(task, one.index, source, starts[one.name]) for one in task.plan.inputs]
         self._ends = [0] * len(self._intakes)
-        """By input, where it stands after the tape record that is taken, or at the limit: up to there it is read ahead."""
+        """By input: its position after the current tape record, or at the limit. Reading ahead stops there."""
         self._numbers = {name: number for number, name in enumerate(task.plan.sources)}
         self._names = list(self._numbers)
         self._operators = [one.name for one in task.plan.operators]
-        """Of the first run, by the numbers that they had then."""
+        """The operators of the first run, in the order of their numbers at that time."""
         self._skips: dict[tuple[int, int], Headers] = {}
         self._record = tape.TapeRecord(tape.FORMAT, -1, [], [], tape.Totals(), 0)
 
     def follow_on(self, record: tape.TapeRecord) -> None:
-        """Say what the inputs and operators were, by number, where the tape is not read from a start of the task on."""
+        """Set the inputs and operators of the first run by number, for a tape that is not read from a start of the task."""
         if record.inputs is not None:
             self._names = [*record.inputs, *record.channels]
         self._operators = record.operators or self._operators
 
     def take(self, record: tape.TapeRecord) -> bool:
-        """Go through what one commit was caused by; False if the limit was reached on the way.
+        """Run the causes of one commit; False if the limit was reached before all were run.
 
         The caller takes the outputs and the batch.
 
         Raises:
-            ReplayDivergedError: The replay does not end where the first run ended.
+            ReplayDivergedError: The replay ends in another state than the first run.
             EnvironmentMismatchError: The tape was written under another Python, msgspec or tzdata.
-            InputsChangedError: The app does not read an input that it read then.
+            InputsChangedError: The app no longer reads an input that it read in the first run.
         """
         task, self._record = self.task, record
         self._check_start()
@@ -124,7 +125,7 @@ class Replay:
             (skip.input if skip.input < 0 else self._number(skip.input), skip.number): tuple(skip.headers)
             for skip in record.skips
         }
-        # Only the last cause may have been left in the middle of its drain: whatever comes next came after it.
+        # Only the last cause may have been left in the middle of its drain: all others were drained before the next cause.
         task.follow(self._skips, FOREVER)
         self._look_ahead(causes)
         while causes and self._reopen(causes[0]):
@@ -139,7 +140,7 @@ class Replay:
         return True
 
     def _look_ahead(self, causes: Sequence[Sequence[int]]) -> None:
-        """Note how far the inputs are going to be read."""
+        """Note up to which offsets the inputs will be read."""
         task = self.task
         ends = {one.name: task.positions[one.name] for one in task.plan.inputs}
         for code, *said in causes:
@@ -177,13 +178,13 @@ class Replay:
         elif code == tape.RISEN:
             task.finish(self._operator(said[0]), said[1])
         elif code == tape.FINISH:
-            # The latest timer may be that of a key that is left out.
+            # The latest timer may belong to a key that is left out.
             task.finish_all(self._record.watermark if self._some_keys else None)
         self._drain(last=last)
         return not self._at_watermark()
 
     def _reopen(self, cause: Sequence[int]) -> bool:
-        """Take a cause that moves nothing, and so may stand before the end of a drain; whether it was one."""
+        """Take a cause that moves no watermark, and so may come before the end of a drain. Returns whether it did."""
         task = self.task
         match cause:
             case (tape.UPSTREAM, source, 0) if task.watermarks.idle[number := self._number(source)]:
@@ -200,7 +201,7 @@ class Replay:
         stop = start + count
         here = min(stop, max(start, self._limit.offsets.get(name, stop)))
         last = last and here == stop
-        # The last record before a commit is fed by itself; which one that is shows later.
+        # The last record before a commit is taken separately. It is known only after the next batch was read.
         held: Sequence[Head] = ()
         for heads in self._intakes[number].run(start, here, max(here, self._ends[number])):
             if last:
@@ -216,7 +217,7 @@ class Replay:
         return here == stop
 
     def _feed(self, number: int, heads: Sequence[Head], *, last: bool) -> bool:
-        """Have records taken, to the end or until the watermark is where the replay is to stop."""
+        """Let the task take records, all of them or until the watermark limit is reached."""
         whole = self._limit.watermark_ms is None
         for portion in (heads,) if whole else self._portions(number, heads):
             taken = 0
@@ -228,7 +229,7 @@ class Replay:
         return True
 
     def _portions(self, number: int, heads: Sequence[Head]) -> Iterator[Sequence[Head]]:
-        """The records in portions, so that each with which the watermark may reach the limit is the end of one."""
+        """Split the records so that each record with which the watermark may reach the limit is the last of its portion."""
         plan, limit_ms = self.task.plan.inputs[number], self._limit.watermark_ms
         if limit_ms is None or not plan.moves:
             yield heads
@@ -246,12 +247,12 @@ class Replay:
         return limit_ms is not None and self.task.watermarks.foremost >= limit_ms
 
     def _stop_if(self, *, last: bool) -> None:
-        """At the last cause: have the drain stop after as many timers as had fired at the commit."""
+        """For the last cause: let the drain stop after as many firings as the first run had at the commit."""
         if last and not self._some_keys:
             self.task.follow(self._skips, self._record.totals.fired)
 
     def _drain(self, *, last: bool) -> None:
-        """Drain until done, or, after the last cause, until as many have fired as at the commit."""
+        """Drain to the end; after the last cause, only until as many timers have fired as at the commit."""
         task, fired = self.task, self._record.totals.fired
         while task.draining and not (last and not self._some_keys and task.totals.fired >= fired):
             task.drain()
@@ -264,7 +265,7 @@ class Replay:
         task.addressees.format = record.format
         if record.number != task.tape_number:
             raise ReplayDivergedError(
-                f"the tape goes on with record {record.number}, the replay stands at {task.tape_number}",
+                f"the tape continues with record {record.number}, the replay stands at {task.tape_number}",
                 hint="A part of the tape is missing: a replay needs all of it.",
             )
         here = tape.environment(task.settings.timezones)
@@ -276,7 +277,7 @@ class Replay:
             )
 
     def _begin(self, causes: Sequence[Sequence[int]]) -> None:
-        """At the first record after a start: what the inputs were, and where in them it began."""
+        """At the first record after a start: take over the names of the inputs, and their positions at that start."""
         record = self._record
         if record.inputs is None:
             return
@@ -290,7 +291,7 @@ class Replay:
                 self.task.positions[name] = end - count
 
     def _number(self, then: int) -> int:
-        """The number of an input, from the one it had when the tape was written."""
+        """The number of an input now, given its number when the tape was written."""
         name = self._names[then]
         if name not in self._numbers:
             raise InputsChangedError(
@@ -300,7 +301,7 @@ class Replay:
         return self._numbers[name]
 
     def _operator(self, then: int) -> int:
-        """The number of an operator, from the one it had when the tape was written."""
+        """The number of an operator now, given its number when the tape was written."""
         name = self._operators[then]
         found = next((one.index for one in self.task.plan.operators if one.name == name), None)
         if found is None:
@@ -339,7 +340,7 @@ class Replay:
         self.difference = self.difference or error
 
     def settle(self) -> None:
-        """Once the outputs are taken: count on from what the first run had counted, as if nothing had differed."""
+        """Set the totals to those of the first run, so that later commits are compared on their own. Take the outputs first."""
         for name, was in msgspec.structs.asdict(self._record.totals).items():
             setattr(self.task.totals, name, was)
 
@@ -347,5 +348,5 @@ class Replay:
 def replay_record(
     task: Task, record: tape.TapeRecord, source: Source, *, any_environment: bool = False
 ) -> None:
-    """Take a task through one tape record; see ``Replay.take``."""
+    """Replay one tape record; see ``Replay.take``."""
     Replay(task, source, any_environment=any_environment).take(record)

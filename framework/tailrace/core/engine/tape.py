@@ -1,28 +1,27 @@
-"""The tape: the causes of a task's steps, and the cut that a commit stands at.
+"""The tape: the causes of a task's steps. The cut: the point that a task has reached at a commit.
 
-A replay needs to know what happened from outside, and nothing else: which records came in what order, when the clock
-was read and what it said, which inputs fell idle, which watermarks of other services were applied, where a handler
-failed. What follows from these (watermarks, lateness, timers, outputs) is computed again, and the totals noted here are
-held against it.
+A replay needs only what came from outside: which records were taken in what order, when the clock was read and its readings,
+which inputs became idle, which watermarks of other services were applied, and where a handler failed. Everything that follows
+from these (watermarks, lateness, timers, outputs) is computed again and compared with the totals on the tape.
 
 Causes are a flat list of small integers, so that a commit of 100,000 events takes a few dozen bytes:
 
     RUN input n        the records of an input from its position up to its position + n (offsets, gaps included)
-    CLOCK d            the clock was read: d ms later than before
-    IDLE source b      the source fell idle (b = 1); a record wakes it by itself
-    UPSTREAM source d  the watermark that its writers published, d ms above the one before; it wakes the source.
-                       d = 0 where it does no more than that
-    ENDED operator     all that comes to the operator has ended
-    OPENED operator    it may go on: the end of a run is not the end of its inputs
-    RISEN operator t   the end of input has come to an actor: its watermark rises to t
+    CLOCK d            a clock reading, d ms later than the one before
+    IDLE source b      the source became idle (b = 1); its next record wakes it
+    UPSTREAM source d  the watermark that the source's writers published, d ms above the one before; it wakes the source.
+                       d = 0: it only wakes the source
+    ENDED operator     all input of the operator has ended
+    OPENED operator    it may get more input: the end of a run is not the end of its inputs
+    RISEN operator t   the end of input of an actor: its watermark rises to t
     INPUT_ENDED input  up to format 1: the input has ended
-    FINISH             up to format 1: the watermark of all rises to the latest timer
+    FINISH             up to format 1: the watermark of all operators rises to the latest timer
 
-After a start of the task the first causes are those that wake its idle sources and reopen its operators. They come before the
-rest of a drain that the last commit fell into. All other causes come after it.
+After a start of the task the first causes are those that wake its idle sources and reopen its operators. If the last commit
+fell into a drain, they come before the rest of that drain. All other causes come after it.
 
-A tape that does not begin with nothing begins with a record that names a snapshot, its *base*. Such a record may also come
-later, where a task was started anew from a snapshot: what came before it then does not lead to what comes after.
+If a task started from a snapshot, its tape begins with a record that names this snapshot, its *base*. Such a record can also
+come later, if a task was restarted from a snapshot. The records after it do not follow from those before it.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ RUN, CLOCK, IDLE, UPSTREAM, INPUT_ENDED, FINISH, ENDED, OPENED, RISEN = range(9)
 FORMAT = 3
 """The newest format of cuts and tapes that this code reads; it writes this one.
 
-Up to format 1 a task had one watermark for all of its operators. Up to format 2 a redriven record went to every app that reads
-its topic.
+Up to format 1 a task had one watermark for all of its operators. Up to format 2 every app that reads the topic handled a
+redriven record.
 """
 
 
 class Totals(msgspec.Struct, array_like=True, gc=False):
-    """What a task has counted since its state began."""
+    """Counters of a task since its state began."""
 
     records: int = 0
     fired: int = 0
@@ -53,25 +52,28 @@ class Totals(msgspec.Struct, array_like=True, gc=False):
     outputs: int = 0
     late: int = 0
     refused: int = 0
-    """Records that could not be decoded or judged."""
+    """Records without a valid event, key or time."""
     failed: int = 0
-    """Units whose handler failed."""
+    """Units in which a handler failed."""
     for_others: int = 0
-    """Records that were redriven for another app, and passed over."""
+    """Records that were redriven for another app, and skipped here."""
 
 
 class Predecessor(msgspec.Struct, array_like=True):
-    """An app whose history a task goes on from, and where: what a snapshot of it says that another app was started from."""
+    """An app whose history a task continues, and the positions where it continues. They come from the snapshot of that app from
+    which this app was started.
+    """
 
     positions: dict[str, list[int]]
     """By input, the positions of all partitions."""
     handled: dict[str, list[int]] = {}
-    """By input, offsets in the task's partition that had failed, and were handled by the rebuild that made the snapshot."""
+    """By input, offsets in the task's partition that had failed, and that the rebuild for the snapshot then handled."""
 
     def is_before(self, name: str, place: tuple[int, int] | None) -> bool:
-        """Whether what failed at a place of an input (a partition and an offset) failed before the snapshot, and is not in it.
+        """Whether a failed record at a place of an input (a partition and an offset) failed before the snapshot and is not in
+        it.
 
-        Of a place that is not known it is assumed.
+        If the place is not known, the result is True for every input of the snapshot.
         """
         if place is None:
             return name in self.positions
@@ -81,7 +83,9 @@ class Predecessor(msgspec.Struct, array_like=True):
 
 
 class Cut(msgspec.Struct, array_like=True):
-    """Where a task stands: with its rows, all that is needed to go on. Inputs, sources and operators go by their names."""
+    """The point that a task has reached. With its rows it has all that a task needs to continue. Inputs, sources and operators
+    are identified by name.
+    """
 
     format: int
     app: str
@@ -93,28 +97,28 @@ class Cut(msgspec.Struct, array_like=True):
     ended: list[str]
     generators: dict[str, bytes]
     watermark: int
-    """The lowest of the operators'."""
+    """The lowest watermark of the operators."""
     now: int
     totals: Totals
     tape: int
     """Number of the next tape record."""
     base: str = ""
-    """The snapshot that the task was last started from, by its id."""
+    """Id of the snapshot that the task was last started from."""
     operators: dict[str, int] | None = None
-    """The watermark of each; None up to format 1."""
+    """The watermark of each operator; None up to format 1."""
     ended_operators: list[str] = []
     predecessors: dict[str, Predecessor] = {}
-    """The apps whose histories this one goes on from, by name."""
+    """The apps whose histories this app continues, by name."""
 
 
 class Skip(msgspec.Struct, array_like=True):
-    """A unit whose handler failed and was skipped: of a record, or the firing of a timer.
+    """A unit that was skipped because its handler failed: a record, or the firing of a timer.
 
-    ``number`` is the record's offset, or how many timers had fired before. ``headers`` are those of the dead letter.
+    ``number`` is the record's offset, or the number of timers that had fired before. ``headers`` are those of the dead letter.
     """
 
     input: int
-    """The number of the record's input, or -1 for a timer."""
+    """The number of the record's input; -1 for a timer."""
     number: int
     headers: list[tuple[str, bytes]]
 
@@ -128,7 +132,7 @@ class Environment(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TapeRecord(msgspec.Struct, array_like=True):
-    """What one commit of a task was caused by."""
+    """The causes of one commit of a task."""
 
     format: int
     number: int
@@ -137,25 +141,27 @@ class TapeRecord(msgspec.Struct, array_like=True):
     totals: Totals
     watermark: int
     inputs: list[str] | None = None
-    """Names of the inputs by number, and the environment: in the first record after each start."""
+    """Names of the inputs by number. This and the next fields, up to the environment, are set in the first record after each
+    start.
+    """
     positions: list[int] | None = None
     now: int | None = None
     version: str | None = None
     environment: Environment | None = None
     base: str | None = None
-    """The record has no causes: the task was started from this snapshot, given by its place and its id."""
+    """The snapshot that the task was started from, given by its location and its id. The record then has no causes."""
     operators: list[str] | None = None
-    """Names of the operators by number, where ``inputs`` are named."""
+    """Names of the operators by number; set together with ``inputs``."""
     watermarks: list[int] | None = None
-    """Of the operators; None up to format 1."""
+    """Watermarks of the operators; None up to format 1."""
     channels: list[str] = []
-    """Names of the channels, whose numbers follow those of the inputs, where these are named."""
+    """Names of the channels, whose numbers follow those of the inputs; set together with ``inputs``."""
     holds: dict[str, int] = {}
-    """The actors that have timers due and not fired, as the commit fell into their drain: the time of the first."""
+    """If the commit fell into a drain: by actor with timers that are due and have not fired, the time of the first one."""
 
 
 def environment(timezones: str) -> Environment:
-    """The environment of this process; the version of the time zone data has to be found by a driver."""
+    """The environment of this process. A driver must find the version of the time zone data."""
     python = f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"
     return Environment(python, msgspec.__version__, timezones)
 
@@ -174,7 +180,7 @@ _ARGUMENTS = {
 
 
 def causes_of(codes: Sequence[int]) -> Iterator[Sequence[int]]:
-    """The flat list of a tape record, cause by cause: the code and what it says."""
+    """The causes in the flat list of a tape record, each with its code and arguments."""
     at = 0
     while at < len(codes):
         stop = at + 1 + _ARGUMENTS[codes[at]]
@@ -220,7 +226,7 @@ def _check(data: bytes, what: str) -> None:
 
 
 class Tape:
-    """The recorder: causes since the last commit."""
+    """Records the causes since the last commit."""
 
     __slots__ = ("_last_run", "causes", "number", "skips")
 
@@ -231,7 +237,7 @@ class Tape:
         self._last_run = -1
 
     def run(self, number: int, count: int) -> None:
-        """Offsets ``count`` further on an input; joined with the run before if it is of the same input."""
+        """Advance an input by ``count`` offsets. The run is joined with the one before if both are of the same input."""
         if not count:
             return
         causes = self.causes
@@ -242,12 +248,12 @@ class Tape:
             causes += (RUN, number, count)
 
     def cause(self, *codes: int) -> None:
-        """Any other cause."""
+        """Record any other cause."""
         self._last_run = -1
         self.causes += codes
 
     def committed(self) -> None:
-        """What was recorded is in the log."""
+        """Note that the log has all recorded causes."""
         self.number += 1
         self.causes = []
         self.skips = []
