@@ -1,13 +1,13 @@
-"""The unit under way: what the engine sets before it calls a handler, and what the handler's context works with.
+"""The current unit: values that the engine sets before it calls a handler, and that the handler's context uses.
 
-A user sees none of it. ``Context`` is the view of a handler; the engine owns these registers and resets them.
+These values are internal. A handler sees them only through ``Context``; the engine sets and resets them.
 
-    register              set                       read for
-    route, table          before each handler       who may emit what; timers and state of the actor
+    register              set                       used for
+    route, table          before each handler       checking what it may emit; timers and state of the actor
     instance              before each handler       the same
-    origin, salt, draws   per record or firing      seeds of randomness: what caused the call, and the number of the draw
-    fired, depth          while a timer fires       its domain and time; timers in a row that were due at once
-    outputs, chained      taken by the task         what was emitted to topics and streams, in order
+    origin, salt, draws   per record or firing      random seeds: the cause of the call, and the number of the draw
+    fired, depth          while a timer fires       its domain and time; number of timers in a row that were due at once
+    outputs, chained      taken by the task         records emitted to topics and events emitted to streams, in order
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tailrace.core.records import RawOutput
 
 
 class Instances(Protocol):
-    """What a context needs of the instances of its actor; the engine's ``Table`` is one."""
+    """What a context needs of its actor's instances; the engine's ``Table`` implements it."""
 
     @property
     def plan(self) -> ActorPlan:
@@ -39,12 +39,12 @@ class Instances(Protocol):
         ...
 
     def clear(self, instance: Any, /) -> None:
-        """Forget all that a key has."""
+        """Delete all state of a key."""
         ...
 
 
 class CurrentUnit:
-    """The registers of the unit under way. See the head of this file."""
+    """The registers of the current unit. See the head of this file."""
 
     __slots__ = (
         "chained",
@@ -64,22 +64,22 @@ class CurrentUnit:
         self.outputs: list[RawOutput] = []
         self.chained: deque[tuple[Stream[Any], Any]] = deque()
         self.route: Route | None = None
-        """The handler that runs; None between two."""
+        """The running handler; None between two handlers."""
         self.table: Instances | None = None
         self.instance: Any = None
         self.salt = self.origin = self.draws = 0
         self.random: Random | None = None
         self.fired: tuple[int, int] | None = None
-        """Domain and time of the timer that fires."""
+        """Domain and time of the firing timer."""
         self.depth = 0
 
     def leave(self) -> None:
-        """No handler runs any more: what a handler keeps of its context fails from here on."""
+        """Note that no handler is running: a context that a handler has kept fails from now on."""
         self.table = self.instance = self.route = None
 
     def pass_on(self, to: Topic[Any, Any], event: Any, time_ms: int) -> None:
-        """Forward an event unchanged: a late one to the topic for late events, one with another key to the topic by key.
+        """Forward an event unchanged: a late event to the topic for late events, or any event to the topic by key.
 
-        It is not counted as behind a published watermark: a late event is expected to be late there, too.
+        It does not count as behind a published watermark: a late event is expected to be late there, too.
         """
         self.outputs.append((to.name, to.encode_key(event), to.encode_emitted(event), time_ms, ()))

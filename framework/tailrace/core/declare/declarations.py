@@ -1,4 +1,4 @@
-"""What an app declares, by name: all that its plan is made of."""
+"""The declarations of an app, by name. The planner makes the plan from them."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ class Declarations:
     actors: dict[str, ActorMeta]
     functions: dict[str, Handler]
     emits: dict[str, tuple[Declared, ...]]
-    """Of the actors and functions that were given ``emits=``, if only an empty one."""
+    """By name, for actors and functions that have ``emits=``, even if it is empty."""

@@ -30,16 +30,16 @@ from tailrace.core.values.types import CODEC_ERRORS, explain
 _CLEAN = 0
 _ABSENT = -1
 _OF_THE_PAST = -2
-"""Its row is not what its encoding says (see ``value_rows``): it is written at the commit after its first touch."""
+"""Its row differs from its encoding (see ``value_rows``): it is written at the commit after its first touch."""
 _UNLIKE = b""
-"""An image that no instance has: what is touched under it is written."""
+"""An image that no instance has: an instance that is touched with this image is always written."""
 
 _WEIGHT = 460
-"""Bytes a live instance is reckoned at, besides three times its encoding."""
+"""Estimated bytes of a live instance, in addition to three times the size of its encoding."""
 _PARTS_WEIGHT = 600
 
 _ONE_IN = 4
-"""Rows are read ahead where one in so many records has a key that is not live: to look for these costs time, too."""
+"""Read rows ahead if at least one in this many records has a key that is not live: looking for such keys takes time, too."""
 
 
 class Table(StoredActor):
@@ -69,7 +69,7 @@ class Table(StoredActor):
 
     def __init__(self, cells: UnitBooks, plan: ActorPlan, past: EarlierDeclaration, *, checked: bool) -> None:
         super().__init__(cells, plan, past)
-        self.fields: tuple[str, ...] = getattr(plan.cls, "__struct_fields__")  # noqa: B009  # no type checker knows it
+        self.fields: tuple[str, ...] = getattr(plan.cls, "__struct_fields__")  # noqa: B009  # unknown to type checkers
         self.encode, self.decode = plan.encode, plan.decode
         if self.past.fields:
             self.encode, self.decode = carrying(plan, self.past.fields)
@@ -81,30 +81,30 @@ class Table(StoredActor):
         self.old: dict[Any, Any] = {}
         self.dirty: dict[Any, bytes | None] = {}
         self.moved: dict[tuple[Any, TimerId], rows.Timer | None] = {}
-        """Timers changed since the last commit, as they were then."""
+        """Timers changed since the last commit, with their values before the change."""
         self.images: dict[Any, bytes] | None = {} if checked else None
-        """In a checked run: what each live instance was encoded to when its last handler returned."""
+        """In a checked run: the encoding of each live instance when its last handler returned."""
         self.simple = plan.fixed and not plan.ttls and not checked and not cells.reload
-        """Whether checking types is all there is to sealing."""
+        """Whether sealing only has to check types."""
         self._has_parts = bool(plan.maps or plan.lists or plan.ttls or self.past.collections)
         self._weight = 0
         self._ahead: dict[bytes, bytes | None] = {}
-        """Rows read before they are needed. They are true until the store is written to."""
+        """Rows that were read ahead. They are valid until the next write to the store."""
         self._asked = self._expected = 0
-        """How many instances were asked of the store in the last run of records, and how many records it had."""
+        """In the last run of records: the number of instances read from the store, and the number of records."""
         self._blank = blank = encoded_blank(plan)
-        """What an instance whose fields all have their defaults is encoded to; None if it cannot be."""
+        """The encoding of an instance with only defaults; None if it cannot be encoded."""
         self._new: Callable[[], Any] = plan.new if blank is None else partial(plan.decode, blank)
-        """Makes a new instance, equal to one that was stored and loaded: an int default of a float is a float."""
+        """Makes a new instance, equal to one that was stored and loaded: an int default of a float field becomes a float."""
         self._bare: list[tuple[Any, bytes | None]] = []
         """The instances that the last ``collect`` found bare, each with its image: they have no row."""
 
     # --- the unit ---
 
     def prefetch(self, heads: Sequence[Head], start: int) -> None:
-        """Read the rows of the keys of a run at once, if in the last run one in four was not live.
+        """Read the rows of a run's keys in one call, if at least one in four keys of the last run was not live.
 
-        One call of RocksDB for many rows takes about half the time of as many calls for one each.
+        One call of RocksDB for many rows takes about half the time of a call for each row.
         """
         worth, self._asked = self._asked * _ONE_IN >= max(1, self._expected), 0
         self._expected = len(heads) - start
@@ -116,7 +116,7 @@ class Table(StoredActor):
             try:
                 if not (key is None or key in live or key in wanted or key in old or key in dirty):
                     wanted[key] = self.prefix + rows.escaped(self.encode_key(key))
-            except Exception:  # noqa: BLE001, S110  # a key that is none: the record's own unit fails on it
+            except Exception:  # noqa: BLE001, S110  # an invalid key: the record's own unit fails on it
                 pass
         names = list(wanted.values())
         self._ahead = dict(zip(names, self.state.get_many(names), strict=True))
@@ -176,7 +176,7 @@ class Table(StoredActor):
         self, instance: Any, key: Any, key_bytes: bytes, name: bytes, mark: int, *, has_timers: bool
     ) -> None:
         instance._tr_key = key
-        instance._tr_row = name  # made once, as it is needed again at each commit
+        instance._tr_row = name  # computed once, because each commit needs it
         instance._tr_mark = mark
         if self._has_parts or has_timers:
             instance._tr_parts = Parts(self, key, key_bytes, fresh=mark == _ABSENT, has_timers=has_timers)
@@ -185,24 +185,24 @@ class Table(StoredActor):
             instance._tr_parts = None
 
     def parts(self, instance: Any) -> Parts:
-        """The instance's parts, made when they are first needed."""
+        """The instance's parts, created on first use."""
         parts: Parts | None = instance._tr_parts
         if parts is None:
             key = instance._tr_key
-            # The value row says that there are no timers, and an actor without collections has nothing else.
+            # The value row has the flag for no timers, and an actor without collections has no other parts.
             parts = Parts(self, key, self.encode_key(key), fresh=False, has_timers=False)
             instance._tr_parts = parts
             self._weight += _PARTS_WEIGHT
         return parts
 
     def touch(self, instance: Any) -> bytes | None:
-        """The image of an instance that is about to be touched; None if there was none. Notes it as dirty."""
+        """Mark an instance as dirty before it is touched. Returns its image; None if it did not exist."""
         mark = instance._tr_mark
         image = None if mark == _ABSENT else self.encode(instance)
         if mark != self.cells.epoch:
             instance._tr_mark = self.cells.epoch
             if mark == _OF_THE_PAST:
-                # Whether it is written must not depend on where commits fall, as it would if only a change counted.
+                # Always write it: if only a change counted, the rows would depend on where commits fall.
                 self.cells.undo.append((self.dirty, instance._tr_key, MISSING))
                 self.dirty[instance._tr_key] = _UNLIKE
             else:
@@ -212,7 +212,7 @@ class Table(StoredActor):
         return image
 
     def settle(self, instance: Any, image: bytes | None) -> None:
-        """Seal in full: drop what was cleared, check types, renew expiries, decode what is no fixed point."""
+        """Seal in full: drop cleared instances, check types, renew expiries, and decode again if a type is no fixed point."""
         plan, cells = self.plan, self.cells
         key = instance._tr_key
         if plan.required and (plan.index, key) in cells.cleared and self._is_forgotten(instance):
@@ -226,7 +226,7 @@ class Table(StoredActor):
             encoded = self.encode(instance)
             if cells.reload or not plan.fixed:
                 settled = self.live[key] = self._reborn(instance, encoded)
-                encoded = self.encode(settled)  # an int in a list of floats, say, is a float by now
+                encoded = self.encode(settled)  # for example, an int in a list of floats is now a float
         except (*CODEC_ERRORS, AttributeError) as error:
             raise explain(error, plan.cls, instance) from error
         if plan.ttls:
@@ -235,7 +235,7 @@ class Table(StoredActor):
             self.images[key] = encoded
 
     def _is_forgotten(self, instance: Any) -> bool:
-        """Whether a cleared instance has got nothing since: it may lack fields that are required of others."""
+        """Whether a cleared instance has got no value since then. It may then lack required fields."""
         parts: Parts | None = instance._tr_parts
         if parts is not None and not parts.is_empty():
             return False
@@ -245,7 +245,7 @@ class Table(StoredActor):
         )
 
     def verify(self) -> None:
-        """Raise StateLeakError if an instance differs from what it was when its last handler returned."""
+        """Raise StateLeakError if an instance has changed since its last handler returned."""
         for key, image in (self.images or {}).items():
             instance = self.live.get(key)
             if instance is not None and self.encode(instance) != image:
@@ -288,13 +288,13 @@ class Table(StoredActor):
         parts.written.clear()
 
     def restore(self, key: Any, image: bytes | None) -> None:
-        """Put an instance back to its image: the unit has failed."""
+        """Reset an instance to its image, because the unit has failed."""
         instance = self.live.get(key)
         if image is None:
             self.live.pop(key, None)
         elif instance is not None:
             reborn = self.live[key] = self._reborn(instance, image)
-            if key not in self.dirty:  # the unit was the first to touch it
+            if key not in self.dirty:  # this unit touched it first
                 reborn._tr_mark = _OF_THE_PAST
             if instance._tr_parts is not None:
                 instance._tr_parts.written.clear()
@@ -302,7 +302,7 @@ class Table(StoredActor):
             self.images.pop(key, None)
 
     def clear(self, instance: Any) -> None:
-        """Forget all that a key has: fields, timers, entries."""
+        """Delete everything that a key has: fields, timers, entries."""
         blank = self._new()
         for field in self.fields:
             if field in self.plan.required:
@@ -320,17 +320,17 @@ class Table(StoredActor):
             for entries in parts.collections():
                 entries.clear()
         cells, which = self.cells, (self.plan.index, instance._tr_key)
-        cells.undo.append((cells.cleared, which, MISSING))  # so it never outlives its unit
+        cells.undo.append((cells.cleared, which, MISSING))  # so it ends with its unit
         cells.cleared[which] = None
 
     # --- timers ---
 
     def is_absent(self, instance: Any) -> bool:
-        """Whether the instance was made for a key that has none, and has not been touched since."""
+        """Whether the instance was made for a key without state, and has not been touched since."""
         return bool(instance._tr_mark == _ABSENT)
 
     def is_pending(self, domain: int, time_ms: int, key_bytes: bytes, name: bytes) -> bool:
-        """Whether an entry of a queue is a user's timer and still true."""
+        """Whether a queue entry is a user's timer and still valid."""
         key = self.plan.key_codec.decode(key_bytes)
         instance = self.live.get(key)
         if instance is None:
@@ -342,17 +342,17 @@ class Table(StoredActor):
         return timer is not None and timer.time_ms == time_ms and name[:1] != rows.EXPIRY
 
     def timer_name(self, name: bytes) -> tuple[str, str | None]:
-        """The family of a timer's handlers, and the name that the user gave, None for an unnamed timer."""
+        """The family of a timer's handlers, and the name that the user gave; None for an unnamed timer."""
         if name[:1] == b"u":
             return "", None
         given = name[1:].decode()
         return given.partition(":")[0], given
 
     def expire(self, instance: Any, domain: int, time_ms: int, name: bytes) -> bool:
-        """Let a field or an entry go whose time has come. Returns whether anything has changed.
+        """Remove a field or an entry that has expired. Returns whether anything has changed.
 
-        An expiry that was set under a TTL that is no longer declared only goes itself. One of a field that is not declared
-        at all stays as it is.
+        If the expiry was set under a TTL that is no longer declared, only the expiry is removed. An expiry of a field that is
+        not declared at all stays unchanged.
         """
         parts, kind = self.parts(instance), name[1:2]
         if kind == b"v":
@@ -371,12 +371,12 @@ class Table(StoredActor):
         map_name, _, entry = name[2:].partition(b"\0")
         number = next((i for i, m in enumerate(self.maps) if m.name.encode() == map_name), None)
         if number is None:
-            return False  # it is kept, and so is what says when it expires
+            return False  # the entry and its expiry are both kept
         self.cells.disarm(domain, time_ms, self.plan, parts.key_bytes, name)
         if not parts.map(number)._entries.expire(entry, domain, time_ms):
             return False
         self.cells.seal_collections()
-        self.touch(instance)  # with its last entry it may have become bare
+        self.touch(instance)  # it may be bare if this was its last entry
         return True
 
     def move_timer(self, parts: Parts, timer: TimerId, to: rows.Timer | None) -> None:
@@ -389,22 +389,22 @@ class Table(StoredActor):
             del timers[timer]
         else:
             timers[timer] = to
-            if old is None or to.time_ms < old.time_ms:  # else it is put off when it comes up
+            if old is None or to.time_ms < old.time_ms:  # else ``put_off`` moves it when it comes up
                 self.push_timer(timer[0], to.time_ms, parts.key_bytes, timer[1])
         self.cells.undo.append((timers, timer, MISSING if old is None else old))
         self.moved.setdefault((parts.key, timer), old)
 
     def push_timer(self, domain: int, time_ms: int, key: bytes, name: bytes) -> None:
-        """Have the queue of a domain name an entry when its time comes."""
+        """Add an entry to the queue of a domain."""
         self.cells.queues[domain][self.plan.index].push(time_ms, key, name)
 
     def put_off(self, domain: int, timer: rows.Timer | None, time_ms: int, key: bytes, name: bytes) -> None:
-        """An entry has come up at ``time_ms`` for which nothing is due: name it again if its timer was moved to later."""
+        """Handle an entry whose timer is not due at ``time_ms``: push it again if the timer was moved to a later time."""
         if timer is not None and timer.time_ms > time_ms:
             self.push_timer(domain, timer.time_ms, key, name)
 
     def latest_moved_ms(self, domain: int) -> int:
-        """The time of the latest of the user's timers that were set or moved since the last commit."""
+        """The time of the latest user timer that was set or moved since the last commit."""
         latest_ms = NO_WATERMARK
         for key, timer in self.moved:
             instance = self.live.get(key)
@@ -417,7 +417,7 @@ class Table(StoredActor):
     # --- the commit ---
 
     def collect(self, batch: Rows, index: Rows) -> None:
-        """Add the rows that have changed since the last commit, and the changes of the index that go with them."""
+        """Add the rows that have changed since the last commit, and the matching changes of the index."""
         actor = self.plan.name.encode()
         flags_changed = {key for key, _ in self.moved}
         live, encode, blank = self.live, self.encode, self._blank
@@ -455,12 +455,12 @@ class Table(StoredActor):
                 index[rows.index_row(timer[0], new.time_ms, actor, key_bytes, timer[1])] = b""
 
     def committed(self, limit: int) -> None:
-        """What was collected is in the store; let the older generation go if ``limit`` bytes are passed."""
+        """Note that the store has the collected rows. Drop the older generation if the instances exceed ``limit`` bytes."""
         self.dirty.clear()
         self.moved.clear()
         self._ahead.clear()
         for instance, image in self._bare:
-            # What has no row is not live: at its next touch it is a new instance, as after a restart.
+            # An instance without a row must not stay live: its next touch makes a new instance, as after a restart.
             key = instance._tr_key
             del self.live[key]
             if self.images is not None:
@@ -470,7 +470,7 @@ class Table(StoredActor):
             if instance._tr_parts is not None:
                 self._weight -= _PARTS_WEIGHT
         self._bare.clear()
-        self._weight = max(0, self._weight)  # what came back from the older generation was not added
+        self._weight = max(0, self._weight)  # what came back from ``old`` was not added
         if self._weight > limit // 2:
             self.old = self.live
             self.live = {}

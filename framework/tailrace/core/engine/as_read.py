@@ -1,8 +1,8 @@
-"""The rows of a key as the code that they belong to reads them, so that those of different versions can be compared.
+"""The rows of a key as their own version of the code reads them, so that rows of different versions can be compared.
 
-Equal bytes may read differently, and different bytes alike: a row may be without a field that was added later, an int may
-stand where a float is read, an expiry may be void, and a key of which nothing is stored reads its defaults. All of this is
-in the stored schema, so no code is needed for it.
+Equal bytes may be read differently, and different bytes may be read as equal. A row may lack a field that was added later, an
+int may be stored for a field that is now a float, an expiry may be void, and a key without rows reads its defaults. The stored
+schema has all of this, so no code is needed for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _encode = msgspec.msgpack.Encoder().encode
 class ReadAs:
     """Reads the rows of an actor's keys by the schema that is stored with them.
 
-    ``only`` names the fields that count; those that nothing declares any more never do.
+    ``only`` names the fields to compare. Fields that are no longer declared are never compared.
     """
 
     def __init__(self, schema: ActorSchema, only: Collection[str] | None = None) -> None:
@@ -73,7 +73,7 @@ class ReadAs:
 
 
 def read_the_same(one: ReadAs, was: KeyRows, other: ReadAs, now: KeyRows) -> bool:
-    """Whether two versions read the same of a key. A field that only one declares has to have its default there."""
+    """Whether two versions read the same state of a key. A field that only one of them declares must have its default there."""
     before, after = one.read(was), other.read(now)
     fields = [raw_fields(side[b""][1:]) if b"" in side else {} for side in (before, after)]
     before.pop(b"", None)
@@ -85,7 +85,7 @@ def read_the_same(one: ReadAs, was: KeyRows, other: ReadAs, now: KeyRows) -> boo
 
 
 def defaults_apart(one: ReadAs, other: ReadAs) -> list[tuple[str, str, str]]:
-    """The fields that a key of which nothing is stored reads differently, each with both defaults."""
+    """The fields with different defaults in the two versions, each with both defaults. A key without rows reads these."""
     return [
         (name, shown_default(field.default), shown_default(there.default))
         for name, field in one.fields.items()
@@ -107,7 +107,7 @@ def _same_field(
 
 
 def _normal(field: FieldSchema) -> Callable[[bytes], bytes]:
-    """What brings an encoded entry to one form."""
+    """A function that converts an encoded entry to one form."""
     return _form(stored_type(field.type), reader_of(field.type, every_fill=True) or bytes)
 
 
@@ -118,7 +118,7 @@ def _form(declared: Any, fill: Callable[[bytes], bytes]) -> Callable[[bytes], by
         try:
             return _encode(decode(fill(data)))
         except (msgspec.MsgspecError, ValueError):
-            return data  # no code reads it either
+            return data  # no version of the code can read it
 
     return form
 

@@ -1,7 +1,7 @@
-"""Rows in words: what the rows of one key say, field by field, entry by entry, timer by timer.
+"""Describes the rows of one key in words, by field, entry and timer.
 
 A picture maps a label to a text, such as ``legs`` to ``3``, ``minutes_late['JFK']`` to ``12``, ``timer 'overdue'`` to
-``2013-01-01T12:30:00.000Z``. Two pictures differ where a person would say that the states do.
+``2013-01-01T12:30:00.000Z``. Two pictures differ if a person would see a difference between the states.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from tailrace.core.errors import TailraceError
 Picture = dict[str, str]
 
 ABSENT = "nothing"
-"""What a picture shows of a label that the other one has and it has not."""
+"""The text of a label that only the other picture has."""
 _HALF = 1 << 63
 
 
 class Change(NamedTuple):
-    """One label of two pictures that differ in it."""
+    """A label whose texts differ between two pictures."""
 
     label: str
     was: str
     is_: str
 
     def between(self, one: str, other: str) -> str:
-        """The change in a line, with the names of the two sides."""
+        """The change in one line, with the names of the two sides."""
         return f"{self.label}: {self.was} in {one}, {self.is_} in {other}"
 
 
 def instant(time_ms: int) -> str:
-    """An instant as people write it: ISO 8601, UTC, with milliseconds."""
+    """An instant in ISO 8601, UTC, with milliseconds."""
     try:
         return to_datetime(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except TailraceError:
@@ -44,7 +44,7 @@ def instant(time_ms: int) -> str:
 
 
 def picture(actor: ActorPlan, found: Mapping[bytes, bytes]) -> Picture:
-    """What the rows of one key say; ``found`` has them by what follows the key."""
+    """The picture of one key's rows. The keys of ``found`` are the parts of the row names after the key."""
     shown: Picture = {}
     for rest, value in sorted(found.items()):
         kind = rest[:1]
@@ -58,7 +58,7 @@ def picture(actor: ActorPlan, found: Mapping[bytes, bytes]) -> Picture:
 
 
 def changes(before: Picture, after: Picture) -> list[Change]:
-    """The labels in which two pictures differ, in the order of the pictures."""
+    """The labels whose texts differ, in the order of the pictures."""
     return [
         Change(label, before.get(label, ABSENT), after.get(label, ABSENT))
         for label in dict.fromkeys((*before, *after))
@@ -69,7 +69,7 @@ def changes(before: Picture, after: Picture) -> list[Change]:
 def describe_changes(
     actor: ActorPlan | None, before: Mapping[bytes, bytes], after: Mapping[bytes, bytes]
 ) -> tuple[Change, ...]:
-    """What differs between two states of one key: fields, entries and timers, or bytes where their texts are the same."""
+    """The differences between two states of one key: fields, entries and timers, or bytes if their texts are equal."""
     found = [] if actor is None else changes(picture(actor, before), picture(actor, after))
     return tuple(found) or tuple(
         Change(f"the bytes of {rest!r}", *(ABSENT if value is None else value.hex() for value in both))
@@ -79,7 +79,7 @@ def describe_changes(
 
 
 def shown_key(actor: ActorPlan | None, key: bytes) -> str:
-    """A key as Python writes it; its bytes where it cannot be read."""
+    """The ``repr`` of a key; of its bytes if it cannot be decoded."""
     try:
         return repr(key if actor is None else actor.key_codec.decode(key))
     except TailraceError:
@@ -91,7 +91,7 @@ def _fields(actor: ActorPlan, value: bytes) -> Picture:
         instance = actor.decode(value[1:])
     except (msgspec.MsgspecError, ValueError):
         return _stored_fields(value)
-    names: tuple[str, ...] = getattr(actor.cls, "__struct_fields__")  # noqa: B009  # no type checker knows it
+    names: tuple[str, ...] = getattr(actor.cls, "__struct_fields__")  # noqa: B009  # unknown to type checkers
     shown = {name: repr(getattr(instance, name)) for name in names if hasattr(instance, name)}
     declared = {one.name for one in actor.schema.fields}
     undeclared = _stored_fields(value).items()
@@ -144,7 +144,7 @@ def _entry(actor: ActorPlan, rest: bytes, value: bytes) -> Picture:
 
 
 def entry_name(actor: ActorPlan, rest: bytes) -> str:
-    """The label of a field (``v`` and its stored name) or of an entry of a map, from what its expiry is armed with."""
+    """The label of a field (``v`` and its stored name) or of a map entry, given the name of its expiry."""
     if rest[:1] == b"v":
         stored = rest[1:].decode(errors="replace")
         return next((one.attr for one in actor.ttls if one.name == stored), stored)

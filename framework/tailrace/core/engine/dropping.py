@@ -1,7 +1,7 @@
-"""State that nothing declares any more: pending timers without a handler, and what is dropped.
+"""State that is no longer declared: pending timers without a handler, and state to be dropped.
 
-What is dropped goes with the first commit of a task. Until then the task sees its store through a ``Dropping``, which
-shows it without that. All that is dropped is held in memory together.
+The first commit of a task deletes the dropped state. Until then the task reads its store through a ``Dropping``, which hides
+that state. All dropped rows are held in memory at once.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 _SAME: Final[Any] = object()
 _COUNTED: Final = 100_000
-"""So many timers without a handler are counted; that there are more is all that is said then."""
+"""Timers without a handler are counted up to this number; beyond it, only "more than" is reported."""
 
 
-# --- timers that nothing handles
+# --- timers without a handler
 
 
 @dataclass(slots=True)
 class PendingTimers:
-    """The pending timers of one family that no handler takes; ``key`` and ``time_ms`` are of the first that is due."""
+    """The pending timers of one family without a handler; ``key`` and ``time_ms`` are of the first that is due."""
 
     actor: str
     family: str
-    """As ``timer_family`` names it."""
+    """As ``timer_family`` returns it."""
     cls: str
     key: Any
     time_ms: int
@@ -47,12 +47,12 @@ class PendingTimers:
 
     @property
     def name(self) -> str:
-        """What it is dropped under."""
+        """The name for ``--drop-state``."""
         return f"{self.actor}.{self.family}"
 
     @property
     def what(self) -> str:
-        """How many there are, and of which family."""
+        """Their number and their family."""
         given = self.family.partition(":")[2]
         kind = "processing-time timer" if self.family.startswith("processing-") else "timer"
         kind += "s" if self.count > 1 else ""
@@ -64,7 +64,7 @@ class PendingTimers:
 
     @property
     def hint(self) -> str:
-        """What to do."""
+        """What the user can do."""
         kind, _, given = self.family.partition(":")
         decorator = "on_processing_timer" if kind.startswith("processing-") else "on_timer"
         said = f'@tr.{decorator}("{given}")' if given else f"@tr.{decorator}"
@@ -77,9 +77,9 @@ class PendingTimers:
 def pending_timers(
     plan: Plan, state: StateReader, families: Mapping[str, Collection[str] | None]
 ) -> dict[str, PendingTimers]:
-    """The pending timers of these families, or of all families that have no handler where it says None, by actor.
+    """The pending timers of these families, by actor; None: of all families without a handler.
 
-    Reads the index, which has one row for each pending timer: a second or two for a million.
+    Reads the index, which has one row for each pending timer: one or two seconds for a million.
     """
     found: dict[str, PendingTimers] = {}
     for actor in plan.actors:
@@ -95,13 +95,13 @@ def _look_through(
     wanted: Collection[str] | None,
     found: dict[str, PendingTimers],
 ) -> None:
-    """The pending timers of one actor and domain."""
+    """Add the pending timers of one actor and domain to ``found``."""
     prefix = rows.index_prefix(domain, actor.name.encode())
     passed: set[bytes] = set()
     for row, _ in state.scan(prefix, rows.prefix_end(prefix)):
-        # Behind the time comes the key, and an escaped key ends with the first two zeros.
+        # The key follows the time, and an escaped key ends with the first two zeros.
         name = row[row.index(b"\0\0", len(prefix) + 8) + 2 :]
-        # All that are named by their time are of one kind, and so are all expiries.
+        # All timers named by their time are of one kind, and so are all expiries.
         kind = name.partition(b":")[0] if name[:1] == b"n" else name[:1]
         if kind in passed:
             continue
@@ -137,11 +137,11 @@ def _instant(time_ms: int) -> str:
         return f"{time_ms} ms"
 
 
-# --- what is dropped
+# --- state that is dropped
 
 
 class Dropping:
-    """State without what is dropped: ``rows`` and ``index`` are the changes that take it out of the store."""
+    """The state without what is dropped: ``rows`` and ``index`` are the changes that remove it from the store."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Dropping:
         dropped: Collection[str],
         readers: Mapping[str, OldValueReader | None],
     ) -> None:
-        """``readers``: what old value rows are read with, by actor."""
+        """``readers``: for reading old value rows, by actor."""
         self._state = state
         self._readers = readers
         self.rows: dict[bytes, bytes | None] = {}
@@ -188,7 +188,7 @@ class Dropping:
                     self.index |= rows.derived_index_rows(key_prefix + rest, value, now)
 
     def written(self) -> None:
-        """The store has these changes now."""
+        """Note that the store has these changes."""
         self._changed, self._order = {}, []
 
     def get(self, row: bytes, /) -> bytes | None:

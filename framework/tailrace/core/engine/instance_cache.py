@@ -1,23 +1,23 @@
 """The live instances of a task: loaded, touched, sealed, undone and committed.
 
-Theory. A *unit* is what succeeds or fails as a whole: one record with all its handlers, or one timer firing. A unit
-touches instances, collections and timers. If it fails, all three are as they were before it. Three records are kept:
+Theory. A *unit* succeeds or fails as a whole: one record with all its handlers, or one timer firing. A unit touches instances,
+collections and timers. If it fails, all three are reset to their state before it. For this, three records are kept:
 
-    undo      assignments to dictionaries (timers, live and pending entries, the table itself), taken back in reverse
-    touched   (table, key, image): the encoding of each instance before the unit, None for one that was not there
+    undo      assignments to dictionaries (timers, live and pending entries, the table itself), undone in reverse order
+    touched   (table, key, image): the encoding of each instance before the unit, None if it did not exist
     dirty     per commit and actor: key -> image at the first touch since the last commit
 
-At the end of a handler its instance is *sealed*: wrong types are refused, and unless every field's type is a fixed
-point of the codec, the instance is replaced by the one that its encoding says. So what is live is always what a restart
-would load. At a commit each dirty instance is encoded once and compared with its image; what differs is written.
+At the end of a handler its instance is *sealed*: wrong types are refused. Unless every field's type is a fixed point of the
+codec, the instance is replaced by its decoded encoding. So a live instance always equals the one that a restart would load. At
+a commit each dirty instance is encoded once and compared with its image; only differences are written.
 
-An instance is *bare* when its fields all have their defaults and it has no timer and no entry: then no handler can tell
-it from a new one, and a commit stores no row for it, whether it was never anything else, was cleared, or has gone back
-to its defaults. An instance with a required field is never bare, except when it is cleared. Whatever a key has (timers,
-entries) hangs on its value row: no value row, nothing else, and so nothing needs to be looked for.
+An instance is *bare* if all its fields have their defaults and it has no timer and no entry. No handler can distinguish it from
+a new one, so a commit stores no row for it. This is the same for an instance that never changed, was cleared, or is back at its
+defaults. An instance with a required field is never bare unless it is cleared. Timers and entries of a key exist only together
+with its value row: without a value row nothing else has to be looked for.
 
-Live instances are kept in two generations, ``live`` and ``old``. A commit that finds ``live`` too heavy makes it the old
-one; what is used moves back. Nothing dirty is ever dropped, as a commit leaves nothing dirty.
+Live instances are kept in two generations, ``live`` and ``old``. If a commit finds ``live`` too large, ``live`` becomes
+``old``; instances that are used move back. Dirty instances are never dropped, because a commit leaves none dirty.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tailrace.core.storage import StateReader
 
 
 class InstanceCache(UnitBooks):
-    """All instances of a task, and the unit that is under way."""
+    """All instances of a task, and the current unit."""
 
     __slots__ = ("cache_bytes", "tables")
 
@@ -52,10 +52,10 @@ class InstanceCache(UnitBooks):
         reading: bool = False,
         past: Mapping[str, EarlierDeclaration] | None = None,
     ) -> None:
-        """``queues`` by time domain and actor; ``reload`` decodes every touched instance anew; ``checked`` looks for state
-        changed behind our back.
+        """``queues`` by time domain and actor. ``reload`` decodes every touched instance again. ``checked`` looks for state
+        that was changed outside of its handlers.
 
-        ``past``: of actors by name, what is stored of them that other declarations have written.
+        ``past``: by name of the actor, stored state that other declarations have written.
         """
         super().__init__(plan, partition, state, queues, reload=reload, reading=reading)
         self.cache_bytes = cache_bytes
@@ -65,7 +65,7 @@ class InstanceCache(UnitBooks):
         )
 
     def rollback(self) -> None:
-        """The unit has failed: everything is as it was when it began."""
+        """Undo the current unit: everything is reset to its state when the unit began."""
         for entries in self.touched_collections:
             entries.drop()
         self.touched_collections.clear()
@@ -74,7 +74,7 @@ class InstanceCache(UnitBooks):
                 target.pop(key, None)
             else:
                 target[key] = old
-        # The first image counts: a key that was cleared and touched again in the unit has a second one, of nothing.
+        # The first image counts: a key that was cleared and touched again in the unit has a second, empty one.
         first: dict[tuple[int, Any], tuple[Table, bytes | None]] = {}
         for table, key, image in self.touched:
             first.setdefault((table.plan.index, key), (table, image))
@@ -83,7 +83,7 @@ class InstanceCache(UnitBooks):
         self.begin()
 
     def collect(self) -> tuple[Rows, Rows]:
-        """What has changed since the last commit: the rows, and those of the index."""
+        """The changes since the last commit: the rows, and those of the index."""
         batch: Rows = {}
         index: Rows = {}
         for table in self.tables:
@@ -95,7 +95,7 @@ class InstanceCache(UnitBooks):
         return batch, index
 
     def committed(self) -> None:
-        """What was collected is in the store."""
+        """Note that the store has the collected rows."""
         for entries in self.dirty_collections:
             entries.committed()
         self.dirty_collections.clear()

@@ -1,4 +1,4 @@
-"""What an instance has besides its plain fields: its collections and its pending timers."""
+"""The parts of an instance besides its plain fields: its collections and its pending timers."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from tailrace.core.values.old_values import OldValueReader
 
 
 class EarlierDeclaration(NamedTuple):
-    """What is stored of an actor that its declaration would not have written."""
+    """Stored state of an actor that its present declaration would not have written."""
 
     fields: frozenset[str] = frozenset()
-    """Plain fields that nothing declares any more; their values are carried."""
+    """Plain fields that are no longer declared; their values are carried."""
     collections: tuple[tuple[bytes, str], ...] = ()
-    """Maps (``m``) and lists (``l``) that nothing declares any more; their entries are kept."""
+    """Maps (``m``) and lists (``l``) that are no longer declared; their entries are kept."""
     mixed: bool = False
-    """There may be value rows of another form than the one that is written now."""
+    """Whether there may be value rows of another form than the one that is written now."""
     ttl_versions: Mapping[str, int] = MappingProxyType({})
-    """The versions of TTL declarations, by the stored names of fields; 0 where none is given."""
+    """The versions of TTL declarations, by the stored names of fields (default: 0)."""
     reader: OldValueReader | None = None
-    """What value rows are read with (see ``old_values``)."""
+    """Reads the value rows (see ``old_values``)."""
     readers: Mapping[tuple[bytes, str], OldValueReader] = MappingProxyType({})
-    """What the entries of maps (``m``) and lists (``l``) are read with, by their stored names."""
+    """Read the entries of maps (``m``) and lists (``l``), by their stored names."""
 
     def maps(self, plan: ActorPlan) -> tuple[MapPlan, ...]:
-        """The maps of an actor, with what follows from what is stored."""
+        """The plans of an actor's maps, adapted to the stored state."""
         return tuple(
             replace(
                 one,
@@ -52,7 +52,7 @@ class EarlierDeclaration(NamedTuple):
         return tuple(replace(one, version=self.ttl_versions.get(one.name, 0)) for one in plan.ttls)
 
     def _decoder(self, kind: bytes, name: str, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-        """A decoder of entries that reads those of the past as well."""
+        """A decoder of entries that also reads those of earlier versions."""
         reader = self.readers.get((kind, name))
         return decode if reader is None else lambda data: decode(reader(data))
 
@@ -64,7 +64,7 @@ TimerId = tuple[int, bytes]
 
 
 class StoredActor:
-    """An actor as one task stores it: its plan in the light of what is stored, and where its rows lie."""
+    """An actor as one task stores it: its plan, adapted to the stored state, and the prefix of its rows."""
 
     __slots__ = ("cells", "lists", "maps", "past", "plan", "prefix", "state", "ttls")
 
@@ -78,7 +78,7 @@ class StoredActor:
 
 
 class Parts:
-    """What an instance has besides its plain fields: its collections and its pending timers."""
+    """The collections and pending timers of an instance."""
 
     __slots__ = (
         "_lists",
@@ -101,7 +101,7 @@ class Parts:
         self.key_bytes = key_bytes
         self.prefix: bytes = table.prefix + rows.escaped(key_bytes)
         self.fresh = fresh
-        """The store has nothing that is true of this key."""
+        """Whether the store has no valid state of this key."""
         self.written: set[int] = set()
         """Fields with a time to live that the running handler has assigned."""
         self._timers: dict[TimerId, rows.Timer] | None = None if has_timers else {}
@@ -140,11 +140,11 @@ class Parts:
 
     @property
     def has_timers(self) -> bool:
-        """Whether any timer is pending; an unread set of timers is never empty."""
+        """Whether any timer is pending. If the timers have not been read yet, there is always one."""
         return self._timers is None or bool(self._timers)
 
     def collections(self) -> Sequence[Entries]:
-        """The entries of every collection of the actor, used before or not, declared or not any more."""
+        """The entries of every collection of the actor, used or unused, including those that are no longer declared."""
         plan, past = self.table.plan, self.table.past.collections
         if past and self._past is None:
             self._past = tuple(Entries(self, _undeclared(name), kind) for kind, name in past)
@@ -155,11 +155,11 @@ class Parts:
         ]
 
     def is_empty(self) -> bool:
-        """Whether there is no timer and no entry. Between two handlers only."""
+        """Whether there is no timer and no entry. Call it only between two handlers."""
         return not self.has_timers and not any(entries.occupied() for entries in self.collections())
 
     def forget_live(self) -> None:
-        """Decode every entry anew from here on."""
+        """Decode every entry again from now on."""
         for entries in (
             *(one._entries for one in self._maps.values()),
             *(one._entries for one in self._lists.values()),
@@ -168,7 +168,7 @@ class Parts:
 
 
 def _undeclared(name: str) -> MapPlan:
-    """A plan for a map or list that nothing declares: with it entries can be found and removed, and not read."""
+    """A plan for a map or list that is not declared: its entries can be found and removed, but not read."""
     return MapPlan(
         attr=name,
         name=name,

@@ -1,10 +1,10 @@
-"""Watching a task at work: every handler is shown before it is called and after it has returned.
+"""Observes a task at work: an observer is called before and after each call of a handler.
 
-A task that is not watched pays nothing for this: a ``Watch`` gives the task another kind of ``Units``, and turns off the
-short cut that ``Task.run`` takes around them. It can also confine a replay to some keys. The others' records then only
-advance the watermark, as lateness and the order of timers depend on it; no handler of theirs is called.
+A task without a ``Watch`` has no extra cost: a ``Watch`` gives the task another kind of ``Units``, and turns off the direct
+calls of handlers in ``Task.run``. A watch can also limit a replay to some keys. Records of other keys then only advance the
+watermark, because lateness and the order of timers depend on it; their handlers are not called.
 
-Whoever watches changes no result: what is shown of the state is encoded from what a commit would write.
+An observer changes no result: the state that it sees is encoded from the rows that a commit would write.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from tailrace.core.records import Headers, InputRecord, RawOutput
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a task is about to do for a key, or has done: a record or a timer, and the times that hold.
+    """The record or timer that a task handles for a key, and the times that apply.
 
-    ``input`` is the number of the record's input and ``at`` its offset; for a timer ``input`` is -1 and ``at`` the time
-    it was due, in the time domain ``domain``.
+    ``input`` is the number of the record's input and ``at`` its offset. For a timer ``input`` is -1 and ``at`` its due time, in
+    the time domain ``domain``.
     """
 
     key: Any
@@ -47,7 +47,7 @@ class Moment:
     now: int
     is_late: bool
     record: InputRecord | None = None
-    """The record as the log gave it; None for a timer."""
+    """The record as the log returned it; None for a timer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,42 +60,42 @@ class Call:
     cells: InstanceCache
 
     def rows(self) -> KeyRows:
-        """The key's rows as they are now, what is not committed included."""
+        """The key's present rows, including uncommitted changes."""
         return {} if self.actor is None else rows_now(self.cells, self.actor, self.moment.key)
 
 
 class Observer(Protocol):
-    """Who watches a task."""
+    """Receives the calls of a watched task."""
 
     def begins(self, call: Call, /) -> None:
-        """A handler is about to be called; nothing of its key has been touched yet."""
+        """A handler is about to be called; the handler has not touched the key yet."""
         ...
 
     def call(self, call: Call, handler: Callable[..., None], /, *arguments: Any) -> None:
-        """Call the handler, in whatever way. What it raises has to be passed on."""
+        """Call the handler. Exceptions of the handler must be passed on."""
         ...
 
     def returned(self, call: Call, outputs: Sequence[RawOutput], /) -> None:
-        """The handler has returned, and what it touched is sealed."""
+        """The handler has returned, and the objects that it touched are sealed."""
         ...
 
     def passed_over(self, moment: Moment, why: str, /) -> None:
-        """No handler is called, or nothing of it remains: a late record that is dropped, or a failure on the tape."""
+        """No handler is called, or its effects are undone: a late record that is dropped, or a failure on the tape."""
         ...
 
     def expired(self, moment: Moment, actor: ActorPlan, what: bytes, /) -> None:
-        """A field or an entry has reached the end of its time to live; ``what`` is its row's ``rest``."""
+        """A field or an entry has expired; ``what`` is its row's ``rest``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Who watches, and the only keys whose handlers are called: all of them if ``keys`` is None."""
+    """An observer, and the keys whose handlers are called (default: all)."""
 
     observer: Observer | None = None
     keys: Collection[Any] | None = None
     met: set[Any] = field(default_factory=set[Any], kw_only=True)
-    """Those of ``keys`` that a record or a timer was for."""
+    """The keys of ``keys`` that had a record or a timer."""
 
     def units(
         self,
@@ -112,7 +112,7 @@ class Watch:
 
 
 def rows_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> KeyRows:
-    """The rows that a key would have after a commit now. Between two calls of handlers only."""
+    """The rows that a key would have after a commit now. Call it only between two calls of handlers."""
     prefix = rows.actor_prefix(actor.name) + rows.escaped(actor.key_codec.encode(key))
     found = {row[len(prefix) :]: value for row, value in cells.state.scan(prefix, rows.prefix_end(prefix))}
     for row, value in cells.collect()[0].items():
@@ -125,7 +125,7 @@ def rows_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> KeyRows:
 
 
 class _WatchedUnits(Units):
-    """Units that show what they do."""
+    """Units that report to an observer."""
 
     __slots__ = ("_at", "_event", "_input", "_record", "_timer", "_watch")
 
@@ -150,7 +150,7 @@ class _WatchedUnits(Units):
         event: Any,
         mark: int,
     ) -> None:
-        """See ``Units.record``. Of a key that is left out nothing remains, not even what ``late`` has made of it."""
+        """See ``Units.record``. For a key that is left out, all outputs are removed, including those for late events."""
         keys = self._watch.keys
         if keys is not None and key not in keys:
             del self.unit.outputs[mark:]
@@ -169,7 +169,7 @@ class _WatchedUnits(Units):
             super().invoke(route, table, key, event)
             return
         before = self._event
-        self._event = event  # that of a stream, perhaps
+        self._event = event  # may be an event of a stream
         self._shown(route, table, lambda shown: super(_WatchedUnits, self).invoke(shown, table, key, event))
         self._event = before
 
@@ -200,7 +200,7 @@ class _WatchedUnits(Units):
     # --- failures
 
     def timer_skip(self, fired: int, table: Table, time_ms: int, /) -> Headers | None:
-        """See ``Units.timer_skip``. Where keys are left out timers cannot be counted: the dead letter names the one."""
+        """See ``Units.timer_skip``. If keys are left out, timers cannot be counted: the dead letter identifies the timer."""
         if self._watch.keys is None:
             return super().timer_skip(fired, table, time_ms)
         named = timer_named(table.plan.name, self.context.key, self.context.timer_name, time_ms)
@@ -220,7 +220,7 @@ class _WatchedUnits(Units):
             self._watch.observer.passed_over(self._moment(), f"it failed, as it did then: {error}")
         super().skip(number, at, record, headers)
 
-    # --- what is shown
+    # --- calls of the observer
 
     def _at_timer(self, domain: int) -> None:
         fired = self.unit.fired
@@ -244,7 +244,7 @@ class _WatchedUnits(Units):
         )
 
     def _shown(self, route: Route, table: Table | None, run: Callable[[Route], None]) -> None:
-        """Run a route that calls its handler by way of the observer."""
+        """Run a route so that the observer calls its handler."""
         observer = self._watch.observer
         assert observer is not None
         call = Call(self._moment(), None if table is None else table.plan, route.name, self.cells)

@@ -1,4 +1,4 @@
-"""Questions to an actor's committed state."""
+"""Queries on an actor's committed state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.core.suggestions import did_you_mean
 
 
 class QueryReader:
-    """Reads the committed instances of one task. What it gives are copies: changing them changes nothing."""
+    """Reads the committed instances of one task. It returns copies: changing them does not change the state."""
 
     def __init__(self, plan: Plan, partition: int, state: StateReader) -> None:
         self._plan = plan
@@ -25,7 +25,7 @@ class QueryReader:
         self._past: Mapping[str, EarlierDeclaration] | None = None
 
     def instance(self, actor: type[Any], key: Any) -> Any:
-        """The instance of a key, or None if it has none. Its map and list states can be read."""
+        """The instance of a key, or None if the key has no instance. Its map and list states can be read."""
         found = self._load(self._plan.actor_of(actor), key)
         return found[1] if found is not None else None
 
@@ -45,7 +45,9 @@ class QueryReader:
         return pending
 
     def query(self, actor: type[Any], key: Any, name: str, *arguments: Any) -> Any:
-        """Ask an instance. Raises QueryError: no such query, no such key, or it failed; state is never changed."""
+        """Run a query on an instance; it never changes the state. Raises QueryError if the query or the key does not exist, or
+        if the query fails.
+        """
         plan = self._plan.actor_of(actor)
         call = plan.queries.get(name)
         if call is None:

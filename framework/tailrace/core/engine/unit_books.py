@@ -1,7 +1,6 @@
-"""What a task notes of the unit under way, so that it can be undone, and of what has changed since the last commit.
+"""The records that a task keeps to undo the current unit, and to collect the changes since the last commit.
 
-The instances, collections and timers of a task write into these books; ``instance_cache`` says what they are for, and acts
-on them.
+The instances, collections and timers of a task write into these records. ``instance_cache`` has the theory and uses them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Rows = dict[bytes, bytes | None]
 
 
 class UnitBooks:
-    """The books of one task: for undoing a unit, and for the next commit."""
+    """The records of one task: for undoing a unit, and for the next commit."""
 
     __slots__ = (
         "armed",
@@ -65,17 +64,18 @@ class UnitBooks:
         self.touched: list[tuple[Any, Any, bytes | None]] = []
         """Table, key and image of each instance that the unit has touched."""
         self.cleared: dict[tuple[int, Any], None] = {}
-        """What ``clear`` was called for: actor and key."""
+        """Actor and key of each ``clear`` call."""
         self.touched_collections: list[Entries] = []
         self.dirty_collections: dict[Entries, None] = {}
         self.armed: Rows = {}
-        """Index rows of entries that expire, set or gone since the last commit."""
+        """Index rows of expiring entries, set or removed since the last commit."""
 
     def expiry(self, domain: int, ttl_ms: int) -> int:
-        """When what is written now expires.
+        """The time at which a value written now expires.
 
-        A timer writes as of its own time, however far the watermark has come when it fires: a firing that is later than
-        it might have been shows in nothing. A late event writes as of the watermark: else its value would be gone at once.
+        In a timer handler it counts from the timer's own time, however far the watermark has advanced when it fires: a late
+        firing must not affect the result. For a late event it counts from the watermark: otherwise the value would expire at
+        once.
         """
         context = self.context
         if domain == rows.PROCESSING_TIME:
@@ -85,16 +85,16 @@ class UnitBooks:
         return max(context.event_time, context.watermark) + ttl_ms
 
     def arm(self, domain: int, time_ms: int, actor: ActorPlan, key: bytes, name: bytes) -> None:
-        """Have an entry looked at when it expires."""
+        """Schedule the check of an entry for the time when it expires."""
         self.armed[rows.index_row(domain, time_ms, actor.name.encode(), key, name)] = b""
         self.queues[domain][actor.index].push(time_ms, key, name)
 
     def disarm(self, domain: int, time_ms: int, actor: ActorPlan, key: bytes, name: bytes) -> None:
-        """An expiry has come up."""
+        """Remove an expiry that has come up."""
         self.armed[rows.index_row(domain, time_ms, actor.name.encode(), key, name)] = None
 
     def begin(self) -> None:
-        """A unit begins: what the one before noted for its undoing is no longer needed."""
+        """Begin a unit: drop the undo records of the unit before."""
         self.undo.clear()
         self.touched.clear()
         if self.cleared:

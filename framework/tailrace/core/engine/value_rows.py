@@ -1,10 +1,10 @@
-"""Value rows: the plain fields of an instance as one msgpack map, behind a byte of flags.
+"""Value rows: the plain fields of an instance as one msgpack map, after a byte of flags.
 
-A row may be of another form than the one that the declaration writes, if an earlier version of the code wrote it: it has
-a field more or less, or an int where there is a float now. Such a row is *of the past*. A row may also hold a field that
-nothing declares any more, since it was renamed or removed. What it holds is *carried*: an instance that is loaded keeps
-those fields as they are, name and value still encoded, and they are written again behind the declared ones. Only an
-actor whose stored schema has such a field is given the decoder and encoder that do so.
+A row that an earlier version of the code wrote may have another form than the declaration writes now: a field more or less, or
+an int where the field is now a float. Such a row is called *of the past*. A row may also have a field that is no longer
+declared, because it was renamed or removed. Such fields are *carried*: a loaded instance keeps them unchanged, name and value
+still encoded, and they are written again after the declared ones. Only actors whose stored schema has such a field use the
+decoder and encoder that do this.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PLAIN: Final = bytes((rows.FORMAT,))
 WITH_TIMERS: Final = bytes((rows.FORMAT | rows.HAS_TIMERS,))
 
 KeyRows = dict[bytes, bytes]
-"""The rows of one key of one actor, by what follows the key in them: ``rows.StateRow.rest``."""
+"""The rows of one key of one actor, by the part of the row name after the key: ``rows.StateRow.rest``."""
 
 _decode_raw = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -35,12 +35,12 @@ def raw_fields(encoded: bytes) -> dict[str, bytes]:
 
 
 def joined(fields: Mapping[str, bytes]) -> bytes:
-    """What ``raw_fields`` has taken apart."""
+    """The inverse of ``raw_fields``."""
     return with_more(b"\x80", len(fields), _pairs(fields))
 
 
 def encoded_blank(plan: ActorPlan) -> bytes | None:
-    """The encoding of a new instance once it is sealed; None if fields are required, or if it cannot be made."""
+    """The encoding of a new instance once it is sealed; None if fields are required, or if it cannot be encoded."""
     if plan.required:
         return None
     try:
@@ -49,17 +49,17 @@ def encoded_blank(plan: ActorPlan) -> bytes | None:
             plan.seal(blank)
         encoded = plan.encode(blank)
         return encoded if plan.fixed else plan.encode(plan.decode(encoded))
-    except Exception:  # noqa: BLE001  # defaults are the user's: what is wrong with one is said to the first handler
+    except Exception:  # noqa: BLE001  # a user's default is invalid: the first handler gets the error
         return None
 
 
-# --- fields that nothing declares
+# --- fields that are not declared
 
 
 def carrying(
     plan: ActorPlan, names: Collection[str]
 ) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """An encoder and a decoder of an actor's instances that carry these fields, in the order that they have in the row."""
+    """An encoder and a decoder of an actor's instances that carry these fields, in the order of the row."""
 
     def encode(instance: Any) -> bytes:
         encoded = plan.encode(instance)
@@ -76,7 +76,7 @@ def carrying(
 
 
 def reading(reader: OldValueReader, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """A decoder that reads rows of the past as they were meant."""
+    """A decoder that first converts rows of the past."""
     return lambda data: decode(reader(data))
 
 
@@ -111,7 +111,7 @@ def without(
 ) -> KeyRows:
     """The rows of a key without some plain fields, their expiries, and the rows ``gone``; none if the key is then bare.
 
-    ``reader`` is what old value rows are read with.
+    ``reader`` reads old value rows.
     """
     expiries = {b"!v" + name.encode() for name in fields}
     left = {
@@ -133,7 +133,7 @@ def without(
 
 
 def _is_blank(plan: ActorPlan, encoded: bytes) -> bool:
-    """Whether an encoded instance has nothing but defaults, in whatever form."""
+    """Whether an encoded instance has only defaults, in any form."""
     declared = {one.name for one in plan.schema.fields}
     return raw_fields(encoded).keys() <= declared and _rewritten(plan, encoded) == encoded_blank(plan)
 
