@@ -1,1 +1,1 @@
-"""Split by key: run the history of one task as several shards of its keys, and put the results together."""
+"""Split by key: replay the history of one task as several shards of its keys, and merge the results."""

@@ -1,7 +1,7 @@
-"""What a task is split into: chunks of its steps, the records of each shard in them, and the course of the whole.
+"""The data for the second pass: chunks of a task's steps, the records of each shard in them, and the course of the whole task.
 
-Plain data that goes from the first pass to the second, between processes too: every struct here can be encoded by msgspec.
-The theory is in ``first_pass``.
+Plain data that the first pass sends to the second, also between processes: msgspec can encode every struct here. The theory is
+in ``first_pass``.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ Columns: TypeAlias = tuple[list[int], list[list[int]], list[int]]
 """Of a series: steps, watermarks by operator, clock readings."""
 
 _SEED: Final = 0x7A11_24CE
-"""Keeps the choice of a shard apart from that of a partition, and from other uses of the same hash."""
+"""Makes the choice of a shard independent of the choice of a partition, and of other uses of the same hash."""
 
 
 def shard_of(key: bytes, shards: int) -> int:
-    """The shard of a key, by its bytes: the same in every process."""
+    """The shard of a key, by its bytes. It is the same in every process."""
     return zlib.crc32(key, _SEED) % shards
 
 
 def is_of_shard(row: bytes, shard: int, shards: int) -> bool:
-    """Whether a row of the state that a task starts from belongs to a shard; the task's own rows belong to all."""
+    """Whether a row of the state that a task starts from belongs to a shard. The task's own rows belong to all shards."""
     if row[:1] == rows.STATE:
         return shard_of(rows.read_state_row(row).key, shards) == shard
     if row[:1] == rows.INDEX:
@@ -48,7 +48,7 @@ def pack(kind: str, values: Iterable[int]) -> bytes:
 
 
 def unpack(kind: str, data: bytes) -> list[int]:
-    """What ``pack`` has packed."""
+    """The inverse of ``pack``."""
     packed: array[int] = array(kind)
     packed.frombytes(data)
     if sys.byteorder == "big":
@@ -57,10 +57,10 @@ def unpack(kind: str, data: bytes) -> list[int]:
 
 
 class Series(msgspec.Struct, array_like=True, frozen=True):
-    """At the end of which steps of a chunk a watermark or the clock moved, and to what; all of them only grow.
+    """The steps of a chunk at whose end a watermark or the clock moved, with the new values. The values never decrease.
 
-    The first entry is what holds when the chunk begins, and the step that brought it about. 64-bit columns, see ``pack``;
-    one of ``watermarks`` for each operator.
+    The first entry has the values at the start of the chunk, and the step that set them. The columns are 64-bit, see ``pack``;
+    ``watermarks`` has one for each operator.
     """
 
     steps: bytes
@@ -69,7 +69,7 @@ class Series(msgspec.Struct, array_like=True, frozen=True):
 
     @classmethod
     def of(cls, steps: Sequence[int], watermarks: Sequence[Sequence[int]], clocks: Sequence[int]) -> Series:
-        """The series of these columns."""
+        """A series from these columns."""
         return cls(pack("q", steps), [pack("q", one) for one in watermarks], pack("q", clocks))
 
     def columns(self) -> Columns:
@@ -84,8 +84,8 @@ class Series(msgspec.Struct, array_like=True, frozen=True):
 class ShardRecords(msgspec.Struct, array_like=True, frozen=True):
     """The records of one shard in one chunk, as columns.
 
-    ``steps`` count from ``first`` (32 bits), ``inputs`` are the numbers of inputs (16 bits), ``before`` and
-    ``after`` entries of the chunk's series (32 bits). ``skips`` are those of these records, in numbers of inputs.
+    ``steps`` count from ``first`` (32 bits), ``inputs`` are the numbers of inputs (16 bits), ``before`` and ``after`` are
+    entries of the chunk's series (32 bits). ``skips`` are those of these records, by number of the input.
     """
 
     first: int
@@ -98,7 +98,7 @@ class ShardRecords(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Chunk(msgspec.Struct, array_like=True, frozen=True):
-    """A stretch of steps, ``first`` to ``last``: what all shards have to know, and what each one has to do."""
+    """A range of steps, ``first`` to ``last``: the data for all shards, and the records of each shard."""
 
     number: int
     first: int
@@ -108,7 +108,7 @@ class Chunk(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TimerSkip(msgspec.Struct, array_like=True, frozen=True):
-    """The firing of a timer that failed: the how-manieth it was, and between which two steps it fell."""
+    """The firing of a timer that failed: its number among all firings, and the two steps between which it happened."""
 
     number: int
     first: int
@@ -117,10 +117,10 @@ class TimerSkip(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Course(msgspec.Struct, array_like=True):
-    """What a first pass has found out about the task as a whole: what its shards start from, and where they end.
+    """What a first pass knows about the task as a whole: the start and the end of its shards.
 
-    ``totals`` are what the task has counted from ``base`` to ``cut``, None where that is not known before the shards
-    have run (the pass has stopped at a limit).
+    ``totals`` are the task's counts from ``base`` to ``cut``; None if they are only known after the shards have run (the pass
+    has stopped at a limit).
     """
 
     shards: int
@@ -131,10 +131,10 @@ class Course(msgspec.Struct, array_like=True):
     steps: int
     timer_skips: list[TimerSkip]
     for_others: int = 0
-    """Records that were redriven for other apps: they come to no shard."""
+    """Records that were redriven for other apps: no shard gets them."""
 
     def cut_with(self, gained: tape.Totals) -> bytes:
-        """The cut, for a task whose shards have counted this much in sum."""
+        """The cut, with totals that include ``gained``, the sum of the shards' counts."""
         cut = tape.decode_cut(self.cut)
         start = tape.Totals() if self.base is None else tape.decode_cut(self.base).totals
         cut.totals = summed(start, gained)
@@ -142,12 +142,12 @@ class Course(msgspec.Struct, array_like=True):
 
 
 def summed(*parts: tape.Totals) -> tape.Totals:
-    """Totals added up."""
+    """The sum of totals."""
     names = tape.Totals.__struct_fields__
     return tape.Totals(*(sum(getattr(part, name) for part in parts) for name in names))
 
 
 def gained(before: tape.Totals, after: tape.Totals) -> tape.Totals:
-    """What has been counted since."""
+    """The difference of two totals."""
     names = tape.Totals.__struct_fields__
     return tape.Totals(*(getattr(after, name) - getattr(before, name) for name in names))

@@ -1,29 +1,29 @@
-"""The first pass: through the causes of a task without calling a handler, to tell its keys apart.
+"""The first pass: runs the causes of a task without calling a handler, to split its work by key.
 
-Theory: why a task can be split by key. A task's state is two things. What belongs to a key (instances, entries, timers)
-is changed by that key's units alone. What belongs to nobody (positions, watermarks, the clock, what is idle) is changed by
-causes alone: a record moves the watermark by its event time, whatever its handlers do, and a timer moves nothing. So what
-belongs to nobody can be worked out first, without any handler, and each key then sees exactly what it would have seen:
+Theory: why a task can be split by key. A task's state has two parts. The part of a key (instances, entries, timers) is changed
+only by the units of that key. The common part (positions, watermarks, clock, idle inputs) is changed only by causes: a record
+moves the watermark by its event time, whatever its handlers do, and a timer moves nothing. So the common part can be computed
+first, without any handler. Then each key sees exactly what it would have seen in the whole task:
 
-    a record        the watermarks before it (so it is late, or is not), the clock, and the watermarks after it
-    a timer         its actor's watermark and the clock of the first step at whose end they have reached it
+    a record        the watermarks before it (which decide whether it is late), the clock, and the watermarks after it
+    a timer         its actor's watermark and the clock at the end of the first step in which they have reached it
 
-Steps are numbered over the whole task, 1 being the first after where it starts. A *series* says at the end of which steps
-a watermark or the clock moved, and to what: all only grow, so the step at which a timer is due is found by bisection. Step
-0 is the start, whose drain may have been left unfinished.
+Steps are numbered over the whole task; 1 is the first step after its start. A *series* lists the steps at whose end a watermark
+or the clock moved, with the new values. The values never decrease, so bisection finds the step at which a timer is due. Step 0
+is the start; its drain may be unfinished.
 
-Three things look like exceptions:
+Three cases need special care:
 
-    a failed unit            a punctuated or generated watermark is not asked about a record whose handlers failed; the tape
-                             names these records (and the timers, by what their dead letters say of them)
-    a handler changes its    which a punctuating function sees afterwards: a shard looks whether it then says the same, and
-    event                    the task cannot be split if not (UnsplittableError)
-    the end of all input     the watermark rises to the latest timer of any key: the tape says where to. Up to format 1 it
-                             does so only if nothing else can have moved it before the commit; if something can, the
-                             task cannot be split
+    a failed unit            a punctuated or generated watermark ignores a record whose handlers failed; the tape names these
+                             records (and the failed timers, by the content of their dead letters)
+    a handler changes its    the function that states the watermark then gets the changed event: a shard checks that it states
+    event                    the same watermark; if not, the task cannot be split (UnsplittableError)
+    the end of all input     the watermark rises to the latest timer of any key: the tape has the value. Up to format 1 it is
+                             known only if nothing else can have moved the watermark before the commit; otherwise the task
+                             cannot be split
 
-Records are dealt out to shards by a hash of their key's bytes. Whatever has no key of its own (refused, keyless, of a key
-that has no bytes) goes to shard 0.
+Records are assigned to shards by a hash of their key's bytes. Records without a usable key (refused, without a key, or with a
+key that has no bytes) go to shard 0.
 """
 
 from __future__ import annotations
@@ -57,33 +57,33 @@ from tailrace.core.errors import ReplayDivergedError, UnsplittableError
 from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
 
 CHUNK_STEPS: Final = 20_000
-"""About how many steps a chunk holds."""
+"""Approximate number of steps in a chunk."""
 
 _KNOWN_KEYS: Final = 1_000_000
 
 _Row = tuple[int, int, int, int, InputRecord]
-"""Step, input, entry of the series that holds before it, that holds after it, record."""
+"""Step, input, the series entries that are valid before and after it, record."""
 
 
 class EmptyState:
-    """Holds no rows."""
+    """A state without rows."""
 
     def get(self, _row: bytes, /) -> None:
-        """Nothing."""
+        """Always None."""
 
     def get_many(self, rows: Sequence[bytes], /) -> list[bytes | None]:
-        """Nothing, as many times as asked for."""
+        """None for each row."""
         return [None] * len(rows)
 
     def scan(self, _start: bytes, _stop: bytes, /) -> Iterator[tuple[bytes, bytes]]:
-        """Nothing."""
+        """No rows."""
         return iter(())
 
 
 class KeySplitPlan(Task):
-    """A task that calls no handler: causes go in, chunks come out. It has the cut and the tape of the real one.
+    """A task that calls no handler: it gets causes and returns chunks. It has the cut and the tape of the real task.
 
-    ``totals`` count what does not depend on handlers: records, late and refused ones.
+    ``totals`` count only values that do not depend on handlers: records, late and refused ones.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class KeySplitPlan(Task):
         self._skips: list[list[tape.Skip]] = [[] for _ in range(shards)]
 
     def run(self, number: int, heads: Sequence[Head], start: int = 0) -> int:
-        """Take all records from ``heads[start]`` on, each with a step of its own. See ``Task.run``."""
+        """Take all records starting with ``heads[start]``, each in a step of its own. See ``Task.run``."""
         if start >= len(heads):
             return start
         plan, marks = self.plan.inputs[number], self._watermarks
@@ -205,7 +205,7 @@ class KeySplitPlan(Task):
         return len(heads)
 
     def _note(self, step: int, clock_ms: int) -> None:
-        """Add where watermarks and clock stand at the end of a step."""
+        """Add the values of watermarks and clock at the end of a step."""
         steps, series, clocks = self._series
         steps.append(step)
         clocks.append(clock_ms)
@@ -213,7 +213,7 @@ class KeySplitPlan(Task):
             column.append(mark)
 
     def finish(self, operator: int, to_ms: int | None = None) -> None:
-        """See ``Task.finish``. UnsplittableError without ``to_ms``: no timer is known here."""
+        """See ``Task.finish``. Raises UnsplittableError without ``to_ms``, because no timer is known here."""
         if to_ms is None and self.plan.operators[operator].actor is not None:
             raise UnsplittableError("the latest pending timer may be that of any key")
         super().finish(operator, to_ms)
@@ -225,24 +225,24 @@ class KeySplitPlan(Task):
         super().finish_all(to_ms)
 
     def course(self, base: bytes | None) -> Course:
-        """What is known of the task as a whole where it stands, having started from ``base``; closes the last chunk."""
+        """What is known of the whole task at this point, after a start from ``base``. Closes the last chunk."""
         self.close_chunk()
         before = 0 if base is None else tape.decode_cut(base).totals.for_others
         cut, for_others = self.commit_batch().cut, self.totals.for_others - before
         return Course(self.shards, self.lineage, base, cut, None, self.step, [], for_others)
 
     def take_chunks(self) -> list[Chunk]:
-        """The chunks that are done since the last call."""
+        """The chunks finished since the last call."""
         chunks, self._chunks = self._chunks, []
         return chunks
 
     @property
     def causes(self) -> Sequence[int]:
-        """The causes since the last commit, as the tape has them."""
+        """The causes since the last commit, in the form of the tape."""
         return self._tape.causes
 
     def close_chunk(self) -> None:
-        """Add what has gathered to ``chunks``, if there is anything."""
+        """Finish the current chunk. A chunk without steps is added only if it is the first."""
         if self.step < self._first and self._chunk:
             return
         steps, watermarks, clocks = self._series
@@ -267,7 +267,9 @@ class KeySplitPlan(Task):
             self.close_chunk()
 
     def is_redriven(self, number: int, record: InputRecord | None) -> bool:
-        """See ``TaskState.is_redriven``. UnsplittableError where such a record was taken for late: shards do not."""
+        """See ``TaskState.is_redriven``. Raises UnsplittableError if an old tape treats such a record as late: a shard does
+        not.
+        """
         if self.addressees.format >= 2:
             return super().is_redriven(number, record)
         if record is not None and redriven_ids(record.headers, self.plan.dead_letters_topic):
@@ -275,14 +277,14 @@ class KeySplitPlan(Task):
         return False
 
     def _shard(self, number: int, key: Any, event: Any) -> int:
-        """The shard of a key that is not known yet."""
+        """The shard of a new key."""
         plan, known = self.plan.inputs[number], self._known[number]
         codec = plan.key_codec if not plan.is_inbox else event.route.target.key_codec
         try:
             shard = 0 if key is None else shard_of(codec.encode(key), self.shards)
-        except Exception:  # noqa: BLE001  # whatever it is, a table meets it as well
-            shard = 0  # no instance can be its own: whoever takes it has no state, or fails
-        if not plan.is_inbox:  # where one dictionary would hold keys of several actors
+        except Exception:  # noqa: BLE001  # a table raises the same error
+            shard = 0  # such a key can have no instance: its handlers have no state, or fail
+        if not plan.is_inbox:  # an inbox has keys of several actors
             if len(known) >= _KNOWN_KEYS:
                 known.clear()
             known[key] = shard
@@ -291,7 +293,7 @@ class KeySplitPlan(Task):
     def _said(
         self, number: int, offset: int, time_ms: int, key: Any, event: Any, record: InputRecord | None
     ) -> int:
-        """The watermark that an event states by itself."""
+        """The watermark that an event itself states."""
         try:
             return self._watermarks.said(self.plan.inputs[number], event, time_ms)
         except Exception as error:
@@ -306,7 +308,7 @@ class KeySplitPlan(Task):
 
 
 def _columns(rows: list[_Row], first: int, skips: list[tape.Skip]) -> ShardRecords:
-    """Rows as columns."""
+    """Convert rows to columns."""
     if not rows:
         return ShardRecords(first, b"", b"", b"", b"", [], skips)
     steps, inputs, before, after, records = zip(*rows, strict=True)
@@ -322,9 +324,9 @@ def _columns(rows: list[_Row], first: int, skips: list[tape.Skip]) -> ShardRecor
 
 
 def stated(plan: InputPlan) -> Callable[[Any, int], object] | None:
-    """What the events of an input say of the watermark, as far as that can be told of one alone; None if that is sure.
+    """A function that returns what an event of the input alone states about the watermark; None if handlers cannot change it.
 
-    The whole asks after the handlers, the first pass before them: it must be the same.
+    The whole task evaluates this after the handlers, the first pass before them: both must give the same result.
     """
     if plan.watermark not in ("punctuated", "generator") or plan.topic is None or plan.topic.immutable:
         return None
@@ -335,16 +337,16 @@ def stated(plan: InputPlan) -> Callable[[Any, int], object] | None:
             if generator is not None:
                 return generator.on_event(event, time_ms), msgspec.msgpack.encode(generator)
             return None if plan.punctuate is None else plan.punctuate(event, time_ms)
-        except Exception as error:  # noqa: BLE001  # it is a user's function
+        except Exception as error:  # noqa: BLE001  # from a user's function
             return repr(error)
 
     return says
 
 
 class FirstPass(Replay):
-    """The first pass along a tape: ``take`` its records in turn, then ask for the ``course``.
+    """The first pass along a tape: call ``take`` for each record in turn, then ``course``.
 
-    It starts where ``cut`` says, or with nothing. The replay's checks are made as far as they do not depend on handlers.
+    It starts at ``cut``, or without state. It makes those checks of the replay that do not depend on handlers.
     """
 
     task: KeySplitPlan
@@ -381,7 +383,7 @@ class FirstPass(Replay):
         self._timer_skips: list[TimerSkip] = []
 
     def take(self, record: tape.TapeRecord) -> bool:
-        """See ``Replay.take``. Raises UnsplittableError as well."""
+        """See ``Replay.take``. Also raises UnsplittableError."""
         task, first = self.task, self.task.step
         self._check_finish(record)
         try:
@@ -396,14 +398,14 @@ class FirstPass(Replay):
             self.settle()
         else:
             self._known_totals = False
-        # The drain of the last step before may have been left to this commit.
+        # The drain of the last step before this commit may have continued in this commit.
         self._timer_skips += [
             TimerSkip(skip.number, first, task.step, skip.headers) for skip in record.skips if skip.input < 0
         ]
         return whole
 
     def course(self, cut: bytes | None) -> Course:
-        """What is now known of the task as a whole, whose last commit had this cut. Closes the last chunk."""
+        """What is known of the whole task now, with ``cut`` as the cut of its last commit. Closes the last chunk."""
         course = self.task.course(self._base)
         if cut is not None:
             course.cut = cut
@@ -413,7 +415,7 @@ class FirstPass(Replay):
         return course
 
     def _check_finish(self, record: tape.TapeRecord) -> None:
-        """Whether the commit's watermark is the one that the end of input has led to."""
+        """Check that the commit's watermark is the one that resulted from the end of input."""
         if record.inputs is not None:
             self.follow_on(record)
         still = {one.name for one in self.task.plan.inputs if not one.moves}
@@ -421,13 +423,13 @@ class FirstPass(Replay):
         for code, *said in tape.causes_of(record.causes):
             if finished and code != tape.CLOCK and not (code == tape.RUN and self._names[said[0]] in still):
                 raise UnsplittableError(
-                    f"commit {record.number} of app {self.task.plan.app!r} partition {self.task.partition} goes on "
+                    f"commit {record.number} of app {self.task.plan.app!r} partition {self.task.partition} continues "
                     "after the end of all input: the tape does not say how far the watermark rose at that end"
                 )
             finished = finished or code == tape.FINISH
 
     def _is_last_step(self, record: tape.TapeRecord) -> bool:
-        """Whether a limit was reached with the very last step of a commit, which may have left its drain unfinished."""
+        """Whether a limit was reached in the last step of a commit. The drain of that step may be unfinished."""
         unnamed = (tape.CLOCK, tape.ENDED, tape.OPENED, tape.RISEN)
         causes = [
             (code, self._numbers[self._names[said[0]]], *said[1:])

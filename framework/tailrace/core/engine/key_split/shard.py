@@ -1,25 +1,25 @@
-"""The second pass: the real task, confined to the keys of one shard.
+"""The second pass: the real task, limited to the keys of one shard.
 
-Theory. That the parts see what the whole has seen is told in ``first_pass``. What remains is to put their results together.
+Theory. ``first_pass`` explains why the shards see the same as the whole task. This file also has to merge their results.
 
     state      each row belongs to one key, and so to one shard: the rows of all shards are the rows of the whole
-    totals     each record and each firing is counted in one shard: they add up
+    totals     each record and each firing is counted in one shard, so the sum is that of the whole
     outputs    each has an *order*, and the outputs of all shards sorted by it are the outputs of the whole
 
-The order is (step, place). The place of what a record has caused is empty. A firing's place says where in its step's drain
-it stands. The whole always fires the least of what is due, by (domain, time, place of the actor, key, name); the heads of the shards'
-queues are what is due, so the drain of the whole is the merge of their drains that always takes the least head. A handler
-may set a timer that is less than the one that has just fired, which then is the least of all and comes next. So the place of
-a firing is not its own name but the greatest up to it, within this drain and shard: sorting by that is the merge. Two shards
-never have the same place in one step, as a place names a key; within a shard outputs come in their order, so a
-stable merge needs nothing more.
+The order is (step, place). The place of a record's outputs is empty. A firing's place is its position in its step's drain. The
+whole task always fires the lowest of the due timers, by (domain, time, place of the actor, key, name). The due timers are the
+heads of the shards' queues, so the drain of the whole is the merge of their drains that always takes the lowest head. A handler
+may set a timer that is lower than the one that has just fired. It is then the lowest of all and comes next. So the place of a
+firing is not its own name but the highest name so far in this drain and shard: sorting by that gives the merge. Two shards
+never have the same place in one step, because a place contains a key. Within a shard, outputs are already in order, so a stable
+merge is enough.
 
-A timer that failed in the first run is known by how many had fired before it, which nobody can count in a shard. It is
-found by what its dead letter says of it (actor, key, name, time), within the commit that noted it. As one timer may fire
-several times at one instant, ``check`` counts afterwards, over all shards, whether it was the right one.
+The tape identifies a timer that failed in the first run by the number of timers that had fired before it. A shard cannot count
+these. It finds the timer by the content of its dead letter (actor, key, name, time), within the commit that recorded it. One
+timer may fire several times at one instant, so ``check`` counts afterwards, over all shards, whether it was the right firing.
 
-The drain of the very last step may have been left unfinished by the last commit. A shard does not know, and finishes it;
-then the totals are not those of the tape, and the task cannot be split.
+The last commit may have left the drain of the very last step unfinished. A shard does not know this and finishes the drain. The
+totals then differ from those of the tape, and the task cannot be split.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ Order: TypeAlias = tuple[int, bytes]
 """The step, and the place within it."""
 
 _ASK: Final[dict[tuple[int, int], Headers]] = {(TIMER, -1): ()}
-"""Skips that are not empty, so that ``timer_skip`` is asked, which knows."""
+"""Skips that are not empty, so that ``timer_skip`` is called, which finds the skip itself."""
 
 
 class Ordered(NamedTuple):
-    """An output that is not numbered yet, and where it comes among those of all shards."""
+    """An output without a number yet, and its order among the outputs of all shards."""
 
     step: int
     place: bytes
@@ -78,10 +78,10 @@ class Ordered(NamedTuple):
 
 
 class ShardResult(msgspec.Struct, array_like=True):
-    """What a shard has counted. ``firings`` and ``skipped`` are only kept where timers were skipped.
+    """The counts of a shard. ``firings`` and ``skipped`` are only kept if timers were skipped.
 
-    ``firings`` are the orders of all its firings, ``skipped`` pairs of a timer skip's number on the tape and the place of
-    its firing in ``firings``.
+    ``firings`` are the orders of all its firings. ``skipped`` has pairs: the number of a timer skip on the tape, and the index
+    of its firing in ``firings``.
     """
 
     shard: int
@@ -91,10 +91,10 @@ class ShardResult(msgspec.Struct, array_like=True):
 
 
 class ShardTask(Task):
-    """The task of one shard: ``take`` the parts of all chunks in their order, those without records included.
+    """The task of one shard: call ``take`` for its part of every chunk in order, including parts without records.
 
-    ``state`` holds what of ``course.base`` belongs to the shard (see ``is_of_shard``). Outputs come back from ``take``; rows
-    from ``commit_batch`` as in any task, as often as the driver likes between two calls of ``take``.
+    ``state`` has the rows of ``course.base`` that belong to the shard (see ``is_of_shard``). ``take`` returns the outputs.
+    ``commit_batch`` returns the rows as in any task; the driver may call it as often as it likes between two calls of ``take``.
     """
 
     _firing: _ShardFiring
@@ -121,16 +121,17 @@ class ShardTask(Task):
             replaying=replaying,
             watch=watch or _Confined(),
         )
-        self.addressees.sorted_out = True  # by the first pass
+        self.addressees.sorted_out = True  # the first pass has removed them
         self.shard = shard
         self._course = course
         self._stands = -1
         self._start = msgspec.structs.replace(self.totals)
         if shard:
-            self.stored.written()  # its rows are those of the whole, once
+            self.stored.written()  # only shard 0 writes these rows of the whole
         self.pause: Callable[[], None] | None = None
-        """Called in the middle of a long drain, as often as ``settings.firing_budget`` says: the driver may take outputs
-        (``take_ordered``) and commit."""
+        """Called in the middle of a long drain, after each ``settings.firing_budget`` firings: the driver may take outputs
+        (``take_ordered``) and commit.
+        """
         units = self._units
         assert isinstance(units, _ShardUnits)
         units.follow_timers(course.timer_skips)
@@ -138,13 +139,13 @@ class ShardTask(Task):
         self._firing = _ShardFiring(units, self._watermarks, firing.events, firing.processing)
 
     def take(self, series: Series, part: ShardRecords) -> list[Ordered]:
-        """Go through one chunk. Returns the outputs, in their order.
+        """Run one chunk. Returns the outputs in their order.
 
         Raises:
             ReplayDivergedError: A handler fails that did not fail in the first run.
-            UnsplittableError: The same, and it may be that timers that failed then cannot be told apart here, or that this
-                one fired after the last commit.
-            HandlerError, BadRecordError: The same, where this is not a replay and the app is to stop on failure.
+            UnsplittableError: The same, but the cause may be the split: timers that failed in the first run may be mixed up
+                here, or this timer fired after the last commit.
+            HandlerError, BadRecordError: The same, if this is not a replay and the app stops on failures.
         """
         columns = series.columns()
         self._stands = -1
@@ -163,15 +164,15 @@ class ShardTask(Task):
                 self._records(number, places, columns)
             self._catch_up(columns, len(columns[0]) - 1)
         except ReplayDivergedError as error:
-            # Perhaps another timer was skipped than the one that failed; or the last commit knew nothing of this one yet.
+            # Possibly another timer was skipped than the one that failed, or this one fired after the last commit.
             if self._firing.skipped or self._firing.step == self._course.steps:
                 raise UnsplittableError(f"a shard came to another end: {error}") from error
             raise
-        self.put_off()  # nobody asks for a shard's tape or metrics
+        self.put_off()  # the tape and metrics of a shard are not used
         return self.take_ordered()
 
     def take_ordered(self) -> list[Ordered]:
-        """The outputs since the last call. For ``pause``; ``take`` returns what is left."""
+        """The outputs since the last call. For ``pause``; ``take`` returns the remaining outputs."""
         outputs, tags = self._unit.outputs, self._firing.tags
         self._firing.tag()
         ordered = [Ordered(step, place, output) for (step, place), output in zip(tags, outputs, strict=True)]
@@ -181,12 +182,12 @@ class ShardTask(Task):
         return ordered
 
     def result(self) -> ShardResult:
-        """What the shard has counted, after the last chunk."""
+        """The counts of the shard, after the last chunk."""
         firing = self._firing
         return ShardResult(self.shard, gained(self._start, self.totals), firing.firings, firing.skipped)
 
     def _records(self, number: int, places: Iterable[tuple[int, int, int, Head]], columns: Columns) -> None:
-        """What ``Task.run`` does, with watermark and clock as they are told."""
+        """Does the work of ``Task.run``, with watermark and clock from the series."""
         one = self._inputs[number]
         plan, routes, inbox, judged = one.plan, one.routes, one.inbox, one.judged
         cells, context, unit, totals = self._cells, self._context, self._unit, self.totals
@@ -196,7 +197,7 @@ class ShardTask(Task):
         undo, touched, cleared = cells.undo, cells.touched, cells.cleared
         clocks = columns[2]
         says = stated(plan)
-        # What Units.invoke does is written out for one actor, as in Task.run.
+        # The code of Units.invoke is inlined for one actor, as in Task.run.
         direct = routes if one.direct and not units.skips and units.direct else None
         route, table = one.direct if one.direct and direct else (None, None)
         for step, before, after, (offset, time_ms, key, event, record) in places:
@@ -250,7 +251,7 @@ class ShardTask(Task):
                     units.record(number, offset, record, to, key, event, mark)
                 if chained:
                     units.deliver_chained(key)
-            except Exception as error:  # whatever a handler raises fails its unit
+            except Exception as error:  # any exception of a handler fails its unit
                 if not units.replaying and plan.watermark in ("punctuated", "generator"):
                     raise UnsplittableError(
                         f"a handler fails at offset {offset} of {plan.name}, whose events state the watermark: "
@@ -270,19 +271,19 @@ class ShardTask(Task):
                 self._drain(step, columns, after, now)
 
     def _is_due(self, columns: Columns, entry: int) -> bool:
-        """Whether anything may be due at an entry of the series."""
+        """Whether any timer may be due at an entry of the series."""
         firing, (_, watermarks, clocks) = self._firing, columns
         return clocks[entry] >= firing.clock_due_ms() or any(
             column[entry] >= queue.due_ms for column, queue in zip(watermarks, firing.events, strict=False)
         )
 
     def _stand(self, columns: Columns, entry: int) -> None:
-        """Have all operators stand where an entry of the series says."""
+        """Set the watermarks of all operators to an entry of the series."""
         self._stands = entry
         self._watermarks.of_operator[:] = [column[entry] for column in columns[1]]
 
     def _catch_up(self, columns: Columns, last: int) -> None:
-        """Fire what has become due at the end of steps up to entry ``last`` of the series, each at its step."""
+        """Fire the timers that became due at the end of steps up to entry ``last`` of the series, each at its step."""
         steps, watermarks, clocks = columns
         firing = self._firing
         while True:
@@ -294,7 +295,7 @@ class ShardTask(Task):
             self._drain(steps[at], columns, at, clocks[at])
 
     def _drain(self, step: int, columns: Columns, entry: int, now: int) -> None:
-        """Fire what is due at the end of a step."""
+        """Fire the due timers at the end of a step."""
         firing, context = self._firing, self._context
         context.now = now
         self._stand(columns, entry)
@@ -309,7 +310,7 @@ class ShardTask(Task):
 
 
 class _ShardFiring(Firing):
-    """Fires the timers of a shard, and notes where among those of all shards each belongs."""
+    """Fires the timers of a shard, and notes the order of each firing among those of all shards."""
 
     __slots__ = ("_top", "firings", "place", "skipped", "step", "tags", "timer_skips")
 
@@ -322,12 +323,12 @@ class _ShardFiring(Firing):
         self.step = 0
         self.place = b""
         self.tags: list[Order] = []
-        """The orders of the outputs that wait."""
+        """The orders of the waiting outputs."""
         self.firings: list[Order] = []
         self.skipped: list[tuple[int, int]] = []
 
     def tag(self) -> None:
-        """Note where the latest outputs belong."""
+        """Note the order of the latest outputs."""
         missing = len(self.units.unit.outputs) - len(self.tags)
         if missing:
             self.tags += [(self.step, self.place)] * missing
@@ -351,7 +352,7 @@ class _ShardFiring(Firing):
 
 
 def _place(domain: int, entry: Entry) -> bytes:
-    """Bytes that sort as the drain takes its entries, and after those of no firing."""
+    """Bytes that sort in the order of the drain, and after the empty place of records."""
     time_ms, actor, key, name = entry
     start = bytes((domain,)) + rows.time_bytes(time_ms) + actor.to_bytes(4, "big")
     return start + rows.escaped(key) + rows.escaped(name)
@@ -375,7 +376,7 @@ class _Confined(Watch):
 
 
 class _ShardUnits(Units):
-    """Units that find the timers to be skipped by what is said of them."""
+    """Units that find the timers to skip by the content of their dead letters."""
 
     __slots__ = ("counts_timers", "just_skipped", "step", "timer_skips")
 
@@ -386,7 +387,7 @@ class _ShardUnits(Units):
         self.follow_timers([])
 
     def follow_timers(self, skips: Sequence[TimerSkip]) -> None:
-        """What is to be skipped, here or in another shard."""
+        """Set the timers to skip, in this or another shard."""
         self.counts_timers = bool(skips)
         self.timer_skips: dict[TimerName, list[TimerSkip]] = {}
         for skip in skips:
@@ -404,16 +405,16 @@ class _ShardUnits(Units):
         return None
 
 
-# --- putting together ---
+# --- merging the results ---
 
 
 def in_order(shards: Iterable[Iterable[Ordered]]) -> Iterator[RawOutput]:
-    """The outputs of all shards, in the order of the whole. They are read as they are needed."""
+    """The outputs of all shards, in the order of the whole. They are read lazily."""
     return map(itemgetter(2), merge(*shards, key=itemgetter(0, 1)))
 
 
 def numbered(outputs: Iterable[RawOutput], plan: Plan, partition: int, course: Course) -> Iterator[Output]:
-    """The outputs of the whole as its task would write them."""
+    """The outputs of the whole, numbered as its task would write them."""
     first = 0 if course.base is None else tape.decode_cut(course.base).totals.outputs
     origin = f"{plan.app}/{partition}/"
     for number, (topic, key, value, time_ms, headers) in enumerate(outputs, first):
@@ -421,11 +422,11 @@ def numbered(outputs: Iterable[RawOutput], plan: Plan, partition: int, course: C
 
 
 def check(course: Course, results: Sequence[ShardResult]) -> tape.Totals:
-    """Whether the shards add up to the whole: what they have counted in sum.
+    """Check that the shards add up to the whole. Returns the sum of their totals.
 
     Raises:
-        UnsplittableError: They do not. The last commit fell in the middle of a drain, or it was not the timer that was
-            taken for it which failed; or the code is another one. An unsplit replay knows.
+        UnsplittableError: They do not add up. The last commit fell in the middle of a drain, or another timer was skipped than
+            the one that failed, or the code has changed. A replay without a split can find out which.
     """
     counted = summed(*(result.totals for result in results), tape.Totals(for_others=course.for_others))
     if course.totals is not None and counted != course.totals:
