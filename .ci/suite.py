@@ -142,6 +142,7 @@ def files_of_tests() -> Generator[str]:
     with TemporaryDirectory(
         prefix="tests-", dir=MEMORY if plenty else None, ignore_cleanup_errors=True
     ) as folder:
+        Path(folder).chmod(0o711)  # some tests work as another user
         yield folder
 
 

@@ -32,6 +32,7 @@ from tailrace.state import RocksStore, StateIdentity, StateMemory
 FIRST = date(2013, 1, 1)
 LIVE_US, REPLAY_US = 32, 26
 """The most that an event may take."""
+_SETTINGS = TaskSettings(timezones=timezones_version())
 APPS = {"aircraft": aircraft.app, "airport": airport.app}
 
 
@@ -59,7 +60,7 @@ def _once(loaded: Path, work: Path) -> Iterator[tuple[str, float]]:
             live_s = seconds(partial(run_to_end, worker))
             records = worker.status().records
             yield f"flights, {name}, live", live_s / records * 1e6
-            replay_s = seconds(partial(replay, app.plan(), log, ReplayOptions(compare=False)))
+            replay_s = seconds(partial(replay, app.plan(), log, ReplayOptions(settings=_SETTINGS)))
             yield f"flights, {name}, replay", replay_s / records * 1e6
     shutil.rmtree(work)
 
@@ -72,7 +73,7 @@ def worker_of(app: tr.App, log: EmbeddedLog, folder: Path) -> Worker:
     def state(number: int) -> RocksStore:
         return RocksStore(folder / str(number), StateIdentity(plan.app, number), memory)
 
-    settings = WorkerSettings(partition=PartitionSettings(task=TaskSettings(timezones=timezones_version())))
+    settings = WorkerSettings(partition=PartitionSettings(task=_SETTINGS))
     return Worker(plan, log, range(plan.partitions), state, bounded=True, settings=settings)
 
 

@@ -33,6 +33,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SEEDS = int(os.environ.get("TAILRACE_SEEDS", "100"))
 FIRST_SEED = int(os.environ.get("TAILRACE_FIRST_SEED", "0"))
 SEEDS_PER_TEST = 50  # dealt out in stretches of this length, so that workers share them and a failure is near
+FEWEST_PER_TEST = 10  # and of so many that are run: a test may ask that faults have struck, on average
 FUZZING = SEEDS > 1000
 
 # The suite draws the same examples each time, so a red run is a change's doing; `make fuzz` looks for new ones.
@@ -52,7 +53,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seeds" in metafunc.fixturenames:
         marker = metafunc.definition.get_closest_marker("one_seed_in")
         step: int = marker.args[0] if marker else 1
-        span = max(1, SEEDS_PER_TEST // step) * step
+        span = max(FEWEST_PER_TEST, SEEDS_PER_TEST // step) * step
         stop = FIRST_SEED + SEEDS
         stretches = [range(at, min(at + span, stop), step) for at in range(FIRST_SEED, stop, span)]
         metafunc.parametrize("seeds", stretches, ids=[f"{s.start}-{s.stop - 1}" for s in stretches])

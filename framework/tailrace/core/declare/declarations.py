@@ -23,5 +23,6 @@ class Declarations:
     streams: dict[str, Stream[Any]]
     actors: dict[str, ActorMeta]
     functions: dict[str, Handler]
-    emits: dict[str, tuple[Declared, ...]]
-    """By name, for actors and functions that have ``emits=``, even if it is empty."""
+    emits: dict[
+        str, tuple[Declared, ...]
+    ]  # of actors and functions that have ``emits=``, even if it is empty
