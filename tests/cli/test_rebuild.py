@@ -246,7 +246,7 @@ def test_where_there_is_no_room_nothing_is_published_and_the_next_run_goes_on(
     assert "a file has reached the size" in line
     assert Snapshots(str(tmp_path), "tally").list() == []
     said = done(*arguments).out
-    assert "went on with an interrupted rebuild" in said
+    assert "continued an interrupted rebuild" in said
     snapshot = Snapshots(str(tmp_path), "tally").open()
     assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
 

@@ -1,6 +1,6 @@
-"""What the log holds of an app's past: its tape, its last cut, what it read and what it emitted. Only read.
+"""The past of an app in the log: its tape, its last cut, its inputs and its outputs. Read-only.
 
-A service may be at work meanwhile. All that is read of a partition ends at the cut that is read first.
+The service may be running meanwhile. Every read of a partition ends at the cut that is read first.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tailrace.log.interface import Log, TopicPartition
 from tailrace.state import MemoryStore
 
 Origin: TypeAlias = tuple[int, int]
-"""Where an output comes from: the partition that emitted it, and its running number there."""
+"""The origin of an output: the partition that emitted it, and its running number there."""
 
 
 def origin_of(record: InputRecord, app: bytes) -> Origin | None:
-    """What the header of an output says; None for a record that no task of ``app`` has written."""
+    """The origin in the header of an output; None for a record that no task of ``app`` has written."""
     headers = record.headers
     if not headers or headers[-1][0] != ORIGIN_HEADER:
         return None
@@ -40,29 +40,29 @@ def origin_of(record: InputRecord, app: bytes) -> Origin | None:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Where a partition stands by its changelog: the cut, and the position behind it. No cut: it never committed."""
+    """The last commit of a partition in its changelog: the cut, and the position after it. No cut: it never committed."""
 
     cut: bytes | None
     position: int
     rows: MemoryStore | None = None
-    """The rows that the changelog leaves, if they were asked for; without those of the index."""
+    """The rows of the folded changelog, if they were requested; without those of the index."""
 
 
 @dataclass(slots=True)
 class Emitted:
-    """What a partition has emitted, in short: a hash of each output under its running number, 0 for one not found."""
+    """The outputs of a partition as hashes: one for each output under its running number, 0 for one that was not found."""
 
     hashes: array[int] = field(default_factory=lambda: array("q"))
     twice: dict[int, str] = field(default_factory=dict[int, str])
-    """Numbers found more than once, and the topic."""
+    """Numbers that were found more than once, and their topic."""
 
 
 class AppHistory:
-    """The past of an app in a log; with ``has_run=False``, of one that need not have a past.
+    """The past of an app in a log. With ``has_run=False`` the app need not have run.
 
     Raises:
         UnknownTopicError: The app has never run on this log.
-        InputsChangedError: It ran with another number of partitions.
+        InputsChangedError: The app ran with another number of partitions.
     """
 
     def __init__(self, plan: Plan, log: Log, *, has_run: bool = True) -> None:
@@ -87,12 +87,12 @@ class AppHistory:
                     hint="Replay it with the number it ran with.",
                 )
 
-    # --- where it stands
+    # --- its position
 
     def committed(self, partition: int, *, with_rows: bool = False, end: int | None = None) -> Committed:
-        """The last cut of a partition; ``with_rows`` reads the whole changelog for it, and keeps what it leaves.
+        """The last cut of a partition. With ``with_rows`` the whole changelog is read and folded, and its rows are kept.
 
-        ``end``: the last one below this offset of the changelog.
+        ``end``: return the last cut below this offset of the changelog.
         """
         place = TopicPartition(self.plan.changelog_topic, partition)
         start = self.log.start_offset(*place)
@@ -105,21 +105,21 @@ class AppHistory:
         return Committed(None, start) if found is None else Committed(found.value, found.offset + 1)
 
     def tapes(self, partition: int, stop: int) -> Iterator[tape.TapeRecord]:
-        """The tape of a partition, as far as it is kept, up to, without, the record number ``stop``."""
+        """The tape of a partition, as far as the log still has it, up to record number ``stop`` (exclusive)."""
         for record in scan(self.log, self.plan.tape_topic, partition):
             decoded = tape.decode_tape(record.value or b"")
             if decoded.number >= stop:
                 return
             yield decoded
 
-    # --- what it read and emitted
+    # --- its inputs and outputs
 
     def source(self, partition: int) -> Source:
-        """Gives the records of one partition of any input, by offsets; see ``stretches.source``."""
+        """A function that reads one partition of any input, by offsets; see ``stretches.source``."""
         return source(self.log, partition)
 
     def emitted(self, partitions: Collection[int]) -> dict[int, Emitted]:
-        """What partitions have emitted, in one pass over all topics that the app writes to."""
+        """The outputs of partitions, as hashes, from one read of all topics that the app writes to."""
         found = {number: Emitted() for number in partitions}
         tasks = {f"{self.plan.app}/{number}".encode(): one for number, one in found.items()}
         for place in self._output_places():
@@ -141,7 +141,7 @@ class AppHistory:
         return found
 
     def outputs(self, wanted: Mapping[int, Collection[int]]) -> dict[int, dict[int, Output]]:
-        """Outputs by the partition that emitted them and their numbers; those that are not found are left out."""
+        """Outputs by the partition that emitted them and their numbers, without those that are not found."""
         found: dict[int, dict[int, Output]] = defaultdict(dict)
         app = self.plan.app.encode()
         for place in self._output_places() if any(wanted.values()) else ():
@@ -172,5 +172,5 @@ class AppHistory:
 
 
 def hash_of(output: Output) -> int:
-    """A hash of an output as a whole, never 0: that of a tuple of its fields. It holds within one process."""
+    """A hash of all fields of an output, as of a tuple; never 0. It is valid within one process only."""
     return hash(output) or 1

@@ -1,4 +1,4 @@
-"""The topics a plan needs: those it keeps for itself are created, those it reads and writes must fit."""
+"""The topics of a plan. The internal topics are created; the topics that the app reads and writes must match the plan."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def apps_in(topics: Iterable[str]) -> list[str]:
 
 
 def topics_of(plan: Plan, log: Log) -> list[str]:
-    """The topics of the log that an app reads, writes and keeps for itself."""
+    """The topics of the log that an app reads and writes, and its internal topics."""
     known = log.topics()
     names = (*(one.name for one in plan.inputs), *plan.outputs, *internal_topics(plan))
     return [name for name in dict.fromkeys(names) if name in known]
 
 
 def prepare_topics(log: Log, plan: Plan, *, create_declared: bool = False) -> None:
-    """Create the app's own topics and check the ones it declares; ``create_declared`` creates those too.
+    """Create the app's internal topics, and check the declared ones. ``create_declared`` creates those too.
 
     Raises:
         UnknownTopicError: A declared topic does not exist.
-        TopicMismatchError: An input has another number of partitions than the app, or an own topic other settings.
+        TopicMismatchError: An input has another number of partitions than the app, or an internal topic has other settings.
     """
     own = internal_topics(plan)
     for name, settings in own.items():

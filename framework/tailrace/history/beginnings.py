@@ -1,19 +1,19 @@
-"""Where a task begins, for everybody who runs its history again: with nothing, or with the rows of a snapshot and a cut.
+"""Where a task begins when its history is replayed: with empty state, or with the rows of a snapshot and a cut.
 
-Theory. One value says it, ``Beginning``, and one function loads its rows into an empty store::
+Theory. A ``Beginning`` holds this, and one function loads its rows into an empty store::
 
-    a task begins with        where                              its cut
-    nothing                   there is no snapshot for it        none; it begins at offsets of its inputs
-    the base on its tape      it was started from a snapshot     the snapshot's, at the positions and counts that the record
-                                                                 noted which names the base
-    a snapshot asked for      a rebuild goes on from it          the snapshot's own
+    a task begins with        when                               its cut
+    empty state               there is no snapshot for it        none; it begins at offsets of its inputs
+    the base on its tape      it was started from a snapshot     the snapshot's, at the positions and counts in the tape
+                                                                 record that names the base
+    a requested snapshot      a rebuild continues from it        the snapshot's own
 
 A task that was started from a snapshot has a tape record without causes that names it, as the *base* of what follows (see
-``snapshots.start_from_snapshot``). What came before the last such record does not lead to what came after it. A snapshot that
-is asked for has to be of the same history: with the same base, and at a commit of the tape. In canonical order there is no
-tape, so any snapshot will do, and without one the task begins with nothing, whatever it was started from.
+``snapshots.start_from_snapshot``). History before the last such record does not lead to the history after it. A requested
+snapshot must be of the same history: with the same base, and at a commit of the tape. Canonical order has no tape, so any
+snapshot is accepted, and without a snapshot the task begins with empty state, even if it was started from one.
 
-A live task does not begin, it goes on where it was: see ``runtime.restore``.
+A live task does not begin, it resumes: see ``runtime.restore``.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class Beginning:
     lineage: bytes
     """The seed of its randomness."""
     snapshot: Snapshot | None = None
-    """Whose rows it begins with; None: with nothing."""
+    """The snapshot that has its rows; None: it begins with empty state."""
     cut: bytes | None = None
-    """With which it goes on; None: with nothing. What is before ``Cut.tape`` on its tape is done."""
+    """The cut that it continues from; None: no cut. The tape records before ``Cut.tape`` are done."""
     positions: Mapping[str, int] = field(default_factory=dict[str, int])
-    """By input, the first offset that it reads, as far as the log says so."""
+    """By input, the first offset that it reads, as far as the log tells it."""
 
     @cached_property
     def decoded(self) -> tape.Cut | None:
-        """The cut."""
+        """The decoded cut."""
         return None if self.cut is None else tape.decode_cut(self.cut)
 
     @property
@@ -74,7 +74,7 @@ class Beginning:
 
     @property
     def handled(self) -> set[tuple[str, int]]:
-        """What had failed, and is handled in the state that it begins with: inputs and offsets."""
+        """Records that failed in the service and are handled in the state of the beginning: inputs and offsets."""
         return set() if self.snapshot is None else handled_in(self.snapshot.manifest.task(self.partition))
 
     def load(
@@ -85,9 +85,9 @@ class Beginning:
         position: int = 0,
         at_end_ms: int = 0,
     ) -> StoreCut:
-        """Fill an empty store with the rows that are wanted, and their index; the cut that it then has.
+        """Fill an empty store with the wanted rows and their index. Returns the cut that the store then has.
 
-        Who is killed on the way leaves a store that is known to be of no use. With nothing to begin with, nothing is written.
+        A process that is killed meanwhile leaves a store that is marked as unfinished. Without a snapshot nothing is written.
         """
         cut = StoreCut(FORMAT, position, at_end_ms, self.cut)
         if self.snapshot is None:
@@ -107,12 +107,12 @@ class Beginning:
 def taped_beginning(
     history: AppHistory, partition: int, end: tape.Cut, asked: Snapshot | None = None
 ) -> Beginning:
-    """Where a task begins that is taken along its tape up to the cut ``end``, from a snapshot that is asked for or not.
+    """The beginning of a task that is driven along its tape up to the cut ``end``. ``asked``: the requested snapshot, if any.
 
     Raises:
-        SnapshotMismatchError: The snapshot is not of the task's history; or the base is not there any more, or damaged.
-        CorruptStateError: The task was started from a snapshot, and its tape does not say from which.
-        OffsetGoneError: The log has deleted the part of the tape that would say it.
+        SnapshotMismatchError: The snapshot is not of the task's history; or the base is missing or damaged.
+        CorruptStateError: The task was started from a snapshot, and its tape does not name it.
+        OffsetGoneError: The log has deleted the part of the tape that would name it.
     """
     entry = None if asked is None else asked.manifest.task(partition)
     if asked is not None and entry is not None and entry.cut:
@@ -127,7 +127,7 @@ def taped_beginning(
 def canonical_beginning(
     history: AppHistory, partition: int, end: bytes | None, asked: Snapshot | None, inputs: Iterable[str]
 ) -> Beginning:
-    """The same in canonical order; ``end`` is the service's last cut, if it has one. What is deleted is stepped over."""
+    """The beginning in canonical order, after deleted records. ``end`` is the service's last cut, if it has one."""
     app = history.plan.app
     lineage = lineage_of(app, partition) if end is None else tape.decode_cut(end).lineage
     positions = {name: history.log.start_offset(name, partition) for name in inputs}
@@ -155,7 +155,7 @@ def check_tape_begins(history: AppHistory, partition: int) -> None:
 
 
 def rows_of_keys(plan: Plan, keys: Collection[Any] | None) -> Callable[[bytes], bool]:
-    """Tells the rows of some keys, and those that are of no key, from all others; all are wanted if ``keys`` is None."""
+    """A predicate for the rows of some keys and the rows without a key. With ``keys=None`` all rows are wanted."""
     codecs = {actor.name: actor.key_codec for actor in plan.actors}
 
     def is_wanted(row: bytes) -> bool:
@@ -169,7 +169,7 @@ def rows_of_keys(plan: Plan, keys: Collection[Any] | None) -> Callable[[bytes], 
 
 
 def rows_of(snapshot: Snapshot, partition: int) -> Iterator[tuple[bytes, bytes]]:
-    """The rows of a task as a store keeps them, without the index: the schema, then the state, ascending."""
+    """The rows of a task in the form of a store, without the index: the schema, then the state, ascending."""
     schema = snapshot.manifest.task(partition).schema
     if schema:
         yield rows.SCHEMA_ROW, schema
@@ -177,7 +177,7 @@ def rows_of(snapshot: Snapshot, partition: int) -> Iterator[tuple[bytes, bytes]]
 
 
 def _check_is_of(history: AppHistory, partition: int, cut: tape.Cut, end: tape.Cut, snapshot: str) -> None:
-    """Refuse a snapshot that is no moment of the history that the tape tells, before its end."""
+    """Refuse a snapshot that is not at a commit of the history on the tape, at or before its end."""
     app = history.plan.app
     if (cut.lineage, cut.base) != (end.lineage, end.base) or cut.tape > end.tape:
         raise SnapshotMismatchError(
@@ -186,17 +186,17 @@ def _check_is_of(history: AppHistory, partition: int, cut: tape.Cut, end: tape.C
             hint="Take one that was made of this log, or rebuild from the beginning.",
         )
     if is_on_tape(history.plan, history.log, partition, cut) is False:
-        # One that stopped at a limit may stand in the midst of what one commit was caused by.
+        # A snapshot that stopped at a limit may be between two causes of one commit.
         raise SnapshotMismatchError(
             f"the snapshot {snapshot} stands within commit {cut.tape - 1} of app {app!r} partition {partition}, or after "
             "another one than this log has under that number",
-            hint="A rebuild along the tape goes on from a commit. Take a snapshot that was not stopped by a limit, or "
-            "go on in canonical order (--order canonical).",
+            hint="A rebuild along the tape continues from a commit. Take a snapshot that was not stopped by a limit, or "
+            "continue in canonical order (--order canonical).",
         )
 
 
 def _base(history: AppHistory, partition: int, end: tape.Cut) -> Beginning:
-    """The snapshot that the task was last started from, by its tape."""
+    """The beginning with the snapshot that the task was last started from, by its tape."""
     app, record = history.plan.app, None
     for one in history.tapes(partition, end.tape):
         if one.base is not None:
@@ -205,7 +205,7 @@ def _base(history: AppHistory, partition: int, end: tape.Cut) -> Beginning:
         check_tape_begins(history, partition)
         raise CorruptStateError(
             f"the app {app!r} partition {partition} was started from snapshot {end.base}, and its tape does not say so",
-            hint="A part of the tape is missing. A replay needs all of it; a rebuild can go on from a snapshot that was "
+            hint="A part of the tape is missing. A replay needs all of it; a rebuild can continue from a snapshot that was "
             "taken later (--from-snapshot).",
         )
     try:
@@ -221,7 +221,7 @@ def _base(history: AppHistory, partition: int, end: tape.Cut) -> Beginning:
 
 
 def _first_positions(history: AppHistory, partition: int) -> dict[str, int]:
-    """Where a task began in each input when it began to live: by the first record of its tape."""
+    """The offset of each input at which a task began its first run, by the first record of its tape."""
     found = first(history.log, history.plan.tape_topic, partition)
     record = None if found is None else tape.decode_tape(found.value or b"")
     if record is None or record.number or record.inputs is None:
@@ -238,29 +238,29 @@ def _first_positions(history: AppHistory, partition: int) -> dict[str, int]:
     }
 
 
-# --- what a tape calls a snapshot, and the cut that a task goes on with
+# --- the name of a snapshot on a tape, and the cut that a task continues from
 
 
 def base_name(snapshot: Snapshot, uri: str) -> str:
-    """What a tape record calls a snapshot: enough to open it again, from any folder."""
+    """The name of a snapshot in a tape record. It is enough to open the snapshot from any working folder."""
     return f"{Place.at(uri).uri}#{snapshot.manifest.app}/{snapshot.manifest.id}"
 
 
 def open_base(name: str) -> Snapshot:
-    """The snapshot that ``base_name`` named. Raises SnapshotError."""
+    """The snapshot of a name that ``base_name`` returned. Raises SnapshotError."""
     uri, app, found = base_parts(name)
     return Snapshots(uri, app).open(found)
 
 
 def base_parts(name: str) -> tuple[str, str, str]:
-    """The URI, the app and the id in what ``base_name`` gave."""
+    """The URI, the app and the id in a name that ``base_name`` returned."""
     uri, _, which = name.rpartition("#")
     app, _, found = which.partition("/")
     return uri, app, found
 
 
 def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRecord, base: str) -> tape.Cut:
-    """The cut that a task was started with: that of the snapshot, at the positions and counts that the record notes."""
+    """The cut that a task was started with: the snapshot's cut, at the positions and counts of the tape record."""
     of_snapshot = tape.decode_cut(manifest.task(partition).cut)
     before, operators = of_snapshot.app, of_snapshot.operators
     return msgspec.structs.replace(
@@ -278,7 +278,7 @@ def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRec
 
 
 def renamed(cut: tape.Cut, name_of: Callable[[str], str]) -> tape.Cut:
-    """A cut whose inputs have other names."""
+    """The cut with the inputs renamed."""
     return msgspec.structs.replace(
         cut,
         positions={name_of(name): at for name, at in cut.positions.items()},
@@ -290,7 +290,7 @@ def renamed(cut: tape.Cut, name_of: Callable[[str], str]) -> tape.Cut:
 
 
 def _predecessors(app: str, manifest: Manifest, partition: int, cut: tape.Cut) -> dict[str, tape.Predecessor]:
-    """The apps whose histories an app goes on from that is started from a snapshot: that of the snapshot, and its own."""
+    """The apps whose histories a started app continues: the app of the snapshot, and that app's own predecessors."""
     if app == cut.app:
         return cut.predecessors
     cuts = {one.partition: tape.decode_cut(one.cut) for one in manifest.tasks if one.cut}
@@ -309,12 +309,12 @@ def _predecessors(app: str, manifest: Manifest, partition: int, cut: tape.Cut) -
 
 
 def here(name: str, before: str, app: str) -> str:
-    """The name of an input under another name of the app: the app's own topics carry the app's name."""
+    """The name of an input after the app is renamed: the app's internal topics carry its name."""
     return f"{app}.{name.removeprefix(f'{before}.')}" if is_own(name, before) else name
 
 
 def is_own(name: str, app: str) -> bool:
-    """Whether an input is a topic that the app keeps for itself. Others may begin with its name as well."""
+    """Whether an input is an internal topic of the app. Other topics may begin with the app's name as well."""
     if name == f"{app}.inbox" or name.startswith(f"{app}.inbox{CHANNEL}"):
         return True
     return name.startswith(f"{app}.") and name.endswith(".by-key")

@@ -1,18 +1,18 @@
-"""Folding a changelog: the rows that it leaves, and the cut that they stand at.
+"""Folding a changelog: the resulting rows, and the cut at which they are valid.
 
 Theory. A task writes each row that a commit has changed to its partition of the changelog, and then the cut, as the last
 record of the commit::
 
-    key of a record      what it says
+    key of a record      meaning
     a row                the row has this value from here on; no value: it is deleted
-    ``CUT_ROW``          the commit ends here, and its cut is this
-    none                 nothing that a task writes: CorruptStateError
+    ``CUT_ROW``          the commit ends here, and this is its cut
+    none                 a task never writes this: CorruptStateError
 
-So a commit counts only when its cut has been read. Rows behind the last cut that was read belong to a commit that was not
-read in full, and are left out, and the position of a fold is the one behind that cut.
+So a commit counts only when its cut has been read. Rows after the last cut belong to a commit that was not read in full: a
+fold leaves them out, and its position is the one after that cut.
 
-The live restore (``runtime.restore``) applies the changes batch by batch to a store that keeps what it has, and reads up to
-an end at which every commit is whole. It shares ``changes`` with the fold, and has a theory of its own for the rest.
+The live restore (``runtime.restore``) applies the changes batch by batch to a store that keeps its rows, and reads up to
+an end at which every commit is whole. It shares ``changes`` with the fold, and documents the rest itself.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tailrace.log.interface import Log, TopicPartition
 
 
 class Folded(NamedTuple):
-    """What a stretch of a changelog leaves."""
+    """The result of folding a stretch of a changelog."""
 
     rows: dict[bytes, bytes | None]
-    """Without the index, which is not in the changelog. None: the stretch has deleted the row."""
+    """Without the index, which is not in the changelog. None: the stretch deletes the row."""
     cut: bytes | None
-    """The last one in the stretch; None: there is none in it."""
+    """The last cut in the stretch; None: there is no cut in it."""
     position: int
-    """Behind that cut; without one, where the stretch begins."""
+    """The offset after that cut; without a cut, the start of the stretch."""
 
 
 def fold(
@@ -45,10 +45,10 @@ def fold(
     stop: int | None = None,
     on_read: Callable[[TopicPartition, int], None] = lambda _place, _count: None,
 ) -> Folded:
-    """Fold a stretch of a changelog; ``on_read`` is told how many records were read with each batch.
+    """Fold a stretch of a changelog. ``on_read`` receives the number of records of each batch.
 
     Raises:
-        CorruptStateError: There is a record without a key.
+        CorruptStateError: A record has no key.
     """
     kept: dict[bytes, bytes | None] = {}
     pending: dict[bytes, bytes | None] = {}
@@ -67,12 +67,12 @@ def fold(
 
 
 def changes(place: TopicPartition, records: Sequence[InputRecord]) -> dict[bytes, bytes | None]:
-    """What records of a changelog change, the cut among it, as ``CUT_ROW``.
+    """The changes in records of a changelog, including the cut, under ``CUT_ROW``.
 
     Raises:
         CorruptStateError: A record has no key.
     """
-    # All at once, as this is most of what reading a changelog takes.
+    # One comprehension for all records: this takes most of the time of reading a changelog.
     found: dict[bytes | None, bytes | None] = {row: value for _, _, row, value, _ in records}
     if None in found:
         offset = next(one.offset for one in records if one.key is None)
@@ -84,12 +84,12 @@ def changes(place: TopicPartition, records: Sequence[InputRecord]) -> dict[bytes
 
 
 def last_cut(log: Log, place: TopicPartition, stop: int | None = None) -> InputRecord | None:
-    """The record of the last cut below ``stop``, found without reading what is before it; None if there is none."""
+    """The record of the last cut below ``stop``, without reading the records before it; None if there is no cut."""
     return last(log, *place, lambda one: one.key == rows.CUT_ROW, stop)
 
 
 def _behind_last_cut(records: Sequence[InputRecord]) -> int:
-    """How many of the records go up to the last cut, that included; 0 if there is none."""
+    """The number of records up to and including the last cut; 0 if there is no cut."""
     for at in range(len(records), 0, -1):
         if records[at - 1].key == rows.CUT_ROW:
             return at

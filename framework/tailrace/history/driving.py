@@ -1,8 +1,8 @@
 """Driving a task along its causes: the one driver of replays, rebuilds, comparisons, traces and the units of a split.
 
-Theory. A task on its way through history takes causes, leaves outputs behind, and has its state written now and then. The
-*way* gives the causes in their order. A *sink* takes what the task leaves behind: it emits, compares, traces or counts. The
-sink's *commit policy* says when state is written. Neither the sink nor the policy may change a result.
+Theory. A task that goes through history takes causes, emits outputs, and has its state written from time to time. The *way*
+gives the causes in their order. A *sink* takes the outputs and the state: it emits, compares, traces or counts. The sink's
+*commit policy* decides when state is written. Neither the sink nor the policy may change a result.
 
 There are two ways:
 
@@ -12,14 +12,14 @@ There are two ways:
 
 ``drive_along_tape`` does this with each tape record, in this order:
 
-    1. version    If code of another version has run since the task's base, the sink is told before the next take.
-    2. begin      A record before the task's beginning is not taken. It tells the numbers of inputs and operators only.
-    3. take       The task goes through the causes of the record. If this fails, the sink sees the error, then it is raised.
-    4. outputs    The sink takes all outputs. It may look at the task, which stands at the end of the record.
-    5. settle     Totals go on from what the first run had counted.
-    6. commit     State is written if the policy says so, at the last record, and where a limit stops the task within a
-                  record. Otherwise the commit is put off: a later one writes what this record has changed.
-    7. progress   The sink is told that the task stands behind the record.
+    1. version    If code of another version has run since the task's base, the sink is notified before the next take.
+    2. begin      A record before the task's beginning is not taken. Only its numbers of inputs and operators are used.
+    3. take       The task handles the causes of the record. If this fails, the sink sees the error, then it is raised.
+    4. outputs    The sink takes all outputs. It may look at the task, which is at the end of the record.
+    5. settle     Totals continue from the counts of the first run.
+    6. commit     State is written when the policy requires it, at the last record, and where a limit stops the task within
+                  a record. Otherwise the commit is postponed: a later one writes what this record has changed.
+    7. progress   The sink is notified that the task is past the record.
 
 A task stops at its limit, or at the end of the tape. A tape that ends before the expected record is an error.
 """
@@ -42,33 +42,33 @@ from tailrace.core.errors import ReplayDivergedError, TailraceError
 from tailrace.core.storage import Store
 
 ENTRIES_AT_ONCE = 200_000
-"""Instances and collections touched since the last commit: they are in memory."""
+"""Most instances and collections touched since the last commit: they are in memory."""
 MOVED_AT_ONCE = 500_000
-"""Records handled and timers fired since the last commit, as in a live task at the latest."""
+"""Most records handled and timers fired since the last commit: the limit of a live task."""
 COMMIT_EVERY_S = 0.5
 _CHEAP_S = COMMIT_EVERY_S / 20
-"""Where writing takes longer than this, it is done less often. Keys that come again and again are then written less often."""
+"""If a write takes longer than this, state is written less often. Keys that change often are then written less often."""
 
 
 @dataclass(slots=True)
 class CommitPolicy:
-    """When the state of a task is written. Each commit encodes all that was touched since the last; none changes a result."""
+    """When the state of a task is written. A commit encodes everything touched since the last one, and changes no result."""
 
     entries: int | None = field(default_factory=lambda: ENTRIES_AT_ONCE)
     moved: int | None = field(default_factory=lambda: MOVED_AT_ONCE)
     every_s: float | None = None
     at: frozenset[int] = frozenset()
-    """Numbers of tape records: the state is needed as it stands before these."""
+    """Numbers of tape records: the state is needed as it is before each of these."""
     _moved: int = 0
     _due_s: float = 0.0
 
     @classmethod
     def by_time(cls) -> CommitPolicy:
-        """For a task that another attempt may have to continue: as often as is cheap."""
+        """For a task that another attempt may have to continue: it writes as often as is cheap."""
         return cls(moved=None, every_s=COMMIT_EVERY_S)
 
     def is_due(self, task: Task) -> bool:
-        """Whether the state is to be written now."""
+        """Whether the state must be written now."""
         return (
             (self.moved is not None and _moved(task) - self._moved >= self.moved)
             or (self.entries is not None and task.dirty_count >= self.entries)
@@ -77,7 +77,7 @@ class CommitPolicy:
         )
 
     def wrote(self, task: Task, took_s: float) -> None:
-        """The state has been written, which took so long."""
+        """The state has been written, in ``took_s`` seconds."""
         self._moved = _moved(task)
         if self.every_s is not None:
             self._due_s = time.perf_counter() + self.every_s * max(1.0, took_s / _CHEAP_S)
@@ -88,29 +88,29 @@ def _moved(task: Task) -> int:
 
 
 class Sink:
-    """Takes what one task leaves behind. This one writes the state, and keeps nothing else."""
+    """Takes the outputs and the state of one task. This class writes the state, and keeps nothing else."""
 
     def __init__(self, store: Store, policy: CommitPolicy | None = None) -> None:
         self.store = store
         self.policy = CommitPolicy() if policy is None else policy
 
     def went_on(self, task: Task, /) -> None:
-        """The task has moved. Called by ``drive`` only, and often."""
+        """The task has advanced. Called by ``drive`` only, and often."""
 
     def commit(self, task: Task, /) -> None:
-        """Write the state of the task as it stands. Its outputs must have been taken."""
+        """Write the present state of the task. Its outputs must have been taken before."""
         begun_s = time.perf_counter()
         self.write(task.commit_batch())
         task.committed()
         self.policy.wrote(task, time.perf_counter() - begun_s)
 
     def write(self, batch: CommitBatch, /) -> None:
-        """Write the rows of a commit with its cut."""
+        """Write the rows of a commit together with its cut."""
         self.store.write(batch.rows | batch.index_rows, batch.cut)
 
 
 def drive(way: Iterable[Task], tasks: Sequence[Task], sinks: Sequence[Sink]) -> None:
-    """Take tasks along a way that yields the one that has moved, whenever any of them may be committed."""
+    """Drive tasks along a way. The way yields the task that has advanced, at each point where any task may be committed."""
     by_task = {id(task): sink for task, sink in zip(tasks, sinks, strict=True)}
     for task in way:
         sink = by_task[id(task)]
@@ -125,31 +125,31 @@ def drive(way: Iterable[Task], tasks: Sequence[Task], sinks: Sequence[Sink]) -> 
 
 
 class Step(NamedTuple):
-    """What a task has just gone through: the causes of one commit of the first run."""
+    """What a task has just replayed: the causes of one commit of the first run."""
 
     record: tape.TapeRecord
     before: tape.Totals
-    """What the task had counted before it."""
+    """The task's counts before the step."""
     whole: bool
-    """The task stands at the end of the record. If not, it has failed, or stopped at its limit within the record."""
+    """The task is at the end of the record. If not, it has failed, or has stopped at its limit within the record."""
     last: bool
     """No record follows."""
 
 
 class TapeSink(Sink):
-    """Takes what a task leaves behind along its tape. This one drops the outputs."""
+    """Takes the outputs and the state of a task along its tape. This class drops the outputs."""
 
     settles = True
-    """Totals go on from those of the tape; else they count what this task has done."""
+    """Whether totals continue from those of the tape. If not, they count what this task has done."""
 
     def other_code(self, version: str, /) -> None:
-        """This version of the code, not the present one, has run a part of what the task goes through or goes on from."""
+        """Another version of the code has run a part of the history that the task replays or starts from."""
 
     def failed(self, task: Task, step: Step, error: TailraceError, /) -> None:
-        """The task cannot go on. The error is raised afterwards, unless this raises another."""
+        """The task cannot continue. The error is raised afterwards, unless this method raises another."""
 
     def take(self, task: Task, _step: Step, /) -> None:
-        """Take the outputs of a step, all of them."""
+        """Take all outputs of a step."""
         task.discard_outputs()
 
     def stands(self, task: Task, step: Step, /) -> None:
@@ -170,7 +170,7 @@ def replay_of(
     lenient: bool = False,
     any_environment: bool = False,
 ) -> Replay:
-    """The replay of a task that begins with ``cut`` and what is in the store, confined to the keys of the watch."""
+    """The replay of a task that begins with ``cut`` and the rows in the store, restricted to the keys of the watch."""
     task = Task(plan, partition, store, cut, lineage=lineage, settings=settings, replaying=True, watch=watch)
     return Replay(
         task,
@@ -183,7 +183,7 @@ def replay_of(
 
 
 def drive_along_tape(replay: Replay, tapes: Iterable[tape.TapeRecord], stop: int, sink: TapeSink) -> bool:
-    """Take a task along its tape, up to but without the record number ``stop``. Returns False if a limit has stopped it.
+    """Drive a task along its tape, up to record number ``stop`` (exclusive). Returns False if a limit has stopped it.
 
     ``tapes`` may begin before the task does.
 
@@ -220,10 +220,10 @@ def drive_along_tape(replay: Replay, tapes: Iterable[tape.TapeRecord], stop: int
 def _from_beginning(
     replay: Replay, tapes: Iterable[tape.TapeRecord], sink: TapeSink
 ) -> Iterator[tape.TapeRecord]:
-    """The records that the task is to take. What the ones before say of versions, inputs and operators still holds."""
+    """The records for the task to take. Earlier records still determine versions, inputs and operators."""
     task, other = replay.task, list[str]()
     for record in tapes:
-        if record.base is not None:  # nothing is left of what came before it
+        if record.base is not None:  # nothing before it has any effect on the state
             other.clear()
         if record.version is not None and record.version != task.plan.version:
             other.append(record.version)
@@ -234,10 +234,10 @@ def _from_beginning(
         while other:
             sink.other_code(other.pop(0))
         yield record
-    for version in other:  # an earlier attempt may have taken what it ran
+    for version in other:  # an earlier attempt may have taken the records that this version ran
         sink.other_code(version)
 
 
 def other_version(version: str, here: str) -> str:
-    """What a report says where other code has run some of the history."""
+    """The note for a report if other code has run a part of the history."""
     return f"some of it was run by version {version!r} of the app; this is {here!r}"

@@ -16,7 +16,7 @@ from tailrace.core.values.partitioner import partition_of
 
 @dataclass(frozen=True, slots=True)
 class NamedKeys:
-    """What texts can mean as keys of an app, and the partitions these belong to."""
+    """All keys of an app that some texts can mean, and the partitions of these keys."""
 
     keys: frozenset[Any]
     partitions: frozenset[int]
@@ -26,7 +26,7 @@ def named_keys(plan: Plan, texts: tuple[str, ...]) -> NamedKeys:
     """Every key that one of the texts can mean, for any actor or input of the app.
 
     Raises:
-        ValueError: One of them is no key of the app.
+        ValueError: One of the texts is no key of the app.
     """
     codecs = [*(one.key_codec for one in plan.actors), *(one.key_codec for one in plan.inputs)]
     keys: set[Any] = set()
@@ -51,7 +51,7 @@ def _meanings(codec: KeyCodec, text: str) -> Iterator[Any]:
 
 
 def _forms(codec: KeyCodec, text: str) -> Iterator[bytes]:
-    """The bytes that may be meant: 8 letters are not the 8 bytes of an int."""
+    """The possible encodings of a text: the 8 letters of a text are not the 8 bytes of an int."""
     if codec.type is not int:
         yield text.encode()
     try:

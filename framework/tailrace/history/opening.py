@@ -1,4 +1,4 @@
-"""The history that is in a log, in an archive of it, or in both: opened from where a user says that they are."""
+"""Opens history at the places that a user names: a log, an archive of a log, or both."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tailrace.state.snapshots import Place
 
 
 def open_archive(uri: str) -> Archive:
-    """The archive under a URI or path, there or not.
+    """The archive at a URI or path, which need not exist.
 
     Raises:
         MissingExtraError: PyArrow is not installed.
-        ArchiveError: Something else is there.
+        ArchiveError: The place holds something else.
     """
     return Archive(Place.at(uri))
 
 
 def open_history(log: str | Path | None, archive: str | None = None) -> OneCommitLog:
-    """A log, and with it what is in an archive of it; or an archive alone. It is only read.
+    """A log together with an archive of it, or one of the two alone. It is only read.
 
     Raises:
-        UsageError: Neither is named.
+        UsageError: Neither is given.
         LogFolderError, LogUnavailableError: There is no log, or no archive.
         MissingExtraError: PyArrow is not installed, and there is an archive to read.
     """

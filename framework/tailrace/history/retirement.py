@@ -1,20 +1,21 @@
-"""Retiring an app: its tasks publish that they hold nobody back, because they will not come again.
+"""Retiring an app: its tasks publish that they no longer hold readers back, because they will not run again.
 
-Theory. The watermark of a topic is the least of what its publishers have said last (see ``upstream_watermarks``). A publisher that is
-down is waited for, since it may go on where it was. One that was replaced by another app, or given up, would hold its readers
-for ever. To retire it is to publish None in its place, through its own transactional id: readers then go by the others,
-or, if there are none, by the last watermark.
+Theory. The watermark of a topic is the least of the last watermarks of its publishers (see ``upstream_watermarks``). Readers
+wait for a publisher that is down, since it may resume. A publisher that was replaced by another app, or given up, would hold
+its readers back without a limit. To retire it means to publish None in its place, through its own transactional id: readers
+then use the other publishers, or, if there are none, the last watermark.
 
     a task that has published     publishes None for each of its topics
-    a task that never has         the same, for the topics of the other tasks: readers wait for it from the moment on at which
-                                  one of these has published
-    a channel of messages         is left alone: only tasks of the same app follow it, and these need it if they come again
+    a task that never has         the same, for the topics of the other tasks: readers wait for it as soon as one of these
+                                  has published
+    a channel of messages         is left unchanged: only tasks of the same app follow it, and they need it if they run again
 
-A rebuild that has written topics is an app of this kind, ``rebuild-<snapshot>``. It notes for each of its topics that all is
-published, and the first service that begins to live on one retires it then. Another rebuild finds the topics as they were.
+A rebuild that has written topics is an app of this kind, ``rebuild-<snapshot>``. It notes for each of its topics that
+everything is published. The first live service that reads or writes one of them then retires the rebuild. Another rebuild
+finds the topics unchanged.
 
-Nothing else of the app is touched, so one that is started again goes on where it was: its tasks find that what they have
-published last is not what they stand at, and publish again with their first commit.
+Retiring changes nothing else of the app. An app that is started again resumes at its last commit: its tasks find that the
+last published watermarks differ from their own, and publish again with their first commit.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tailrace.processes.task_ownership import TaskOwnership
 _log = logging.getLogger("tailrace.service")
 
 REBUILD = "rebuild-"
-"""The publishers of a rebuild begin with this; the id of its snapshot follows."""
+"""Prefix of the publishers of a rebuild, before the id of its snapshot."""
 
 
 class RetiredTopic(NamedTuple):
@@ -44,14 +45,14 @@ class RetiredTopic(NamedTuple):
 
     topic: str
     publishers: int
-    """How many were retired. Those that held nobody back before are not counted."""
+    """Number of publishers that were retired, without those that held no reader back before."""
     lowest_ms: int | None
-    """The least of their last watermarks; None if none of them has published one."""
+    """The least of their last watermarks; None if none of them has published a watermark."""
     highest_ms: int | None
 
 
 class Retirement(NamedTuple):
-    """What came of retiring an app. ``publishers`` are the transactional ids of the tasks that were retired."""
+    """The result of retiring an app. ``publishers`` are the transactional ids of the tasks that were retired."""
 
     app: str
     publishers: list[str]
@@ -59,7 +60,7 @@ class Retirement(NamedTuple):
 
 
 def publishers_of(log: Log) -> dict[str, dict[int, dict[str, int | None]]]:
-    """By app and task, what was last published for each topic. Channels of messages are left out."""
+    """By app and task, the last publication for each topic, without the channels of messages."""
     found: dict[str, dict[int, dict[str, int | None]]] = {}
     for (topic, publisher), watermark_ms in log.publications().items():
         app, _, number = publisher.rpartition("-")
@@ -69,11 +70,11 @@ def publishers_of(log: Log) -> dict[str, dict[int, dict[str, int | None]]]:
 
 
 def retire(log: EmbeddedLog, app: str) -> Retirement:
-    """Have all tasks of an app publish that they hold nobody back. May be called again.
+    """Publish for all tasks of an app that they hold no reader back. It is safe to call this again.
 
     Raises:
-        UnknownAppError: It has never published anything in this log.
-        TaskOwnedError: It runs.
+        UnknownAppError: The app has never published anything in this log.
+        TaskOwnedError: The app is running.
     """
     known = publishers_of(log)
     if app not in known:
@@ -113,12 +114,12 @@ def retire(log: EmbeddedLog, app: str) -> Retirement:
 
 
 def finished_notes(topics: Iterable[str], number: int) -> dict[TopicPartition, int]:
-    """The offsets that a task of a rebuild commits when it has published all that it has of some topics."""
+    """The offsets that a task of a rebuild commits when it has published everything it has for some topics."""
     return {TopicPartition(topic, number): 1 for topic in topics}
 
 
 def retire_rebuilds(plan: Plan, log: EmbeddedLog) -> None:
-    """Retire the rebuilds that have written topics which an app reads or writes, as far as they are finished."""
+    """Retire the finished rebuilds that have written topics which an app reads or writes."""
     topics = {*(one.name for one in plan.inputs), *(one.name for one in plan.published)}
     for app, tasks in publishers_of(log).items():
         held = {
@@ -132,7 +133,7 @@ def retire_rebuilds(plan: Plan, log: EmbeddedLog) -> None:
         try:
             retire(log, app)
         except TaskOwnedError:
-            continue  # another service does, now
+            continue  # another service is retiring it now
         _log.info(
             "%s has written %s and will not come again: it was retired",
             app,

@@ -1,4 +1,4 @@
-"""The state that a service keeps in its folders, as something to compare a replay with."""
+"""The state in the folders of a service, for the comparison with a replay."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tailrace.state.store_cut import decode_store_cut
 
 
 class LiveFolder:
-    """The folders of an app's tasks: one at a time is open, and held, until the next is asked for.
+    """The state folders of an app's tasks. One folder is open, and locked, at a time, until the next one is requested.
 
-    ``notes`` say which could not be used.
+    ``notes`` name the folders that could not be used.
     """
 
     def __init__(self, folder: Path, app: str) -> None:
@@ -28,7 +28,7 @@ class LiveFolder:
         self._open = ExitStack()
 
     def states(self, number: int) -> Sequence[LiveState]:
-        """The state of a partition, if its folder is there, in use by nobody, and whole.
+        """The state of a partition, if its folder exists, is not in use, and is complete.
 
         Raises:
             StateFolderError: The folder is damaged, or holds something else.

@@ -1,15 +1,15 @@
-"""Reading a stretch of a partition: the committed records between two offsets, as they are at the call.
+"""Reads a stretch of a partition: the committed records between two offsets, as of the call.
 
-No position is kept, and nothing is waited for. Everybody who reads the past goes by the same rule at each edge::
+A read keeps no position and waits for nothing. All readers of the past follow the same rule at each edge::
 
-    edge                                        what there is (default)        ``whole``
+    edge                                        partial (default)              ``whole``
     no start, or one that is deleted            begins with the oldest kept    OffsetGoneError
     no stop, or one beyond the end              ends with the partition        OffsetGoneError
     a transaction that is open before the stop  ends before it                 OffsetGoneError
     retention overtakes the reading             OffsetGoneError                OffsetGoneError
 
-A stretch has to be *whole* where something on record says that a task has read it, or has still to read it: the tape, a
-cut, a plan of Spark. A missing record would then be a wrong result. All others look at what there is.
+A stretch must be *whole* if the tape, a cut, or a plan of Spark says that a task has read it, or has still to read it. A
+missing record would then give a wrong result. All other readers accept a partial stretch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tailrace.core.records import InputRecord
 from tailrace.log.interface import Log, TopicPartition
 
 _AT_ONCE = 10_000
-"""Records that are read at once, unless the caller says how many."""
+"""Number of records to read at once, by default."""
 
 
 def batches(
@@ -38,9 +38,9 @@ def batches(
     at_once: int | None = None,
     patience_s: float = 0.0,
 ) -> Iterator[list[InputRecord]]:
-    """The committed records with ``start <= offset < stop``, at most ``at_once`` in a list, and no list empty.
+    """The committed records with ``start <= offset < stop``, in lists of 1 to ``at_once`` records.
 
-    Where the stretch has to be whole, an open transaction is given ``patience_s`` to end.
+    If the stretch must be whole, an open transaction has ``patience_s`` seconds to end.
 
     Raises:
         UnknownTopicError: There is no such topic or partition.
@@ -62,12 +62,12 @@ def scan(
     *,
     whole: bool = False,
 ) -> Iterator[InputRecord]:
-    """The same, record by record."""
+    """The records of ``batches``, one by one."""
     return chain.from_iterable(batches(log, topic, partition, start, stop, whole=whole))
 
 
 def first(log: Log, topic: str, partition: int, start: int | None = None) -> InputRecord | None:
-    """The first committed record at or behind an offset; None if there is none."""
+    """The first committed record at or after an offset; None if there is none."""
     return next(chain.from_iterable(batches(log, topic, partition, start, at_once=1)), None)
 
 
@@ -78,9 +78,9 @@ def last(
     wanted: Callable[[InputRecord], bool] = lambda _: True,
     stop: int | None = None,
 ) -> InputRecord | None:
-    """The last committed record below ``stop`` that is wanted; None if there is none.
+    """The last committed record below ``stop`` for which ``wanted`` is true; None if there is none.
 
-    Reads backwards from there, ever more at once.
+    Reads backwards from ``stop``, in batches of growing size.
     """
     start, end = log.start_offset(topic, partition), log.end_offset(topic, partition)
     back, below = 2, end if stop is None else min(stop, end)
@@ -97,9 +97,9 @@ def last(
 
 
 def source(log: Log, partition: int) -> Source:
-    """Gives whole stretches of one partition of any topic, by offsets, without an end; best read forwards.
+    """Returns a function that reads whole stretches of one partition of any topic, by offsets. Reading forwards is fastest.
 
-    It reads ahead, so that short stretches that follow one another cost no more than long ones.
+    It reads ahead, so consecutive short stretches cost no more than long ones.
     """
     reader = log.reader({})
     ahead: dict[str, _Ahead] = {}
@@ -120,7 +120,7 @@ def source(log: Log, partition: int) -> Source:
 
 
 class _Ahead:
-    """What has been fetched of a partition and not yet given: ``records`` from ``at`` on, read up to ``position``."""
+    """Records fetched from a partition and not yet returned: ``records`` from index ``at`` on, read up to ``position``."""
 
     __slots__ = ("at", "position", "records")
 
@@ -130,12 +130,12 @@ class _Ahead:
         self.position = start
 
     def reaches(self, start: int) -> bool:
-        """Whether what comes from ``start`` on is here, or is read next."""
+        """Whether the records from ``start`` on are here, or are the next to be fetched."""
         rest = self.at < len(self.records)
         return self.records[self.at].offset >= start if rest else self.position == start
 
     def add(self, found: list[InputRecord], position: int) -> None:
-        """What was fetched next; what was given before is let go."""
+        """Add the records of the next fetch, and drop those returned before."""
         self.records = self.records[self.at :] + found if self.at < len(self.records) else found
         self.at, self.position = 0, position
 

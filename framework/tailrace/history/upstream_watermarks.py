@@ -1,22 +1,22 @@
-"""Watermarks that travel through the log: what a task publishes with its commits, and what it makes of what is published.
+"""Watermarks in the log: what a task publishes with its commits, and how it uses the publications of other tasks.
 
 Theory. A task publishes for each topic that its app writes, and for each channel of messages, the least watermark of the
-operators that may write it, less the topic's disorder: nothing at or before it is to come from this task any more. So that
-this holds, an operator with timers that are due and have not fired (a commit may fall into a drain) counts as standing
-before the first of them. A reader may apply a publication once it has read all that was in its partition when it was
-published: the log tells which publications hold at a position.
+operators that may write it, less the topic's disorder: no record at or before it will come from this task any more. To
+guarantee this, an operator with due timers that have not fired (a commit may happen within a drain) counts as standing
+before the first of them. A reader may apply a publication once it has read everything that was in its partition at the time of
+the publication: the log knows which publications hold at a position.
 
-    an operator all of whose sources are idle    holds nobody back: what follows from it alone is published as None
+    an operator all of whose sources are idle    holds no reader back: a topic that follows from it alone is published as None
     the last watermark before that               is published first, by a commit of its own, so that it is not lost
-    a source that has ended                      no longer counts, but its operator goes on to publish where it stands: a run
-                                                 that is over holds its readers there until it goes on, or is retired
+    a source that has ended                      no longer counts, but its operator still publishes its watermark: a bounded
+                                                 run that is over holds its readers there until it resumes, or is retired
 
-A source has as many publishers as tasks write it. Its watermark is the least of theirs, without those that hold nobody back;
-if none does, the source is idle. Of a topic that the app writes itself all tasks are known from the beginning; of another
-app with the first publication of one of its tasks. One that has not committed yet holds everybody back until it does, with
-its first records or because its inputs fall idle. So does one that is down: it will go on where it was. One that will not
-come again is retired: see ``retirement``. An app is known from its first commit on: what comes from one that appears later,
-behind the watermark, is late.
+A source has as many publishers as tasks write it. Its watermark is the least of theirs, without those that hold no reader
+back; if none of them holds a reader back, the source is idle. If the app itself writes the topic, all tasks are known from the
+beginning; the tasks of another app are known from the first publication of one of them. A task that has not committed yet
+holds all readers back until its first commit, which it makes with its first records or because its inputs become idle. A task
+that is down holds them back too, since it will resume. A task that will not run again is retired: see ``retirement``. An app
+is known from its first commit on: if it appears later, its records behind the watermark are late.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tailrace.core.records import CHANNEL
 from tailrace.log.interface import Log, Reader
 
 IDLE: Final = "idle"
-"""Stands for the watermark of a source whose writers hold nobody back."""
+"""Stands for the watermark of a source whose writers hold no reader back."""
 
 Said = int | None
-"""What one publisher says: a watermark, or None."""
+"""The publication of one publisher: a watermark, or None."""
 
 
 class Upstream:
-    """The publications for one task's sources, as far as the reader has come. Sources go by their numbers in the plan."""
+    """The publications for one task's sources, up to the position of the reader. Sources have their numbers in the plan."""
 
     __slots__ = ("_last", "_log", "_own", "_partition", "_plan", "_reader", "_said", "inputs")
 
@@ -50,7 +50,7 @@ class Upstream:
         self.inputs: dict[int, tuple[int, ...]] = {
             one.index: (one.index,) for one in plan.inputs if one.watermark == "upstream"
         }
-        """The inputs that are read for what is published, with the sources that go by it."""
+        """The inputs whose publications are read, each with the sources that use them."""
         self.inputs |= {one.index: tuple(channels) for one in plan.inputs if one.is_inbox and channels}
         own = {one.index for one in plan.inputs if one.own} | set(channels)
         tasks = [transactional_id(plan.app, number) for number in range(plan.partitions)]
@@ -62,7 +62,7 @@ class Upstream:
         self._last: dict[int, int] = {}
 
     def news(self, number: int) -> dict[int, int | str]:
-        """By source of an input, the watermark that holds where the reader stands, or IDLE; nothing where none is known."""
+        """By source of an input, the watermark that holds at the reader's position, or IDLE. Unknown ones are left out."""
         name = self._plan.inputs[number].name
         for publisher, watermark_ms, actor in self._reader.published(name, self._partition):
             source = self._channel(name, actor) if actor else number
@@ -72,11 +72,11 @@ class Upstream:
         return {source: mark for source, mark in found.items() if mark is not None}
 
     def said(self, source: int) -> Mapping[str, Said]:
-        """What each publisher of a source has said last, as far as it has been read: NO_WATERMARK for one that has not yet."""
+        """The last publication of each publisher of a source that has been read; NO_WATERMARK if there is none yet."""
         return self._said.get(source, {})
 
     def _channel(self, inbox: str, actor: str) -> int:
-        """The number of a channel; -1 for one that no longer is one."""
+        """The number of a channel; -1 if it is no longer a channel of this app."""
         name = f"{inbox}{CHANNEL}{actor}"
         return self._plan.sources.index(name) if name in self._plan.sources else -1
 
@@ -96,17 +96,17 @@ class Upstream:
         return IDLE if said else None
 
     def last_ms(self, source: int) -> int:
-        """The highest that any publisher of a source has ever said."""
+        """The highest watermark that any publisher of a source has ever published."""
         return self._last.get(source, NO_WATERMARK)
 
 
 def transactional_id(app: str, partition: int) -> str:
-    """The id that the task of a partition commits and publishes under."""
+    """The id under which the task of a partition commits and publishes."""
     return f"{app}-{partition}"
 
 
 def tasks_beside(publisher: str, log: Log) -> Iterable[str]:
-    """The transactional ids of all tasks of a task's app; a publisher that is no task is alone."""
+    """The transactional ids of all tasks of the publisher's app; none if the publisher is no task."""
     app, _, number = publisher.rpartition("-")
     tape = log.topics().get(f"{app}.tape")
     return (transactional_id(app, one) for one in range(tape.partitions)) if tape and number.isdigit() else ()

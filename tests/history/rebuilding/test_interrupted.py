@@ -222,7 +222,7 @@ def test_a_process_that_is_killed_ends_the_rebuild_with_what_to_do_and_it_goes_o
         running.signal(signal.SIGKILL, victim)
         assert running.ended() == 1
         assert "a process of the rebuild was ended by SIGKILL" in running.complaint
-        assert "goes on where it was" in running.complaint
+        assert "resumes where it was" in running.complaint
     assert Snapshots(str(tmp_path), "tally").list() == []
     report = again(tally, tmp_path)
     assert report.resumed

@@ -1,4 +1,4 @@
-"""Rebuild: an app's history run again, in as many processes as there are, into a snapshot that a service starts from.
+"""Rebuild: replays an app's history, in any number of processes, into a snapshot that a service can start from.
 
-``units`` is what any process can do a part of the work with; an engine hands the parts out; ``driver`` puts them together.
+``units`` runs one part of the work in any process; an engine hands out the parts; ``driver`` puts the results together.
 """

@@ -1,7 +1,7 @@
-"""The driver: settles what is to be done, has an engine do it, and publishes the snapshot, last of all.
+"""The driver: it settles the work, has an engine do it, and publishes the snapshot last of all.
 
-It may be killed at any moment and run again: what was settled and what is done stands in the work folder. Nothing that it
-makes can be seen before it is whole.
+It may be killed at any moment and run again: the work folder holds the settled job and the finished units. Nothing that it
+makes is visible before it is complete.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tailrace.state.snapshots.manifest import MANIFEST
 
 _SHOWN = 5
 OnProgress: TypeAlias = Callable[[str, UnitProgress], None]
-"""Is told now and then which stage a rebuild is at, and how far that has come."""
+"""Called from time to time with the stage of a rebuild, and the progress of this stage."""
 
 
 def rebuild(
@@ -56,15 +56,15 @@ def rebuild(
 ) -> RebuildReport:
     """Rebuild an app's state from its history into a snapshot, and publish it.
 
-    An interrupted rebuild of the same request, app and code is gone on with, up to where it was to end; ``restart``
-    begins it anew.
+    An interrupted rebuild of the same request, app and code is resumed, up to its settled end; ``restart`` begins it from
+    the start.
 
     Raises:
         UsageError: The request makes no sense for this app and this log.
-        SnapshotError: The place of the snapshots cannot be written, or the base is none.
-        OffsetGoneError: The log has deleted what is to be read.
-        HandlerError, BadRecordError: An event cannot be handled any more, and it is not to go to the dead letters.
-        ReplayDivergedError: The result is not that of the service.
+        SnapshotError: The place of the snapshots cannot be written, or the base cannot be used.
+        OffsetGoneError: The log has deleted records that the rebuild needs.
+        HandlerError, BadRecordError: An event cannot be handled any more, and failures do not go to the dead letters.
+        ReplayDivergedError: The result differs from that of the service.
         EnvironmentMismatchError: Python, msgspec or tzdata are not those of the first run.
         WorkerLostError: A process has ended; run it again.
     """
@@ -80,7 +80,7 @@ class _Rebuild:
         _check(self._request)
         self._id, self._code = identity(self._request, self._plan)
         self._work = WorkFolder(work_folder(self._request, self._plan, self._id))
-        """Of the rebuild; ``_units_work`` is that of the job, where the units are."""
+        """The work folder of the rebuild; ``_units_work`` is that of the job, which the units use."""
         self._units_work = self._work
 
     def run(self, *, restart: bool) -> RebuildReport:
@@ -89,7 +89,7 @@ class _Rebuild:
         work = self._work
         if not work.path.exists():
             with opened_past(self._request, self._plan, taped=False):
-                pass  # what is not there is told before a folder is made
+                pass  # errors about a missing log or archive are raised before a folder is created
         with work.held():
             job = work.job()
             earlier, resumed = job, job is not None and job.code == self._code.digest and not restart
@@ -100,7 +100,7 @@ class _Rebuild:
                 job = self._begin_untaped(job, difference)
                 results, report = self._run(job, resumed=False)
             self._publish(job, results, report)
-            # Of this run, and not of the snapshot, which is the same however often the driver was killed.
+            # These notes are about this run only. The snapshot is the same, no matter how often the driver was killed.
             if resumed:
                 report.note(self._code.compared())
             elif earlier is not None and not restart:
@@ -120,7 +120,7 @@ class _Rebuild:
     # --- beginning
 
     def _begin_untaped(self, taped: Job, difference: str) -> Job:
-        """Begin again in canonical order, as what was recorded of the app's own sends is not what this code sends."""
+        """Begin again in canonical order, because this code sends the app other records than the first run."""
         if taped.request.order == "tape":
             raise ReplayDivergedError(
                 f"{difference} is not what is recorded, and along the tape the recorded messages and own topics are read",
@@ -131,12 +131,12 @@ class _Rebuild:
         return self._begin(taped, note)
 
     def _begin(self, other: Job | None, *notes: str) -> Job:
-        """Settle the job. ``other`` was begun by other code, or is not to be gone on with: nothing of it is of use."""
+        """Settle the job. ``other`` was begun by other code, or must not be resumed: remove all of its results."""
         if other is not None and not (Place.at(other.folder) / MANIFEST).exists():
             Place.at(other.folder).remove_folder()
             if other.request.to.outputs != "none":
                 Place.at(outputs_folder(other)).remove_folder()
-        self._work.empty()  # without a job, too, there may be what is left of one that was being removed
+        self._work.empty()  # without a job, too: an interrupted removal may have left files
         job = self._settled(*notes)
         self._work.begin(job)
         return job
@@ -224,7 +224,7 @@ class _Rebuild:
         report: RebuildReport,
         numbers: Iterable[tuple[int, int]] | None = None,
     ) -> list[UnitResult]:
-        """Have the units of a kind run, those that are not done yet; their results in order."""
+        """Run the units of a kind that are not done yet. Returns the results of all of them, in order."""
         pairs = ((number, 0) for number in range(job.partitions)) if numbers is None else numbers
         units = [Unit(job=job, kind=kind, partition=number, shard=shard) for number, shard in pairs]
         names = [unit.name for unit in units]
@@ -238,7 +238,7 @@ class _Rebuild:
                 there = {one.name for one in Place.at(job.folder).entries()}
             if all(file.name in there for one in (done, *done.others) for file in one.files):
                 found[name] = done
-            else:  # who sweeps the snapshots has taken what lay about for days
+            else:  # a cleanup of the snapshots has deleted files that were left unpublished for days
                 self._units_work.forget(name)
         earlier = frozenset(found)
 
@@ -252,7 +252,7 @@ class _Rebuild:
                 raise result.failure.error()
             found[result.unit] = result
             on_progress()
-        for name in names:  # in this order: who goes on says the same
+        for name in names:  # in this order, so that a resumed rebuild has the same notes
             result = found[name]
             if name not in earlier:
                 report.taken += result.taken
@@ -305,7 +305,7 @@ class _Rebuild:
 
 
 def settled_job(request: Request) -> Job:
-    """What a rebuild would settle now, without beginning it."""
+    """The job that a rebuild would settle now, without beginning it."""
     return _Rebuild(request, LocalEngine(1), None)._settled()
 
 
@@ -321,7 +321,7 @@ def _entry(result: UnitResult) -> TaskEntry:
 
 
 def _without_state(plan: Plan, keys: Sequence[str], results: Sequence[UnitResult]) -> list[str]:
-    """Those of the keys that were asked for of which no actor has a row."""
+    """The requested keys for which no actor has a row."""
     found = {key for result in results for key in result.found}
     codecs = [one.key_codec for one in plan.actors]
     return [
@@ -334,7 +334,7 @@ def _without_state(plan: Plan, keys: Sequence[str], results: Sequence[UnitResult
 
 
 def _encoded(codec: KeyCodec, key: Any) -> bytes | None:
-    """The bytes of a key, if it is one of this kind."""
+    """The bytes of a key; None if the codec does not accept it."""
     try:
         return codec.encode(key)
     except (TailraceError, TypeError, ValueError):
@@ -361,22 +361,22 @@ def _check_whole(base: Snapshot, request: Request) -> None:
         if one.keys and not (request.keys and {*request.keys} <= {*one.keys}):
             raise SnapshotMismatchError(
                 f"the snapshot {base.manifest.id} holds the keys {', '.join(one.keys)} only: all others would be gone",
-                hint="Go on from a whole one, or ask for these keys (--key).",
+                hint="Continue from a whole one, or ask for these keys (--key).",
             )
 
 
 def _check_under_way(base: Snapshot, plan: Plan, settled: Settled) -> None:
-    """What the app has sent itself and not read where the base stands is told by the ends of its topics alone."""
+    """Refuse a base without ends: only these tell which of its own records the app had sent and not read at the base."""
     if not base.manifest.ends and any(any(settled.ends.get(name, ())) for name in own_inputs(plan)):
         raise SnapshotMismatchError(
             f"the snapshot {base.manifest.id} was stopped by a limit, and does not tell what the app had under way to itself "
             "there: in canonical order nobody would send that again",
-            hint="Go on from a snapshot without a limit, or rebuild from the beginning.",
+            hint="Continue from a snapshot without a limit, or rebuild from the beginning.",
         )
 
 
 def _delivered_ends(job: Job, plan: Plan) -> dict[str, list[int]]:
-    """Of a rebuild up to a limit: where all tasks run as one, nothing that the app sends to itself is under way."""
+    """The ends for a rebuild up to a limit: if all tasks run as one, no record of the app to itself is in flight."""
     return {name: job.ends[name] for name in own_inputs(plan) if name in job.ends} if job.together else {}
 
 
@@ -388,12 +388,12 @@ def _check_retried(base: Snapshot, request: Request) -> None:
     ):
         raise SnapshotMismatchError(
             f"what had failed is handled in the snapshot {base.manifest.id}: what was redriven of it would be handled twice",
-            hint="Go on from it with --retry-failed, as it was made.",
+            hint="Continue from it with --retry-failed, as it was made.",
         )
 
 
 def _absolute(request: Request) -> Request:
-    """Paths as every process understands them, wherever it was started."""
+    """The request with absolute paths, which are valid in every process, whatever its working folder."""
     source, work = request.source, request.execution.work
     return replace(
         request,
@@ -409,10 +409,10 @@ def _absolute(request: Request) -> Request:
 
 
 def work_folder(request: Request, plan: Plan, id: str) -> Path:
-    """Where a rebuild keeps what is under way.
+    """The folder where a rebuild keeps intermediate files.
 
     Raises:
-        UsageError: The snapshots go to an object store, and no folder was named.
+        UsageError: The snapshots go to an object store, and no folder was given.
     """
     if request.execution.work is not None:
         return Path(request.execution.work) / plan.app / id
@@ -426,13 +426,13 @@ def work_folder(request: Request, plan: Plan, id: str) -> Path:
 
 
 def identity(request: Request, plan: Plan) -> tuple[str, CodeDigest]:
-    """What an interrupted rebuild is found by, and what its code must be to go on with it."""
+    """The id by which an interrupted rebuild is found, and the code that it must have to be resumed."""
     asked = hashlib.sha256(msgspec.msgpack.encode((request, plan.app))).hexdigest()[:16]
     return asked, code_of(request.app, plan)
 
 
 def _begun_again(earlier: Job, code: CodeDigest) -> str:
-    """What is said where the code has changed since an interrupted rebuild was begun."""
+    """The note if the code has changed since an interrupted rebuild was begun."""
     other = changed(earlier.parts, code.parts) if earlier.parts else []
     named = f": {', '.join(other[:_SHOWN])}{', ...' if len(other) > _SHOWN else ''}" if other else ""
     return f"nothing of an interrupted rebuild was used, as the code has changed since it was begun{named}"

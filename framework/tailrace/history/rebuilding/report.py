@@ -1,4 +1,4 @@
-"""What a rebuild has done: for a program a struct, for a person a few lines."""
+"""The report of a rebuild: a struct for programs, a few lines for people."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from tailrace.history.rebuilding.job import Job, Phases, UnitResult
 
 
 class RebuildReport(msgspec.Struct, kw_only=True):
-    """What was rebuilt. Counts are those of the tasks at their cuts, since their history began."""
+    """The result of a rebuild. Counts are those of the tasks at their cuts, since the beginning of their history."""
 
     app: str
     snapshot: str
     """Its id."""
     uri: str
-    """Where its folder is, without secrets."""
+    """The URI of its folder, without secrets."""
     order: str
     engine: str
     base: str | None = None
     resumed: bool = False
-    """It went on with what an interrupted driver had begun."""
+    """It has continued the work of an interrupted driver."""
     environment: dict[str, str] = {}
     partitions: int = 0
     commits: int = 0
-    """That this run went through; an interrupted one had done others."""
+    """Commits that this run replayed; an interrupted run may have replayed others."""
     events: int = 0
     taken: int = 0
-    """Records that this run went through."""
+    """Records that this run replayed."""
     keys: int = 0
     rows: int = 0
     timers: int = 0
@@ -38,36 +38,36 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     dead_letters: int = 0
     """Units that failed."""
     failed_here: int = 0
-    """Units and records that failed here, and had not failed when they ran first: all went to the dead letters."""
+    """Units and records that failed in the rebuild, but not in the service: all went to the dead letters."""
     failed: list[str] = []
-    """The first of them."""
+    """The first of these."""
     retried: int = 0
-    """Records and timers that had failed when they ran first, and were run again in their place."""
+    """Records and timers that had failed in the service, and were run again in their original place."""
     failed_again: int = 0
-    """Those of them that failed again."""
+    """Those that failed again."""
     again: list[str] = []
     """The first of these."""
     passed_over: int = 0
-    """Redriven records that were not handled, as their originals were handled in their place."""
+    """Redriven records that were skipped because their originals were handled in their original place."""
     left_to_redriven: int = 0
-    """Records that had failed and were not run again, as their redriven records take effect elsewhere or later."""
+    """Records that had failed and were not run again, because their redriven records take effect elsewhere or later."""
     undelivered: int = 0
-    """Messages, and events for the app itself, that were sent by what was run again, and are not in the log."""
+    """Messages, and events to the app itself, sent by what was run again, that are not in the log."""
     same_rows: int = 0
-    """Rows that were held against what the service has stored, and are the same, byte for byte."""
+    """Rows that were compared with the service's stored rows, and are equal, byte for byte."""
     other_rows: int = 0
-    """Those that are not."""
+    """Rows that were compared and differ."""
     written: int = 0
-    """Outputs written where they were asked for."""
+    """Outputs written to the requested place."""
     seconds: float = 0.0
     for_others: int = 0
-    """Records that were redriven for other apps, and passed over."""
+    """Records that were redriven for other apps, and skipped."""
     phases: Phases = msgspec.field(default_factory=Phases)
-    """Seconds of all processes together."""
+    """Seconds, summed over all processes."""
     notes: list[str] = []
 
     def add(self, result: UnitResult) -> None:
-        """Add what a task's last unit has made."""
+        """Add the result of a task's last unit."""
         totals = result.totals
         self.partitions += 1
         self.events += totals.records
@@ -104,7 +104,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         )
 
     def note_retries(self) -> None:
-        """Note what became of what had failed when it ran first, and of redriven records."""
+        """Note the outcome of running failed records and timers again, and of redriven records."""
         if self.retried:
             many = "1 record or timer" if self.retried == 1 else f"{self.retried:,} records and timers"
             again = f"; {self.failed_again:,} failed again" if self.failed_again else ""
@@ -117,7 +117,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
             self.note(f"{counted(self.for_others, 'record')} redriven for other apps, skipped")
         if self.passed_over:
             self.note(
-                f"{counted(self.passed_over, 'redriven record')} passed over, as the original was handled in its place"
+                f"{counted(self.passed_over, 'redriven record')} skipped, as the original was handled in its place"
             )
         if self.left_to_redriven:
             self.note(
@@ -131,7 +131,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
             )
 
     def lines(self) -> list[str]:
-        """For a person."""
+        """The report as lines for a person."""
         rate = self.taken / self.seconds if self.seconds else 0.0
         phases = ", ".join(
             f"{name} {seconds:.1f} s"
@@ -152,7 +152,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         if self.base is not None:
             said.insert(1, f"from snapshot {self.base}")
         if self.resumed:
-            said.append(f"went on with an interrupted rebuild: {self.taken:,} of the events were left to do")
+            said.append(f"continued an interrupted rebuild: {self.taken:,} of the events were left to do")
         if self.written:
             said.append(f"{counted(self.written, 'output')} written")
         said += [f"failed again: {one}" for one in self.again]
@@ -163,7 +163,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
 
 
 def report_of(job: Job, engine: str) -> RebuildReport:
-    """A report of a job, before anything is done."""
+    """The report of a job before any work is done."""
     return RebuildReport(
         app=job.app,
         snapshot=job.snapshot,

@@ -1,4 +1,4 @@
-"""What a rebuild is asked for, in groups of options.
+"""The request for a rebuild, in groups of options.
 
 The smallest request names an app, the log that it is rebuilt from, and a place for the snapshot::
 
@@ -12,7 +12,7 @@ The smallest request names an app, the log that it is rebuilt from, and a place 
 ``app, keys, order, until``     what is rebuilt, in which order of its inputs, how far
 ``source``                      where history is read
 ``to``                          where the snapshot and the outputs go
-``failures``                    what stops the rebuild, and what it carries on after
+``failures``                    which failures stop the rebuild, and which do not
 ``execution``                   how the work is done; it must not affect the result
 =============================== =========================================================
 
@@ -78,7 +78,7 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """Settings of tasks that must not affect a result: a second run with other settings finds code where they do."""
+    """Settings of tasks that must not affect a result. A second run with other settings finds code whose result they affect."""
 
     name: str = "usual"
     cache_bytes: int = 128 << 20
@@ -108,24 +108,24 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be rebuilt, from what, how far, and where to."""
+    """A request for a rebuild: of which app, from which history, up to where, and to which place."""
 
     app: str
     """``package.module:app``."""
     source: Source
     to: Destination
     keys: tuple[str, ...] = ()
-    """Only these, as a person writes them; all if there are none."""
+    """The keys to rebuild, as a person writes them; empty: all keys."""
     order: Order = "auto"
     until: Limits = Limits()
     cuts: tuple[bytes, ...] = ()
-    """Along the tape: where each task ends, if not at its last commit."""
+    """Along the tape: the cut at which each task ends, by partition; empty: its last commit."""
     failures: Failures = Failures()
     execution: Execution = Execution()
 
     @property
     def limited(self) -> bool:
-        """Whether it may stop before the last commit."""
+        """Whether the rebuild may stop before the last commit."""
         return self.until.any
 
     def limit(self, partition: int) -> Limit | None:

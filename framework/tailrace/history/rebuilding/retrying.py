@@ -1,27 +1,27 @@
-"""What had failed when it ran first, run by the code of now in its place; and its redriven record, which is then passed over.
+"""Runs again, with the present code, what failed in the service, in its original place; its redriven record is then skipped.
 
-Theory. A dead letter tells of a unit that left nothing behind. Where the code has been corrected since, the unit can do what
-it should have done, at the point of history where it failed: a record with all its handlers, or the firing of a timer.
+Theory. A dead letter describes a unit that had no effect: a record with all its handlers, or the firing of a timer. If the
+code has been corrected since, the rebuild can run the unit at the point of history where it failed.
 
-    along the tape     the tape names what failed. Its place is that of the tape: the record's turn among the others, the
-                       step at whose end the timer was due
-    canonical order    no tape tells what failed. Every record is run in its place as it is
+    along the tape     the tape names the units that failed. The place of a unit is that of the tape: the record's turn
+                       among the others, the step at whose end the timer was due
+    canonical order    no tape names the failed units. Every record is run in its place
 
 The watermarks stay those of the first run, so that every timer fires where it did. A record that failed has been seen: it
-moved the watermark by its event time. A ``punctuate`` function or a watermark generator was not asked about it, and so is not
-asked along the tape. Nor does what it sends to the app's own inbox and topics arrive there: what the app reads is what the
-log holds. That is counted, and said.
+moved the watermark by its event time. The first run did not pass it to a ``punctuate`` function or a watermark generator, so
+a rebuild along the tape does not either. Messages that the unit sends to the app's own inbox and topics do not arrive there
+along the tape: the app reads what the log holds. The report counts and notes them.
 
-A letter that was redriven has its record in the log a second time. Each is to take effect once:
+A letter that was redriven has its record in the log a second time. Each must take effect once:
 
-    the redriven record comes in the same partition, behind the original: it is passed over if the original has been handled here.
-                       If that fails again, the redriven one is run as it was
-    it lies in another partition (the original came from a foreign one), or behind the end of the rebuild, where the service
-                       has still to read it: then it counts, and the original is left as it was
+    the redriven record is in the same partition, after the original: it is skipped if the original has been handled here.
+                       If the original fails again, the redriven record is run in its own place
+    it is in another partition (the original came from a foreign one), or after the end of the rebuild, where the service
+                       has still to read it: then the redriven record counts, and the original is not run
 
-A record that was redriven more than once has the headers of all its letters: it is passed over if any of these was
-handled. If its original had been redriven for another app (whose history this one goes on from), that one's original
-counts, too. One that is forwarded by its key has them, too, but in another topic: what is read there is what the log holds.
+A record that was redriven more than once has the headers of all its letters: it is skipped if any of these was handled. If
+its original had been redriven for another app (whose history this one continues), the original of that one counts too. A
+record that is forwarded by its key has these headers too, but in another topic, which is read as the log holds it.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ from tailrace.history.rebuilding.job import Letters, Retries, UnitResult
 from tailrace.history.rebuilding.own_letters import OwnLetters
 
 RecordPosition = tuple[str, int]
-"""A record of the partition at hand: its input and offset."""
+"""A record of the present partition: its input and offset."""
 
 _SHOWN = 20
 
 
 class RetryProgress(msgspec.Struct):
-    """What a task has to remember of it on its way. It is kept with the task's state."""
+    """The progress of a task with its failed units. It is kept with the task's state."""
 
     counts: Retries = msgspec.field(default_factory=Retries)
     handled: set[RecordPosition] = msgspec.field(default_factory=set[RecordPosition])
-    """Records that failed then, and have been handled here."""
+    """Records that failed in the service, and have been handled here."""
     timers: dict[TimerName, int] = msgspec.field(default_factory=dict[TimerName, int])
-    """How many firings of a timer have failed then and not come here yet."""
+    """By timer, the number of firings that failed in the service and have not happened here yet."""
 
 
 class Retrying:
-    """What one task knows of its dead letters, and its progress with them."""
+    """The dead letters of one task, and its progress with them."""
 
     def __init__(self, letters: Letters) -> None:
         self.progress = RetryProgress()
@@ -77,27 +77,27 @@ class Retrying:
         for actor, key, timer in letters.timers:
             self.expect((actor.encode(), key.encode(), timer.encode()))
         self.skips: dict[tuple[int, int], Headers] | None = None
-        """The skips of the tape that ``progress.timers`` has."""
+        """The skips of the tape that ``progress.timers`` includes."""
         self.timer: TimerName | None = None
         """The timer that is being run again."""
         self.again = False
-        """Whether what fails at the moment failed then."""
+        """Whether the unit that is failing now also failed in the service."""
 
     def begin_with(self, begun: Beginning) -> None:
-        """What is handled in the state that the task begins with has been handled."""
+        """Add the records that are handled in the state that the task begins with."""
         self.progress.handled |= begun.handled
 
     def fill(self, result: UnitResult) -> None:
-        """Put into the result of the task what came of it."""
+        """Put the outcome into the result of the task."""
         fill(result, [self.progress])
 
     def expect(self, timer: TimerName) -> None:
-        """A firing of this timer failed then."""
+        """Add a firing of this timer that failed in the service."""
         timers = self.progress.timers
         timers[timer] = timers.get(timer, 0) + 1
 
     def take(self, timer: TimerName) -> bool:
-        """Whether a firing of this timer failed then that has not come here yet. It has now."""
+        """Whether a firing of this timer failed in the service and has not happened here yet. It counts as happened now."""
         timers = self.progress.timers
         left = timers.pop(timer, 0)
         if left > 1:
@@ -105,7 +105,7 @@ class Retrying:
         return left > 0
 
     def is_done(self, name: str, ids: list[str]) -> bool:
-        """Whether a record of an input that was redriven for these letters has been handled here by its original."""
+        """Whether the original of a record that was redriven for these letters has been handled here."""
         handled = self.progress.handled
         found = [place for id_ in ids for place in self.originals.get(id_, ())]
         return any(place[0] == name and place in handled for place in found)
@@ -113,16 +113,16 @@ class Retrying:
 
 @dataclass(frozen=True, slots=True)
 class RetryWatch(RebuildWatch):
-    """Gives a task units that run again what failed, and pass over what was redriven of it.
+    """Gives a task units that run again what failed, and skip the redriven records.
 
-    ``as_declared``: what fails is dealt with as the app has declared, and not as the rebuild was told.
+    ``as_declared``: the app's ``on_error`` decides about failures, not that of the rebuild.
     ``sharded``: the task is one of a shard, and ``as_declared``.
     """
 
     retrying: Retrying = field(default_factory=lambda: Retrying(Letters()))
     as_declared: bool = False
     own: OwnLetters | None = None
-    """Where the rebuild itself delivers what the app sends to itself: what has become of that."""
+    """If the rebuild delivers the records that the app sends to itself: the outcomes of these records."""
     sharded: bool = False
 
     def units(
@@ -135,7 +135,7 @@ class RetryWatch(RebuildWatch):
         totals: tape.Totals,
         log: tape.Tape,
     ) -> Units:
-        """The units of a task that is rebuilt."""
+        """The units for a task of a rebuild."""
         kind: Any = _RetriedUnits if self.keys is None and self.observer is None else _SomeRetriedUnits
         if self.as_declared:
             kind = _ShardedUnits if self.sharded else _DeclaredUnits
@@ -144,7 +144,7 @@ class RetryWatch(RebuildWatch):
 
 
 class _Retrying(Units):
-    """Stands in front of the units of a task, and decides which of them are run."""
+    """Wraps the units of a task, and decides which of them are run."""
 
     __slots__ = ()
 
@@ -191,7 +191,7 @@ class _Retrying(Units):
             counts.passed_over += 1
             if (
                 skipped_then or place in retrying.failed
-            ):  # it has a letter of its own, which is settled as well
+            ):  # it has a dead letter of its own, which is settled as well
                 retrying.progress.handled.add(place)
             del self.unit.outputs[mark:]
             return
@@ -221,7 +221,7 @@ class _Retrying(Units):
         return left
 
     def timer_skip(self, _fired: int, _table: Table, _time_ms: int, /) -> Headers | None:
-        """See ``Units.timer_skip``. It is run again, whatever firing it is by now."""
+        """See ``Units.timer_skip``. The timer is run again, whatever number this firing has now."""
         self._learn()
         return None
 
@@ -277,7 +277,7 @@ class _Retrying(Units):
             own.failed(name, record)
 
     def note_failure(self, said: str) -> None:
-        """Remember what has failed, in words, by whether it failed then."""
+        """Record the text of a failure, by whether the unit failed in the service too."""
         retrying = self._retry.retrying
         shown = retrying.progress.counts.shown
         if not retrying.again:
@@ -289,7 +289,7 @@ class _Retrying(Units):
         return self.plan.inputs[number].name, offset
 
     def _learn(self) -> None:
-        """Take in which timers the tape says have failed in the commit at hand."""
+        """Add the timers that failed in the present commit, according to the tape."""
         retrying = self._retry.retrying
         if self.skips is retrying.skips:
             return
@@ -299,27 +299,27 @@ class _Retrying(Units):
                 retrying.expect(timer_of(headers))
 
     def _undelivered(self, mark: int) -> int:
-        """How many of the outputs since ``mark`` the app itself reads, and will not find."""
-        if self._retry.own is not None:  # it is delivered like all else
+        """Number of outputs since ``mark`` for the app's own inputs, which will not be delivered."""
+        if self._retry.own is not None:  # the rebuild delivers them like all others
             return 0
         own = {one.name for one in self.plan.inputs}
         return sum(1 for output in self.unit.outputs[mark:] if output[0] in own)
 
 
 class _RetriedUnits(_Retrying, _RebuiltUnits):
-    """Of a task with all of its keys."""
+    """The units of a task with all of its keys."""
 
     __slots__ = ()
 
 
 class _SomeRetriedUnits(_Retrying, _SomeUnits):
-    """Of a task that is confined to some keys, or watched."""
+    """The units of a task that is restricted to some keys, or watched."""
 
     __slots__ = ()
 
 
 class _DeclaredUnits(_Retrying):
-    """Of a task in canonical order whose failures go where its app has declared."""
+    """The units of a task in canonical order whose app decides about failures (``as_declared``)."""
 
     __slots__ = ("_rebuild",)
 
@@ -329,7 +329,7 @@ class _DeclaredUnits(_Retrying):
 
 
 class _ShardedUnits(_Retrying, _ShardUnits):
-    """The same of a shard. What was redriven has the key of its original, and so comes to the same shard."""
+    """The same for a shard. A redriven record has the key of its original, and so belongs to the same shard."""
 
     __slots__ = ("_rebuild",)
 
@@ -338,11 +338,11 @@ class _ShardedUnits(_Retrying, _ShardUnits):
         self._rebuild = rebuild
 
 
-# --- what came of it
+# --- the outcome
 
 
 def fill(result: UnitResult, parts: Iterable[RetryProgress]) -> None:
-    """Put together what came of it in all shards of a task."""
+    """Combine the outcomes of all shards of a task."""
     handled: set[RecordPosition] = set()
     for one in parts:
         result.retries.add(one.counts)

@@ -1,7 +1,7 @@
-"""What is settled before a rebuild begins: where each task ends, and that what it needs is there.
+"""The settling of a rebuild: where each task ends, and the check that the history it needs is there.
 
 A commit of the log is one step for all topics, so the last cuts below the ends of one commit are consistent with one
-another: what a task had sent by then is in the inboxes up to the same commit.
+another: the messages that a task had sent by then are in the inboxes up to the same commit.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from tailrace.state.snapshots import Snapshots
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """The order, the targets, the ends of all topics as of the same commit, and which commit that was.
+    """The order, the targets, the ends of all topics as of one commit, and the position of this commit.
 
-    In canonical order tasks end at the ends of their inputs; their targets only tell of the service's own life.
+    In canonical order tasks end at the ends of their inputs; their targets only describe the service's own last commits.
     """
 
     order: Literal["tape", "canonical"]
@@ -46,16 +46,16 @@ class Settled(msgspec.Struct, frozen=True):
     position: int
     notes: tuple[str, ...]
     finish: bool = False
-    """In canonical order: end the inputs, as the service's last run has ended them."""
+    """In canonical order: end the inputs, as the service's last run did."""
 
 
 def settle(request: Request, past: HistorySource) -> Settled:
-    """Look where history ends, and refuse what cannot be done with it.
+    """Find where history ends, and refuse requests that this history cannot fulfil.
 
     Raises:
         UsageError: A key, an offset or a time makes no sense for this app or this log.
         SnapshotMismatchError: The app has never committed, or its inbox does not hold its whole past.
-        OffsetGoneError: The log has deleted what is to be read.
+        OffsetGoneError: The log has deleted records that the rebuild needs.
     """
     plan = past.plan
     order, why = _order(request, past)
@@ -95,7 +95,7 @@ def settle(request: Request, past: HistorySource) -> Settled:
 
 
 def _begun_with(request: Request, targets: list[Target]) -> Iterator[str]:
-    """That the tape begins with a snapshot, and what that means for code that has changed since."""
+    """Notes that the tape begins with a snapshot, and what this means for code that has changed since."""
     if request.source.base is not None:
         return
     bases = {one.partition: tape.decode_cut(one.cut).base for one in targets if one.cut is not None}
@@ -109,7 +109,7 @@ def _begun_with(request: Request, targets: list[Target]) -> Iterator[str]:
 
 
 def _check_inbox(plan: Plan, targets: list[Target]) -> None:
-    """Refuse canonical order where messages of the past are in no inbox: those that a snapshot stands for."""
+    """Refuse canonical order for a task that was started from a snapshot: its earlier messages are in no inbox."""
     for one in targets if plan.inbox_topic is not None else ():
         base = "" if one.cut is None else tape.decode_cut(one.cut).base
         if base:
@@ -121,7 +121,7 @@ def _check_inbox(plan: Plan, targets: list[Target]) -> None:
 
 
 def _order(request: Request, past: HistorySource) -> tuple[Literal["tape", "canonical"], tuple[str, ...]]:
-    """The order that is taken, and what is to be said of it."""
+    """The order to use, and the notes about it."""
     plan, log = past.plan, past.log
     if request.source.read:
         named = ", ".join(f"{name} is read as {other}" for name, other in sorted(request.source.read.items()))
@@ -138,7 +138,7 @@ def _order(request: Request, past: HistorySource) -> tuple[Literal["tape", "cano
 
 
 def _untaped(request: Request, past: HistorySource, settled: Settled) -> Settled:
-    """What there is to be looked at where no tape is taken."""
+    """The checks and notes for a rebuild without a tape."""
     plan, log = past.plan, past.log
     own = own_inputs(plan)
     _check_keys(request, plan)
@@ -188,13 +188,13 @@ def _untaped(request: Request, past: HistorySource, settled: Settled) -> Settled
 
 
 def _has_ended(settled: Settled) -> bool:
-    """Whether the service's last run was a bounded one that came to its end, in all tasks."""
+    """Whether the service's last run was a bounded one that reached its end in all tasks."""
     cuts = [None if one.cut is None else tape.decode_cut(one.cut) for one in settled.targets]
     return all(cut is not None and {*cut.ended_operators} >= {*(cut.operators or ())} for cut in cuts)
 
 
 def _of_a_part(request: Request) -> bool:
-    """Whether only some keys are rebuilt, or up to a limit that each task reaches by itself."""
+    """Whether only some keys are rebuilt, or only up to a limit that each task reaches on its own."""
     return request.until.watermark_ms is not None or request.until.clock_ms is not None or bool(request.keys)
 
 
@@ -253,7 +253,7 @@ def _foremost(plan: Plan, cut: tape.Cut) -> int:
 
 
 def _first_ms(past: HistorySource) -> int:
-    """The least timestamp of what the inputs begin with."""
+    """The least timestamp of the first records of the inputs."""
     found: list[int] = []
     for one in past.plan.inputs:
         for number in range(past.plan.partitions):
@@ -263,7 +263,7 @@ def _first_ms(past: HistorySource) -> int:
 
 
 def _deleted(request: Request, past: HistorySource, targets: list[Target]) -> Iterator[str]:
-    """What the log has deleted of the inputs: an error, or, where that is wanted, notes."""
+    """Find records of the inputs that the log has deleted: raise an error, or, if the request accepts it, return notes."""
     asked = (
         None
         if request.source.base is None
@@ -288,7 +288,7 @@ def _deleted(request: Request, past: HistorySource, targets: list[Target]) -> It
 
 
 def _check_kept(past: HistorySource, begun: Beginning, cut: tape.Cut) -> None:
-    """What a task has still to read is there."""
+    """Check that the log has all records that a task has still to read."""
     known, number = past.log.topics(), begun.partition
     for name, began in begun.positions.items():
         start = past.log.start_offset(name, number) if name in known else 0
@@ -296,7 +296,7 @@ def _check_kept(past: HistorySource, begun: Beginning, cut: tape.Cut) -> None:
             raise _gone(name, number, began, start, "")
 
 
-_WITHOUT = ", or say that it is to go on without them (--after-deleted): state and outputs then differ from the service's"
+_WITHOUT = ", or continue without them (--after-deleted): state and outputs then differ from the service's"
 
 
 def _gone(name: str, number: int, began: int, start: int, otherwise: str = _WITHOUT) -> OffsetGoneError:

@@ -1,17 +1,17 @@
-"""The work folder: what a rebuild keeps while it is under way, so that a killed one goes on.
+"""The work folder: the intermediate files of a rebuild, from which a killed rebuild resumes.
 
 ::
 
     lock                     held by the driver
-    job                      what was settled, once
-    <snapshot>/              of that job alone; the units get this folder
-      done/<unit>            the result of a unit: written beside and linked into place, so that the first one stays
-      progress/<unit>        how far a unit has come, now and then
-      tasks/<partition>/     a task on its way: its state, and its outputs up to that state
-      blocks/                records dealt to shards, and what else one unit hands to another
+    job                      the job, settled once
+    <snapshot>/              belongs to that job alone; the units get this folder
+      done/<unit>            the result of a unit: written to another name and linked into place, so that the first one stays
+      progress/<unit>        the progress of a unit, written from time to time
+      tasks/<partition>/     an unfinished task: its state, and its outputs up to that state
+      blocks/                records dealt to shards, and other files that one unit passes to another
 
-It is a folder of this machine, or one that all machines share. A job that is begun again, as its code has changed, has a folder of
-its own: a process that is still at work for the job before, or starts late, cannot leave anything in the new one.
+It is a folder of this machine, or one that all machines share. A job that begins again because its code has changed has a
+folder of its own: a process that still works for the previous job, or starts late, cannot write into the new one.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from tailrace.state.failures import as_state_error
 
 _EVERY_S = 0.25
 _PATIENCE_S = 0.2
-"""Time for a few attempts: one fails if the driver before removes the lock's file in the middle of it."""
+"""Time for a few attempts: one fails if the previous driver removes the lock's file during the attempt."""
 
 
 class UnitProgress(msgspec.Struct):
-    """How far a unit has come: of its whole way, whichever attempt has gone it."""
+    """The progress of a unit: records done, by whichever attempt, of all its records."""
 
     records: int = 0
     of: int = 0
 
 
 class WorkFolder:
-    """What is in the folder, as any process sees it."""
+    """The contents of the folder, for any process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,12 +56,12 @@ class WorkFolder:
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Make the folder, and hold it for one driver, which is the only one that changes what is in it.
+        """Create the folder, and lock it for one driver. Only this driver changes it, apart from units.
 
         Raises:
-            StateInUseError: Another driver is at work in it.
-            StateUnavailableError: It cannot be made: no space, no permission.
-            UsageError: A file is in its way.
+            StateInUseError: Another driver works in it.
+            StateUnavailableError: It cannot be created: no space, no permission.
+            UsageError: A part of its path is a file.
         """
         try:
             lock = self._locked()
@@ -74,7 +74,7 @@ class WorkFolder:
             raise StateInUseError(
                 "the same rebuild is under way in another process",
                 path=str(self.path),
-                hint="Wait for it, or end it and start again: this goes on where it was.",
+                hint="Wait for it, or end it and start again: it resumes where it was.",
             ) from None
         except OSError as error:
             raise as_state_error(error, self.path, "making the work folder") from error
@@ -84,7 +84,7 @@ class WorkFolder:
             lock.release()
 
     def _locked(self) -> FileLock:
-        """The lock, held. A driver that ends removes the file, then the folder: the next attempt makes both again."""
+        """The acquired lock. A driver that ends removes the file, then the folder: the next attempt creates both again."""
         lock = FileLock(self.path / "lock", timeout=_PATIENCE_S, thread_local=False, fallback_to_soft=False)
         while True:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ class WorkFolder:
                 pass
 
     def make(self) -> None:
-        """Make the folders that units work in.
+        """Create the folders that units work in.
 
         Raises:
             StateUnavailableError: No space, no permission.
@@ -109,7 +109,7 @@ class WorkFolder:
     # --- the job
 
     def job(self) -> Job | None:
-        """The job that was begun here, if one was.
+        """The job that has begun here; None if there is none.
 
         Raises:
             CorruptStateError: It cannot be read.
@@ -124,18 +124,18 @@ class WorkFolder:
             raise CorruptStateError(
                 f"the rebuild that was begun cannot be read: {error}",
                 path=str(self.path),
-                hint="Remove the folder; the rebuild then begins anew.",
+                hint="Remove the folder; the rebuild then begins from the start.",
             ) from error
 
     def begin(self, job: Job) -> WorkFolder:
-        """Keep what was settled; the folder of its units."""
+        """Store a settled job. Returns the work folder of its units."""
         units = WorkFolder(Path(job.work))
         units.make()
         self._put(self.path / "job", msgspec.msgpack.encode(job))
         return units
 
     def empty(self) -> None:
-        """Remove all that was done, the job first, so that nobody goes on with a part of it."""
+        """Remove everything that was done, the job first, so that no driver resumes with a part of it."""
         with suppress(FileNotFoundError):
             (self.path / "job").unlink()
         for entry in [*self.path.iterdir()] if self.path.is_dir() else ():
@@ -145,7 +145,7 @@ class WorkFolder:
                 entry.unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Remove the folder, the lock last of all: whoever waits for it then makes both again."""
+        """Remove the folder, the lock last of all: a driver that waits for it then creates both again."""
         self.empty()
         with suppress(OSError):
             (self.path / "lock").unlink()
@@ -155,14 +155,14 @@ class WorkFolder:
     # --- results of units
 
     def result(self, unit: str) -> UnitResult | None:
-        """The result of a unit that is done."""
+        """The result of a unit; None if it is not done."""
         try:
             return decode_result((self._done / unit).read_bytes())
         except FileNotFoundError:
             return None
 
     def finish(self, unit: Unit, result: UnitResult) -> UnitResult:
-        """Say that a unit is done. Returns the result that counts: that of whoever said so first."""
+        """Record that a unit is done. Returns the result that counts: that of the first attempt to finish."""
         place = self._done / unit.name
         making = self._done / f".{unit.name}-{result.attempt}"
         try:
@@ -178,25 +178,25 @@ class WorkFolder:
         return self.result(unit.name) or result
 
     def forget(self, unit: str) -> None:
-        """What a unit had made is there no more: it is to be done again."""
+        """Forget the result of a unit whose files are missing: the unit must run again."""
         (self._done / unit).unlink(missing_ok=True)
 
     # --- progress
 
     def report(self, unit: str, records: int, of: int, *, now: bool = False) -> None:
-        """Note how far a unit has come; most calls do nothing."""
+        """Record the progress of a unit; most calls do nothing."""
         at_s = time.monotonic()
         if not now and at_s - self._told_s.get(unit, 0.0) < _EVERY_S:
             return
         self._told_s[unit] = at_s
         place = self._progress / unit
         making = place.with_name(f".{unit}-{os.getpid()}")
-        with suppress(OSError):  # nothing depends on it
+        with suppress(OSError):  # progress is only for display
             making.write_bytes(msgspec.msgpack.encode(UnitProgress(records, of)))
             making.replace(place)
 
     def progress(self, units: Iterable[str]) -> UnitProgress:
-        """How far units have come, together."""
+        """The total progress of units."""
         found = UnitProgress()
         for unit in units:
             try:

@@ -1,16 +1,16 @@
-"""Replay of an app: its state made again from the log along the tape, and held against what the first run left.
+"""Replay of an app: its state is rebuilt from the log along the tape, and compared with the result of the first run.
 
-What is compared, byte by byte:
+The replay compares, byte by byte:
 
-    state       every row, with the rows that the changelog leaves, and with a state folder where one is given
+    state       every row, with the rows of the folded changelog, and with a state folder if one is given
     the cut     positions, watermarks, idle inputs, counts
     outputs     topic, key, value, timestamp and headers of each, by the number that its task gave it
 
-Partitions are replayed one after the other; nothing is written but to the store of the replay. The service may be at work
-meanwhile: a partition is replayed up to the commit that was its last when its turn came.
+Partitions are replayed one after the other. The replay writes only to its own store. The service may be running meanwhile:
+a partition is replayed up to its last commit at the moment when its replay begins.
 
-A replay stops at the first difference, unless it compares: then it goes on, so that the difference can be told key by
-key, and only a handler that fails where it did not fail before ends its partition.
+A replay stops at the first difference, unless it compares: then it continues, so that it can report differences key by
+key. Only a handler that fails, and did not fail before, ends the replay of its partition.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ LiveStates: TypeAlias = Callable[[int], Sequence[LiveState]]
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What is replayed, how far, and what is done with it."""
+    """Options of a replay."""
 
     partitions: Collection[int] | None = None
-    """All if None."""
+    """Partitions to replay; None: all."""
     keys: Collection[Any] | None = None
-    """Only these keys are replayed, all if None. Their outputs are not compared: the numbers of outputs count all keys."""
+    """Keys to replay; None: all. Outputs of some keys are not compared, as outputs are numbered over all keys."""
     limits: Limits = field(default_factory=Limits)
     compare: bool = False
-    """Hold state and outputs against those of the first run. State only where the replay goes to the last commit."""
+    """Compare state and outputs with those of the first run. State is compared only if the replay reaches the last commit."""
     any_environment: bool = False
     observer: Observer | None = None
     settings: TaskSettings = field(default_factory=TaskSettings)
@@ -63,7 +63,7 @@ class ReplayOptions:
 
 @dataclass(slots=True)
 class ReplayReport:
-    """What a replay has done again, and what it found to differ."""
+    """The result of a replay: counts of what it has replayed, and the differences that it found."""
 
     partitions: int = 0
     commits: int = 0
@@ -74,17 +74,17 @@ class ReplayReport:
     rows: int = 0
     """Rows of state compared."""
     for_others: int = 0
-    """Records that were redriven for other apps, and passed over, as in the first run."""
+    """Records that were redriven for other apps, and skipped, as in the first run."""
     met: set[Any] = field(default_factory=set[Any])
-    """Where only some keys were replayed: those that a record or a timer was for."""
+    """If only some keys were replayed: the keys that had a record or a timer."""
     limit_reached: bool = False
-    """A partition has stopped at the limit."""
+    """A partition has stopped at its limit."""
     seconds: float = 0.0
     differences: Differences = field(default_factory=Differences)
     compared: list[str] = field(default_factory=list[str])
-    """What the replay was held against."""
+    """The states and outputs that the replay was compared with."""
     notes: list[str] = field(default_factory=list[str])
-    """What one should know to read the result."""
+    """Remarks that help to understand the result."""
 
     def note(self, said: str) -> None:
         """Add a note, once."""
@@ -94,14 +94,14 @@ class ReplayReport:
 
 @dataclass(frozen=True, slots=True)
 class ReplayStatus:
-    """How far a replay has come."""
+    """The progress of a replay."""
 
     partition: int
     commit: int
     commits: int
-    """Of this partition."""
+    """Number of commits of this partition."""
     records: int
-    """Of all partitions so far."""
+    """Number of records of all partitions so far."""
 
 
 def replay(
@@ -113,15 +113,15 @@ def replay(
     live: LiveStates | None = None,
     on_progress: Callable[[ReplayStatus], None] | None = None,
 ) -> ReplayReport:
-    """Replay an app. ``open_store`` gives an empty store for a partition, which is closed at its end; else it is memory.
+    """Replay an app. ``open_store`` opens an empty store for a partition, which is closed at its end (default: in memory).
 
-    ``live`` gives more states to compare a partition with than the changelog's; ``on_progress`` is called at every commit.
+    ``live`` returns states to compare a partition with, besides the changelog's; ``on_progress`` is called at every commit.
 
     Raises:
-        ReplayDivergedError: Something differs, and it was not to be compared.
+        ReplayDivergedError: A result differs, and the replay does not compare.
         EnvironmentMismatchError: Python, msgspec or tzdata are not those of the first run.
-        InputsChangedError: The app reads other inputs, or has other partitions, than it had then.
-        OffsetGoneError: The log has lost what is to be replayed.
+        InputsChangedError: The app has other inputs, or another number of partitions, than in the first run.
+        OffsetGoneError: The log has lost records that the replay needs.
         UnknownTopicError: The app has never run on this log.
     """
     options = options or ReplayOptions()
@@ -132,7 +132,7 @@ def replay(
     with seldom_collected():
         comparisons: dict[int, OutputComparison] = {}
         if options.compare and options.keys is None:
-            # The cuts first: the outputs that belong to them are then all there.
+            # Read the cuts first: all outputs that belong to them are then in the log.
             cuts = {number: history.committed(number).cut for number in numbers}
             whole = history.outputs_are_whole()
             for number, emitted in history.emitted(numbers).items():
@@ -199,7 +199,7 @@ class _PartitionReplay(TapeSink):
         self._done = self._records_before = 0
 
     def run(self) -> None:
-        """Replay it, compare it, and add it to the report."""
+        """Replay the partition, compare it, and add it to the report."""
         report, cut, number = self._report, self._cut, self._number
         report.partitions += 1
         if cut is None:
@@ -210,7 +210,7 @@ class _PartitionReplay(TapeSink):
         if options.observer is not None or options.keys is not None:
             watch = Watch(options.observer, options.keys)
         begun = taped_beginning(history, number, cut)
-        # It is of no use as a state folder before it has come to its end.
+        # A service must not start from this store before the replay has reached its end.
         begun.load(self.store, rows_of_keys(self._plan, options.keys), position=UNFINISHED)
         if begun.snapshot is not None:
             report.note(f"partition {number} begins with the snapshot {cut.base} that it was started from")
@@ -250,14 +250,14 @@ class _PartitionReplay(TapeSink):
             report.note(f"{one.name} of partition {number} is not compared: it stands at another commit")
         self._tell(replay)
 
-    # --- what the task leaves behind
+    # --- outputs and state of the task
 
     def other_code(self, version: str, /) -> None:
         """See ``TapeSink.other_code``."""
         self._report.note(other_version(version, self._plan.version))
 
     def failed(self, task: Task, step: Step, _error: TailraceError, /) -> None:
-        """See ``TapeSink.failed``. What was emitted until then can be compared."""
+        """See ``TapeSink.failed``. The outputs emitted until then can be compared."""
         self.take(task, step)
 
     def take(self, task: Task, step: Step, /) -> None:
@@ -272,7 +272,7 @@ class _PartitionReplay(TapeSink):
         self._outputs.take(first, stop, made)
 
     def write(self, batch: CommitBatch, /) -> None:
-        """Write it, and compare. A service can continue from the store if it is the whole state as of the last commit."""
+        """Write the state, and compare it. A service can continue from the store if it holds the whole last commit."""
         step = self._step
         assert step is not None
         finished = step.last and step.whole and self._options.keys is None
@@ -294,7 +294,7 @@ class _PartitionReplay(TapeSink):
             self._on_progress(status)
 
     def _compare_state_at(self, number: int, cut: bytes | None) -> None:
-        """Compare with the states that stand at this commit: a state folder may be behind the changelog."""
+        """Compare with the states that are at this commit: a state folder may be behind the changelog."""
         options, report = self._options, self._report
         if not options.compare:
             return
@@ -318,7 +318,7 @@ class _PartitionReplay(TapeSink):
                 report.compared.append(held_against)
 
     def _tell(self, replay: Replay) -> None:
-        """Say what was found of commits and outputs."""
+        """Report the differences in commits and outputs."""
         found, outputs = self._report.differences, self._outputs
         if replay.difference is not None:
             where = replay.difference.what
@@ -333,13 +333,13 @@ class _PartitionReplay(TapeSink):
 
 
 def _tape_of(live: LiveState) -> int:
-    """The number of the tape record that follows where a state stands."""
+    """The number of the tape record that follows a state."""
     return 0 if live.cut is None else tape.decode_cut(live.cut).tape
 
 
 @contextmanager
 def seldom_collected() -> Generator[None]:
-    """Have Python look for garbage less often: many small objects come at once, and they stay."""
+    """Make Python's garbage collection less frequent: many small objects are created at once, and they stay."""
     before = gc.get_threshold()
     gc.set_threshold(max(before[0], 100_000) if before[0] else 0, *before[1:])
     try:

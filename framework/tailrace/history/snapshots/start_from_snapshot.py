@@ -1,29 +1,30 @@
-"""Starting a task from a snapshot: the state is brought to where the snapshot stands, and goes on from there.
+"""Starting a task from a snapshot: its state becomes that of the snapshot, and it continues from there.
 
-Theory. The log stays the truth. A snapshot is either a part of the task's own history, and then it only spares reading
-the changelog from its beginning; or it is not, and then starting from it is an event of that history: it is *committed*.
+Theory. The log stays the truth. If a snapshot is a part of the task's own history, starting from it only avoids reading the
+changelog from its beginning. If not, starting from it is an event of that history: it is *committed*.
 
     the changelog has        and the snapshot is                     then
-    no cut                   anything that fits the app              the task is seeded with it
+    no cut                   any that fits the app                   the task is seeded with it
     a cut that began so      this one, or another and no replacing   nothing: it was done before
-    a cut                    of this history, at the cut or before   an empty store is filled; the changelog does the rest
-    a cut                    of another history, or edited, or       refused, unless it is to replace the state, and stands
-                             rebuilt and to replace the state        at the same moment (see ``comparing.cut_differences``): then it is seeded
+    a cut                    of this history, at the cut or before   an empty store is filled; the changelog adds the rest
+    a cut                    of another history, or edited, or       refused, unless the snapshot should replace the state
+                             rebuilt and to replace the state        and is at the same moment (see
+                                                                     ``comparing.cut_differences``): then it is seeded
 
-To *seed* is one transaction of the task's own id, which fences whoever had it: the rows of the snapshot and deletions of
-all others, the messages that were under way, the cut, the input offsets, and a tape record that names the snapshot as the
-*base* of what follows. So a restore, a replay and the next snapshot need nothing but the log and that snapshot, and a
-crash leaves all of it or none. Who starts the task again with the same order finds the snapshot's id in the cut.
+To *seed* is one transaction of the task's own id, which fences the previous owner of that id. It contains the rows of the
+snapshot and deletions of all others, the messages in flight, the cut, the input offsets, and a tape record that names the
+snapshot as the *base* of what follows. So a restore, a replay and the next snapshot need only the log and that snapshot, and a
+crash leaves all of the transaction or none. A second start with the same order finds the snapshot's id in the cut.
 
-Who was stopped between looking and taking the id over may find that another has seeded the task and gone on. So it looks
-again once it has the id: from then on nobody else can commit.
+A worker that was suspended between its check and taking the id over may find that another has seeded the task and continued.
+So it checks again once it has the id: from then on no other worker can commit.
 
-A task must be seeded before another that was has sent it anything, or what was under way would come behind that. So no
-task takes a record before all have begun (``all_have_begun``); and all begin with the same snapshot, whichever is the
-latest by the time they do (``open_start``).
+Every task must be seeded before another seeded task sends it a message: otherwise the messages in flight would come after
+that message. So no task takes a record before all have begun (``all_have_begun``); and all begin with the same snapshot, even
+if a newer one appears meanwhile (``open_start``).
 
 Counts, watermarks, lineage and timers are those of the snapshot. Under another name of the app its outputs are those of
-another writer, beside what the old one writes. A state that is replaced goes on numbering outputs where the log left off.
+another writer, in addition to the outputs of the old one. A replaced state numbers its outputs from the last one in the log.
 """
 
 from __future__ import annotations
@@ -72,27 +73,28 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """An order: a snapshot that an app is to be started from. ``name`` is what the tape calls it; see ``base_name``.
+    """An order to start an app from a snapshot. ``name`` is the snapshot's name on the tape; see ``base_name``.
 
-    Once a task has carried it out, the snapshot is where its history begins: see ``history.beginnings``.
+    Once a task has carried it out, the task's history begins with the snapshot: see ``history.beginnings``.
     """
 
     snapshot: Snapshot
     name: str
     replace: bool = False
-    """Put it in place of a state with another history."""
+    """Replace a state that has another history."""
     timezones: str = ""
-    """The version of the time zone data here, for the tape."""
+    """The version of the local time zone data, for the tape."""
 
 
 def open_start(reference: str, app: str, plan: Plan, log: Log, *, replace: bool = False) -> Start | None:
-    """What ``URI`` or ``URI#snapshot`` names: a snapshot of ``app``, by id or name, the latest if none is said.
+    """Open the snapshot of ``app`` that ``URI`` or ``URI#snapshot`` names, by id or name (default: the latest).
 
-    Where tasks of ``plan``, which may be ``app`` under another name, have begun with a snapshot, it is that one, unless
-    another is to replace the state. None where all have begun and it is not there any more: nothing is to be done then.
+    If tasks of ``plan``, which may be ``app`` under another name, have begun with a snapshot, that one is used, unless
+    another should replace the state. Returns None if all have begun and that snapshot is missing: then there is nothing
+    to do.
 
     Raises:
-        SnapshotError: There is none, or it is damaged.
+        SnapshotError: There is no such snapshot, or it is damaged.
     """
     uri, which = which_where(reference)
     history = AppHistory(plan, log)
@@ -106,7 +108,7 @@ def open_start(reference: str, app: str, plan: Plan, log: Log, *, replace: bool 
         if which not in bases or None in cuts:
             raise
         _log.warning(
-            "the snapshot that the app was started from is not there any more: it goes on with its own state",
+            "the snapshot that the app was started from is not there any more: it continues with its own state",
             extra={"app": plan.app, "snapshot": which, "place": uri},
         )
         return None
@@ -114,7 +116,7 @@ def open_start(reference: str, app: str, plan: Plan, log: Log, *, replace: bool 
 
 
 def all_have_begun(plan: Plan, log: Log, start: Start) -> bool:
-    """Whether every task that the snapshot has a state of has one in the log. Until then none may take a record."""
+    """Whether every task that has a state in the snapshot has one in the log. Until then no task may take a record."""
     history = AppHistory(plan, log)
     return all(
         history.committed(task.partition).cut is not None
@@ -132,14 +134,14 @@ def start_from(
     now_ms: int,
     check_owned: Callable[[], None] = lambda: None,
 ) -> str:
-    """Bring task ``number`` to where the snapshot stands, or find that it has been there; says what was done.
+    """Bring task ``number`` to the state of the snapshot, or find that this was done before. Returns what was done, as text.
 
-    The task must be owned: whoever holds its id is fenced if it is seeded, right before which ``check_owned`` is called.
-    ``Restore.run`` comes next, as ever.
+    The task must be owned: seeding fences the present holder of its id, and calls ``check_owned`` right before that.
+    ``Restore.run`` comes next, as in any start.
 
     Raises:
-        SnapshotMismatchError: It does not fit the app, its history, or this log.
-        SnapshotError: It is damaged.
+        SnapshotMismatchError: The snapshot does not fit the app, its history, or this log.
+        SnapshotError: The snapshot is damaged.
         FencedError: Another worker took the task over meanwhile.
     """
     return _Task(plan, number, log, store, start, now_ms, check_owned).run()
@@ -215,9 +217,9 @@ class _Task:
             ) from None
 
     def _check_all_fit(self) -> None:
-        """See that all tasks that are to begin can: else none does, or a part of the app would have begun for good."""
+        """Check that every task that has not begun can begin. If one cannot, none does: no part of the app may begin alone."""
         plan, log = self._plan, self._log
-        if plan.app == self._snapshot.manifest.app:  # under another name it passes over what it has handled
+        if plan.app == self._snapshot.manifest.app:  # under another name the app skips redriven records that it has handled
             check_not_redriven_since(log, self._snapshot.manifest)
         for number in range(plan.partitions):
             task = _Task(plan, number, log, self._store, self._start, self._now_ms, self._check_owned)
@@ -230,7 +232,7 @@ class _Task:
                 task._check_nothing_waits()
 
     def _check_nothing_waits(self) -> None:
-        """What has been sent to a task that has not begun stays where it was sent: it can begin there only."""
+        """Refuse a snapshot with waiting records for a task that has not begun, unless this log holds the same records."""
         manifest, number = self._snapshot.manifest, self._number
         for name, ends in manifest.ends.items():
             place = TopicPartition(here(name, manifest.app, self._plan.app), number)
@@ -244,17 +246,17 @@ class _Task:
                 )
 
     def _is_of(self, live: tape.Cut) -> bool:
-        """Whether the snapshot stands at an earlier moment of what the changelog goes on with."""
+        """Whether the snapshot is an earlier moment of the history that the changelog continues."""
         manifest, cut = self._snapshot.manifest, self._cut
         whole = manifest.source in ("live", "tape") and self._entry.changelog_position is not None
         same = (cut.app, cut.lineage, cut.base) == (live.app, live.lineage, live.base)
         if not whole or not same or cut.tape > live.tape:
             return False
-        # The log may have lost its end since, and gone on otherwise.
+        # The log may have lost its end since, and continued with another history.
         return is_on_tape(self._plan, self._log, self._number, cut) is not False
 
     def _check_replaceable(self) -> None:
-        """Whether the state of all tasks can be replaced: else none is, or half of the app would have another past."""
+        """Check that the state of all tasks can be replaced. If one cannot, none is: all tasks need the same past."""
         app = self._plan.app
         if not self._start.replace:
             raise SnapshotMismatchError(
@@ -267,7 +269,7 @@ class _Task:
         found = [history.committed(number).cut for number in range(self._plan.partitions)]
         cuts = [None if cut is None else tape.decode_cut(cut) for cut in found]
         if any(cut is not None and cut.base == self._id for cut in cuts):
-            # It has begun to replace them: what was replaced may have gone on, and what had not begun may have begun.
+            # The replacement has begun: replaced tasks may have committed since, and tasks without a state may have begun.
             cuts = [
                 cut if number == self._number and self._entry.cut else None for number, cut in enumerate(cuts)
             ]
@@ -298,7 +300,7 @@ class _Task:
             )
 
     def _check_timers(self, number: int, cut: tape.Cut, live: tape.Cut) -> None:
-        """Of a snapshot in canonical order, which has its own clock and watermarks: no timer may fire twice, or never."""
+        """Refuse a snapshot in canonical order, with its own clock and watermarks, if a timer would fire twice or never."""
         folded = AppHistory(self._plan, self._log).committed(number, with_rows=True).rows
         assert folded is not None
         again, never = passed_timers(self._plan, cut, rows_of(self._snapshot, number), live, folded.rows())
@@ -321,7 +323,7 @@ class _Task:
             return "the state folder has its own state"
         place = TopicPartition(self._plan.changelog_topic, self._number)
         if not self._log.start_offset(*place) <= position <= self._log.end_offset(*place):
-            return "the changelog does not go on from it"
+            return "the changelog does not continue from it"
         made_ms = self._snapshot.manifest.created_ms
         self._fill(self._entry.cut, position, made_ms)
         return "filled"
@@ -329,7 +331,7 @@ class _Task:
     # --- a new beginning
 
     def _seed(self, number: int, totals: tape.Totals, stale: Mapping[bytes, None], seen: Committed) -> None:
-        """Commit the snapshot as the task's state; ``stale`` are the rows that the changelog has now."""
+        """Commit the snapshot as the task's state. ``stale``: the rows that the changelog has now."""
         plan, log, partition = self._plan, self._log, self._number
         self._hold()
         self._check_owned()
@@ -338,7 +340,7 @@ class _Task:
             if self._committed() != seen:
                 raise FencedError(
                     f"the task {plan.app}/{partition} was started by another while it was about to be started here",
-                    hint="Nothing is lost: start again, and it goes on from the last commit.",
+                    hint="Nothing is lost: start again, and it resumes at the last commit.",
                 )
             positions = self._positions(writer, is_new=seen.cut is None)
             totals = msgspec.structs.replace(totals, outputs=max(totals.outputs, self._cut.totals.outputs))
@@ -364,7 +366,7 @@ class _Task:
         self._fill(encoded, position, self._now_ms)
 
     def _hold(self) -> None:
-        """From here on a replay of this history needs the snapshot: the service that it was taken of must not delete it."""
+        """Protect the snapshot from deletion by the service that took it: a replay of this history needs it from now on."""
         if not self._snapshot.manifest.automatic:
             return
         try:
@@ -400,10 +402,10 @@ class _Task:
         writer.append([Output(topic, row, value, now_ms) for row, value in changed], self._number)
 
     def _positions(self, writer: Writer | None, *, is_new: bool) -> dict[str, int]:
-        """Where to go on in each input; the messages under way are brought along where this log does not have them.
-        Without a writer it is only seen whether it can be done.
+        """The position to continue from in each input. Messages in flight that this log lacks are appended with ``writer``;
+        without a writer this only checks that it can be done.
 
-        It has them for a task that ``is_new`` in no case, whatever its offsets are: then it is another log, or name.
+        For a task that ``is_new`` the log never has them, whatever its offsets are: it is another log, or another app name.
         """
         found: dict[str, int] = {}
         for name, position in self._cut.positions.items():
@@ -421,7 +423,7 @@ class _Task:
                 )
             if position < start:
                 raise OffsetGoneError(
-                    f"the snapshot {self._id} goes on from an offset that retention has deleted; the first kept is {start}",
+                    f"the snapshot {self._id} continues from an offset that retention has deleted; the first kept is {start}",
                     topic=here,
                     partition=self._number,
                     offset=position,
@@ -431,7 +433,7 @@ class _Task:
         return found
 
     def _bring_along(self, writer: Writer | None, name: str, place: TopicPartition, position: int) -> int:
-        """Append what was on its way to the task in a topic of its own; the position before all that is there."""
+        """Append the records in flight to the task in an internal topic. Returns the start offset of that topic."""
         ends = self._snapshot.manifest.ends.get(name)
         if ends is None and self._snapshot.manifest.source == "tape":
             raise SnapshotMismatchError(
@@ -467,7 +469,7 @@ class _Task:
     # --- rows
 
     def _fill(self, cut: bytes, position: int, at_end_ms: int) -> None:
-        """Make the store hold exactly the rows of the snapshot; one that is killed on the way is emptied when it is found."""
+        """Fill the store with exactly the rows of the snapshot. The next start empties a store that was left unfinished."""
         store = self._store
         unfinished = StoreCut(FORMAT, UNFINISHED, self._now_ms, None).encode()
         while batch := [row for row, _ in islice(store.scan(b"\x01", b"\xff"), _BATCH)]:
