@@ -1,8 +1,8 @@
-"""Chained apps rebuilt together: each reads what the ones before it have emitted in this rebuild, and not what is recorded.
+"""Rebuilds chained apps together: each app reads the outputs of the apps before it in this rebuild, not the recorded ones.
 
-The outputs of an app go to topics with a suffix, with their watermarks, and the next app reads those in place of the
-declared ones. The snapshots stand at the ends of the declared topics, so that all services can continue from them: what
-was recorded there up to now is an effect of the code of then.
+The outputs of an app go to topics with a suffix, with their watermarks, and the next app reads those instead of the
+declared ones. The snapshots stand at the ends of the declared topics, so that all services can continue from them: the
+records in these topics up to now are effects of the earlier code.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from tailrace.processes.app_loading import find_app
 def rebuild_chain(
     request: Request, apps: Sequence[str], run: Callable[[Request], RebuildReport]
 ) -> list[RebuildReport]:
-    """Rebuild apps, in the order in which events pass through them; ``request`` says all but the app.
+    """Rebuild apps, in the order in which events pass through them. ``request`` has all options except the app.
 
     Raises:
-        UsageError: They are no chain in this order, or the request does not fit one.
-        TailraceError: What ``rebuild`` raises.
+        UsageError: The apps are no chain in this order, or the request does not fit a chain.
+        TailraceError: Any error of ``rebuild``.
     """
     plans = [find_app(one).plan() for one in apps]
     links = links_of(plans)
@@ -60,7 +60,7 @@ def links_of(plans: Sequence[Plan]) -> list[list[str]]:
     """For each app, the inputs that the apps before it write.
 
     Raises:
-        UsageError: An app but the first reads nothing of the others, or one before it reads what it writes.
+        UsageError: A later app reads no topic of the apps before it, or an earlier app reads a topic that it writes.
     """
     links: list[list[str]] = []
     for at, plan in enumerate(plans):
@@ -110,7 +110,7 @@ def _check(request: Request, plans: Sequence[Plan], links: Sequence[Sequence[str
 
 
 def _check_writers(log: Log, name: str, apps: Sequence[bytes]) -> None:
-    """Refuse a topic that others than the apps of the chain have written: their records would be missing."""
+    """Refuse a topic with records that no app of the chain has written: these records would be missing."""
     for number in range(log.partitions(name)):
         for record in scan(log, name, number):
             if all(origin_of(record, app) is None for app in apps):
@@ -122,10 +122,10 @@ def _check_writers(log: Log, name: str, apps: Sequence[bytes]) -> None:
 
 
 def as_declared(job: Job, results: Sequence[UnitResult], log: Log, report: RebuildReport) -> list[UnitResult]:
-    """The results with cuts that stand in the declared topics, at their ends, and with what is settled there.
+    """The results with cuts at the ends of the declared topics, and with the dead letters that are settled there.
 
-    The records of the declared topics are not read here, but what they say is handled: so their dead letters need nothing
-    more, unless something failed in this rebuild. Which letter that would be cannot be told.
+    The rebuild does not read the declared topics, but it handles the events in them: so their dead letters need no redrive,
+    unless something failed in this rebuild. In that case the letter of the failed event cannot be determined.
     """
     handled: dict[int, dict[str, list[int]]] = {}
     topics = job.request.source.read
@@ -152,6 +152,6 @@ def _standing(job: Job, result: UnitResult, handled: dict[str, list[int]]) -> Un
     cut.positions |= {
         name: job.ends[name][result.partition] for name in job.request.source.read if name in job.ends
     }
-    # What was handled of the topics that were read has other offsets than in the declared ones.
+    # Offsets of handled records in the topics that were read are not those of the declared topics.
     settled = {name: offsets for name, offsets in result.handled.items() if name not in names}
     return replace(result, cut=tape.encode(cut), handled=settled | handled)

@@ -1,4 +1,4 @@
-"""Engines: who hands units of work to processes. Here those of this machine; Spark's is in ``tailrace.spark``."""
+"""Engines hand units of work to processes. This one uses processes of this machine; Spark's is in ``tailrace.spark``."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ OnProgress: TypeAlias = Callable[[], None]
 
 _EVERY_S = 0.5
 _IF_IT_IS_LOST = (
-    "If memory is short, give it fewer --workers. Run the same command again: it goes on where it was."
+    "If memory is short, give it fewer --workers. Run the same command again: it resumes where it was."
 )
 
 
 class Engine(Protocol):
-    """Has units of work run, in whatever processes."""
+    """Runs units of work in some processes."""
 
     @property
     def name(self) -> str:
-        """For the report."""
+        """The name of the engine in reports."""
         ...
 
     @property
     def workers(self) -> int:
-        """How many units run at once."""
+        """The number of units that run at once."""
         ...
 
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
-        """Run each of the units with ``run_unit``, in any order and at once; give their results as they come.
+        """Run each unit with ``run_unit``, in any order and in parallel. Yields the results as they arrive.
 
-        ``on_progress`` is to be called now and then meanwhile, from the thread that iterates. Whoever stops iterating wants
-        no more of it.
+        The engine calls ``on_progress`` from time to time, in the thread that iterates. A caller that stops iterating
+        cancels the remaining units.
 
         Raises:
-            WorkerLostError: A process has ended, or cannot be had. What was done is kept in the work folder.
+            WorkerLostError: A process has ended, or cannot be started. Finished work is kept in the work folder.
         """
         ...
 
 
 class LocalEngine:
-    """Processes of this machine: ``processes`` of them, or as many as it has cores. One is this process itself.
+    """Processes of this machine: ``processes`` of them (default: the number of cores). A single one is this process itself.
 
-    ``hash_seed`` is what Python's string hashes begin with there; else it is chance, as for any process.
+    ``hash_seed`` is the seed of Python's string hashes in these processes (default: random, as in any process).
     """
 
     name = "local"
@@ -81,7 +81,7 @@ class LocalEngine:
                 )
                 closing_all.callback(
                     child.close
-                )  # what it was doing is gone on with by whoever runs the unit next
+                )  # the next attempt at its unit continues its work
                 child.send(waiting.pop())
                 at_work.add(child)
             while at_work:
@@ -98,7 +98,7 @@ class LocalEngine:
 
 
 def _run_units(pipe: Pipe) -> None:
-    """The life of a process: units are run until the parent closes the pipe."""
+    """The main loop of a process: it runs units until the parent closes the pipe."""
     while True:
         try:
             unit: bytes = pipe.recv()
@@ -106,6 +106,6 @@ def _run_units(pipe: Pipe) -> None:
             return
         try:
             pipe.send(encode_result(run_unit(decode_unit(unit))))
-        except Exception as error:  # noqa: BLE001  # what it is, the driver decides
+        except Exception as error:  # noqa: BLE001  # the driver decides what to do about it
             error.add_note(f"In a process of the rebuild:\n{traceback.format_exc()}")
             send_error(pipe, error)

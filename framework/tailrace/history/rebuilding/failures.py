@@ -1,9 +1,9 @@
-"""What a rebuild makes of a handler that fails, or a record that no longer decodes, where that did not happen before.
+"""Failures that are new in a rebuild: a handler that fails, or a record that no longer decodes, and did not fail before.
 
-A failure that the tape knows of is skipped, as it was. Any other is new: the code has changed, or is not
-deterministic. The rebuild stops there and names the record, or, if it was told to, writes the dead letter that the service
-would have written, and remembers what it was. As in a service, a mistake in the code stops it even so, unless the rebuild
-or the app says ``dead-letter-all``.
+A failure that is on the tape is skipped, as in the first run. Any other is new: the code has changed, or is not
+deterministic. The rebuild stops there and names the record, or, with ``on_error``, writes the dead letter that the service
+would have written, and reports it. As in a service, a mistake in the code stops the rebuild even then, unless the rebuild
+or the app sets ``dead-letter-all``.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _SHOWN = 20
 
 @dataclass(slots=True)
 class Failed:
-    """What has failed here, and did not in the first run: the first of them in words, and the refusals of this commit."""
+    """Failures that the first run did not have: the texts of the first ones, and the refusals of this commit."""
 
     shown: list[str] = field(default_factory=list[str])
     count: int = 0
     refused: list[BadRecordError] = field(default_factory=list[BadRecordError])
 
     def note(self, said: str) -> None:
-        """One more."""
+        """Add a failure."""
         self.count += 1
         if len(self.shown) < _SHOWN:
             self.shown.append(said)
@@ -48,7 +48,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class RebuildWatch(Watch):
-    """Gives a task units that know what to do with a new failure."""
+    """Gives a task units that handle new failures."""
 
     on_error: OnError = "stop"
     failed: Failed = field(default_factory=Failed)
@@ -63,14 +63,14 @@ class RebuildWatch(Watch):
         totals: tape.Totals,
         log: tape.Tape,
     ) -> Units:
-        """The units of a task that is rebuilt."""
+        """The units for a task of a rebuild."""
         if self.keys is None and self.observer is None:
             return _RebuiltUnits(self, plan, partition, cells, context, marks, totals, log)
         return _SomeUnits(self, plan, partition, cells, context, marks, totals, log)
 
 
 class _Failing(Units):
-    """Stands in front of the units of a task, and takes what fails."""
+    """Wraps the units of a task, and handles their failures."""
 
     __slots__ = ()
 
@@ -105,11 +105,11 @@ class _Failing(Units):
             self.skip(number, at, record, dead_letter_headers(failure, error))
 
     def note_failure(self, said: str) -> None:
-        """Remember what has failed, in words."""
+        """Record the text of a failure."""
         self._rebuild.failed.note(said)
 
     def refuse(self, number: int, refused: Refused, record: InputRecord | None) -> None:
-        """See ``Units.refuse``. Whether it was refused then, too, shows at the commit."""
+        """See ``Units.refuse``. Whether the first run refused the record too is known at the commit."""
         plan = self.plan.inputs[number]
         error = BadRecordError(
             refused.detail,
@@ -133,7 +133,7 @@ class _Failing(Units):
 
 
 class _RebuiltUnits(_Failing):
-    """Of a task with all of its keys: as fast as those of a service."""
+    """The units of a task with all of its keys: as fast as those of a service."""
 
     __slots__ = ("_rebuild",)
 
@@ -143,7 +143,7 @@ class _RebuiltUnits(_Failing):
 
 
 class _SomeUnits(_Failing, _WatchedUnits):
-    """Of a task that is confined to some keys, or watched."""
+    """The units of a task that is restricted to some keys, or watched."""
 
     __slots__ = ("_rebuild",)
 

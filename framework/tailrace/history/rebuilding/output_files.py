@@ -1,12 +1,12 @@
-"""Outputs on their way: a file per task that is never ahead of, nor behind, the state it goes with.
+"""Outputs of unfinished tasks: one file per task, which always matches the state of the task.
 
-A frame per commit is appended before the state of that commit is written, and the state's cut names the length of the file
-behind it. Who goes on cuts off what is longer: it belongs to a commit that is done again. A file that is shorter has
-lost its end with the machine, and the task begins anew.
+A task appends a frame per commit before it writes the state of that commit, and the state's cut names the length of the file
+after that frame. A later attempt truncates a longer file: the rest belongs to a commit that it repeats. A shorter file has
+lost its end in a crash of the machine, and the task begins from the start.
 
 ::
 
-    frame    length of the payload, number of its first output, how many; then the payload: outputs and mark as msgpack
+    frame    length of the payload, number of the first output, number of outputs; then the payload: outputs and mark (msgpack)
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _READ_AT_ONCE = 20_000
 
 
 class Frame(NamedTuple):
-    """The outputs of one commit. The running number of the first, they themselves, and the commit's mark, if it has one."""
+    """The outputs of one commit: the running number of the first output, the outputs, and the commit's mark, if it has one."""
 
     first: int
     outputs: list[Output]
@@ -43,7 +43,7 @@ class Frame(NamedTuple):
 
 
 class OutputFrames:
-    """The file of a task: ``length`` is its length in bytes, and says where a state stands in it."""
+    """The file of a task. ``length``: its length in bytes, which is the position of a state in it."""
 
     def __init__(self, path: Path, length: int = 0) -> None:
         self.path = path
@@ -56,7 +56,7 @@ class OutputFrames:
             raise as_state_error(error, path, "opening the outputs under way") from error
 
     def append(self, first: int, outputs: Sequence[Output], mark: Mark | None = None) -> None:
-        """Those of one commit, flushed to the operating system."""
+        """Append the outputs of one commit, and flush them to the operating system."""
         if not outputs and mark is None:
             return
         payload = _encoder.encode((outputs, mark))
@@ -68,12 +68,12 @@ class OutputFrames:
         self.length += _HEAD.size + len(payload)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
 
 def is_whole(path: Path, length: int) -> bool:
-    """Whether the file has what a state goes with."""
+    """Whether the file has all outputs up to a state."""
     return length == 0 or (path.is_file() and path.stat().st_size >= length)
 
 
@@ -89,7 +89,7 @@ def frames(path: Path) -> Iterator[Frame]:
 
 
 class Marked:
-    """Frames on their way; ``output_watermarks`` has those that came with them, each with how many outputs there were by then."""
+    """Iterates over frames, and collects their marks in ``marks``, each with the number of outputs up to it."""
 
     def __init__(self, made: Iterable[Frame]) -> None:
         self._made = made
@@ -111,7 +111,7 @@ PARQUET = "parquet:"
 
 
 def outputs_folder(job: Job) -> str:
-    """Where the Parquet files of outputs go: into the place asked for, or, on their way to topics, the work folder."""
+    """The folder for Parquet files of outputs: the requested place, or, if the outputs go to topics, the work folder."""
     asked = job.request.to.outputs
     if not asked.startswith(PARQUET):
         return str(Path(job.work) / "outputs")
@@ -119,7 +119,7 @@ def outputs_folder(job: Job) -> str:
 
 
 def outputs_schema() -> Any:
-    """Columns of a file of outputs: ``number`` is the running number that the partition's task gave it."""
+    """Columns of a file of outputs. ``number``: the running number that the partition's task gave the output."""
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     return pa.schema(
         [
@@ -170,7 +170,7 @@ def _table(schema: Any, partition: int, made: Sequence[tuple[int, Output]]) -> A
 
 
 def read_outputs(place: Place, first: int = 0) -> Iterator[tuple[int, Output]]:
-    """The outputs in a file with their running numbers, without so many first ones."""
+    """The outputs in a file with their running numbers, without the first ``first`` ones."""
     with place.open() as stream:
         passed = 0
         for batch in parquet.ParquetFile(stream).iter_batches(_READ_AT_ONCE):

@@ -1,18 +1,20 @@
-"""What a task's commits said of its outputs, so that topics that are written again say it too: marks.
+"""Marks: the watermarks that a task's commits published with its outputs, for topics that a rebuild writes.
 
-Theory. A topic is more than its records. Its producers have published their watermarks with it, commit by commit, and who
-follows them (``watermark="upstream"``) takes from there what is late and which timers are due. And the records of several
-tasks lie in a partition as their commits came. So a rebuild that writes topics keeps a *mark* for each commit::
+Theory. A topic is more than its records. Its producers have published their watermarks with it, commit by commit, and the
+readers that follow them (``watermark="upstream"``) derive from these what is late and which timers are due. In addition, the
+records of several tasks are in a partition in the order of their commits. So a rebuild that writes topics keeps a *mark* for
+each commit::
 
-    mark     how many outputs there were by then, and how far the task was: what it published, its clock
+    mark     the number of outputs by then, and the progress of the task: its published watermarks, its clock
 
-and publishes mark by mark: the outputs up to it, the watermark, and how far it has come, in one transaction.
+and publishes mark by mark: the outputs up to it, the watermark, and the progress, in one transaction.
 
-    publishers   one for each task, known all before the first record: until a task has published, it holds all back, as live
-    order        along a tape, that of the service's commits, which the log tells. So the same code gives the same topics,
-                 record by record. Where it cannot (an archive, canonical order): by the tasks' clocks, then by partition
-    marks        along a tape, its records. In canonical order, whenever the task's clock has come to another minute, or
-                 ``MOST`` outputs further, and no drain is under way: that depends on the records alone
+    publishers   one for each task, all registered before the first record: as in a live service, a task holds all readers
+                 back until it has published
+    order        along a tape, that of the service's commits, which is in the log. So the same code gives the same topics,
+                 record by record. If the log does not have it (an archive, canonical order): by clock, then by partition
+    marks        along a tape, one per record of the tape. In canonical order, when the task's clock reaches another minute,
+                 or after ``MOST`` more outputs, if no drain is open: this depends on the records alone
 """
 
 from __future__ import annotations
@@ -45,18 +47,18 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
     published: dict[str, int | None]
     """By topic; see ``upstream``."""
     rows: int = 0
-    """How many outputs of this rebuild there were by then."""
+    """Number of outputs of this rebuild up to the mark."""
     left: dict[str, int] = {}
-    """By topic that nobody was held back of: the watermark that had been reached. A service publishes it before it lets go."""
+    """For topics whose published watermark is None: the watermark that was reached. A service publishes this one first."""
 
 
 def marks_wanted(job: Job) -> bool:
-    """Whether outputs go where watermarks can be published."""
+    """Whether outputs go to topics, with which watermarks can be published."""
     return job.request.to.outputs.startswith(TOPIC)
 
 
 def mark_of(task: Task, record: tape.TapeRecord | None = None, rows: int = 0) -> Mark:
-    """The mark of a task, as it stands. Along a tape its record tells which timers had not fired by then."""
+    """The present mark of a task. Along a tape the record names the timers that had not fired by then."""
     operators = task.plan.operators
     if record is None:
         reached = {one.index: task.published_ms(one.index) for one in operators}
@@ -70,17 +72,17 @@ def mark_of(task: Task, record: tape.TapeRecord | None = None, rows: int = 0) ->
 
 
 def encode_marks(marks: Sequence[Mark]) -> bytes:
-    """For the result of a unit."""
+    """The marks as bytes, for the result of a unit."""
     return msgspec.msgpack.encode(marks)
 
 
 def decode_marks(data: bytes) -> list[Mark]:
-    """What ``encode_marks`` wrote."""
+    """The marks in the bytes of ``encode_marks``."""
     return msgspec.msgpack.decode(data, type=list[Mark]) if data else []
 
 
 class Marking:
-    """Says when a task that has no tape is to have a mark."""
+    """Decides when a task without a tape gets a mark."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -88,7 +90,7 @@ class Marking:
         self._outputs = self._emitted()
 
     def is_due(self) -> bool:
-        """Whether it is time for one; then it is taken to be made."""
+        """Whether a mark is due. If so, the caller must make it: the next one is measured from here."""
         task = self._task
         minute, outputs = task.now // _MINUTE_MS, self._emitted()
         if task.draining or (minute == self._minute and outputs - self._outputs < MOST):
@@ -104,7 +106,7 @@ class Marking:
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """One mark's turn: ``place`` is its number among the partition's, from 0."""
+    """One mark in the order of publication. ``place``: its number among the partition's marks, from 0."""
 
     partition: int
     place: int
@@ -124,7 +126,7 @@ def turns(plan: Plan, log: EmbeddedLog, marks: Mapping[int, Sequence[Mark]]) -> 
 
 
 def _ranks(plan: Plan, log: EmbeddedLog) -> dict[tuple[int, int], int]:
-    """By partition and number of a tape record: which commit of the log it came with, counted."""
+    """By partition and number of a tape record: the running number of its commit in the log."""
     if plan.tape_topic not in log.topics():
         return {}
     offsets = {place: rank for rank, place in enumerate(log.commit_order(plan.tape_topic))}

@@ -1,14 +1,14 @@
-"""Redriven records of what an app sends to itself, where the rebuild delivers that. See ``retrying`` for all others.
+"""Redriven records of an app's own inputs, if the rebuild itself delivers the records to them. For others see ``retrying``.
 
-Theory. What is delivered has no place in the log, so an original is known by its content: topic, key and value. The redriven
-record stands behind the records that it was appended after. By then this run has shown what becomes of the original:
+Theory. A delivered record has no position in the log, so an original is identified by its content: topic, key and value. The
+redriven record comes after the records that it was appended after. By then this run knows the outcome of the original:
 
     the original has failed here             the redriven record is run
-    it lies before the base of the rebuild   it is run, too: nothing sends the original again
-    it lies in another partition             the same: it came from a foreign one, where no code can handle it
-    else                                     it is passed over. This code has handled the original, or has sent something else
+    it is before the base of the rebuild     it is run, too: no task sends the original again
+    it is in another partition               the same: it came from a foreign one, where no code can handle it
+    else                                     it is skipped: this code has handled the original, or has sent another record
 
-One of these is shared by all tasks: a record that came from a foreign partition is redriven into another task's.
+All tasks share one ``OwnLetters``: a record from a foreign partition is redriven into the partition of another task.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tailrace.history.rebuilding.job import Letters
 
 
 def content_of(topic: str, record: InputRecord) -> bytes:
-    """What a record of an own input is known by."""
+    """The identity of a record of an own input: a digest of topic, key and value."""
     return blake2b(msgspec.msgpack.encode((topic, record.key, record.value)), digest_size=16).digest()
 
 
 class OwnLetters:
-    """What has become of the originals. ``bases``: by input and partition, where the base stands in what is recorded."""
+    """The outcomes of the originals. ``bases``: by input and partition, the base's position in the recorded topic."""
 
     def __init__(
         self, inputs: Iterable[str], dead_letters_topic: str, bases: Mapping[tuple[str, int], int]
@@ -44,7 +44,7 @@ class OwnLetters:
         return bool(record.headers) and bool(redriven_ids(record.headers, self._topic))
 
     def runs(self, name: str, partition: int, record: InputRecord) -> bool:
-        """Whether a redriven record is to be run; then its original counts as dealt with."""
+        """Whether a redriven record must be run. If so, its original no longer counts as failed."""
         content = content_of(name, record)
         if self._failed[content]:
             self._failed[content] -= 1
@@ -60,7 +60,7 @@ class OwnLetters:
         self._failed[content_of(name, record)] += 1
 
     def settled(self, letters: Letters, partition: int) -> set[tuple[str, int]]:
-        """The originals in a partition that this run has dealt with: their letters need nothing more."""
+        """The originals in a partition that this run has handled: their letters are settled."""
         return {
             (topic, offset)
             for topic, offset, content in letters.contents

@@ -1,4 +1,4 @@
-"""What a rebuild reads the history of its app from: the log, an archive, or both joined; and where its tasks begin there."""
+"""The history that a rebuild reads: the log, an archive, or both joined; and the position where each task begins in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tailrace.state.snapshots import Snapshot, Snapshots
 
 
 class HistorySource(AppHistory):
-    """The past of an app in a log whose commits are one step for all topics; ``taped`` if it has to have a tape."""
+    """The past of an app in a log whose commits are one step for all topics. ``taped``: the app must have a tape."""
 
     def __init__(self, plan: Plan, log: OneCommitLog, *, taped: bool) -> None:
         super().__init__(plan, log, has_run=taped)
@@ -29,7 +29,7 @@ class HistorySource(AppHistory):
         return self._one_commit_log.ends(topics)
 
     def beginning(self, job: Job, number: int) -> Beginning:
-        """Where the task of a partition begins in a rebuild. Raises what ``taped_beginning`` raises, and SnapshotError."""
+        """The beginning of a partition's task in a rebuild. Raises the errors of ``taped_beginning``, and SnapshotError."""
         end, asked = job.targets[number].cut, asked_snapshot(job)
         if job.order == "canonical":
             inputs = (one.name for one in self.plan.inputs if one.name in job.ends)
@@ -44,7 +44,7 @@ class HistorySource(AppHistory):
 
 
 def asked_snapshot(job: Job) -> Snapshot | None:
-    """The snapshot that a rebuild goes on from, if it was asked to. Raises SnapshotError."""
+    """The snapshot that a rebuild continues from; None if none was requested. Raises SnapshotError."""
     if job.base is None or job.request.source.base is None:
         return None
     return Snapshots(job.request.source.base, job.app).open(job.base)
@@ -52,15 +52,15 @@ def asked_snapshot(job: Job) -> Snapshot | None:
 
 @contextmanager
 def opened_past(request: Request, plan: Plan, *, taped: bool) -> Generator[HistorySource]:
-    """The history that a request names, for the length of a unit; ``taped`` if it has to have a tape.
+    """Open the history that a request names, for the duration of a unit. ``taped``: the app must have a tape.
 
-    Where there is an archive there need be no log.
+    If there is an archive, the log may be missing.
 
     Raises:
         LogFolderError: There is no log, or it is damaged.
-        LogUnavailableError, ArchiveError: The same of the archive.
-        UnknownTopicError: The app has never run on it.
-        InputsChangedError: It ran with another number of partitions.
+        LogUnavailableError, ArchiveError: There is no archive, or it is damaged.
+        UnknownTopicError: The app has never run on this log.
+        InputsChangedError: The app ran with another number of partitions.
     """
     source = request.source
     log = None if source.archive is not None and not Path(source.log).is_dir() else source.log

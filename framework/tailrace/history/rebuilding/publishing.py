@@ -1,13 +1,13 @@
-"""Outputs of a rebuild made visible: files named by a manifest that comes last, or records in topics, each once.
+"""Publishes the outputs of a rebuild: as files named by a manifest that is written last, or as records in topics, each once.
 
-Into topics they go mark by mark (see ``output_watermarks``), in transactions of the tasks' publishers; each carries the watermark, and
-notes with itself how far its task has come. So a driver that is killed on the way goes on behind what is there, and who
-follows the topics finds what a live service would have said of them. A topic is that of the service with a suffix: what
-others read of the service's own topics is not touched.
+Outputs go into topics mark by mark (see ``output_watermarks``), in transactions of the tasks' publishers. Each transaction
+carries the watermark and the task's progress. So a driver that is killed and run again continues after the last transaction,
+and readers of the topics find the watermarks that a live service would have published. Each topic has the name of the
+service's topic with a suffix: the service's own topics, and their readers, are not affected.
 
-A rebuild that is done will not come again, and it notes so when all marks are published. It does not retire by itself: the next
+A finished rebuild will not run again, and it notes this when all marks are published. It does not retire by itself: the next
 service of a chain is rebuilt over these topics as over the service's own, to the same state, and would find other watermarks at
-their end. Who lives on them retires it (see ``retirement``).
+their end. The first live service that reads or writes them retires the rebuild (see ``retirement``).
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ MANIFEST = "outputs.json"
 
 
 class OutputsManifest(msgspec.Struct, frozen=True):
-    """Which files of a folder of outputs count: there may be others, of attempts that failed."""
+    """The files of a folder of outputs that count. The folder may also have files of failed attempts."""
 
     app: str
     snapshot: str
-    """The snapshot that was made in the same rebuild."""
+    """The snapshot of the same rebuild."""
     files: tuple[OutputFile, ...]
 
 
 def topics_of(plan: Plan) -> list[str]:
-    """The topics that an app writes to, without its inbox: messages stay within the app."""
+    """The topics that an app writes to, without its inbox, since messages stay within the app."""
     names = dict.fromkeys([*plan.outputs, plan.dead_letters_topic])
     return [name for name in names if name != plan.inbox_topic]
 
 
 def check_topics(request: Request, past: HistorySource) -> None:
-    """Refuse topics that hold something already, but for those that the rebuild itself reads.
+    """Refuse output topics that are not empty, except those that the rebuild itself reads.
 
     Raises:
-        TopicMismatchError: One of them does.
+        TopicMismatchError: An output topic is not empty.
     """
     if request.to.outputs.startswith(TOPIC):
         _check_empty(request, past.plan, past.log)
@@ -80,7 +80,7 @@ def _check_empty(request: Request, plan: Plan, log: Log) -> None:
 
 
 def publish_outputs(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
-    """Make the outputs visible, where they were asked for."""
+    """Publish the outputs at the requested place."""
     if job.request.to.outputs.startswith(PARQUET):
         _publish_files(job, tuple(one for result in results for one in result.outputs))
     elif marks_wanted(job):
@@ -91,7 +91,7 @@ def _publish_files(job: Job, files: tuple[OutputFile, ...]) -> None:
     folder = Place.at(outputs_folder(job))
     folder.make()
     named = {one.name for one in files}
-    # Of units, and of a driver that was killed while it wrote the manifest.
+    # Files of failed units, and of a driver that was killed while it wrote the manifest.
     unfinished = ("outputs-", f".{MANIFEST}.")
     for entry in folder.entries():
         if entry.name.startswith(unfinished) and entry.name not in named:
@@ -115,9 +115,9 @@ def _append(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
         for task in tasks:
             closing.callback(task.close)
         if all(task.done is None for task in tasks):
-            # They were empty when the job was settled, and another rebuild may have been done since.
+            # The topics were empty when the job was settled, but another rebuild may have written to them since.
             _check_empty(job.request, plan, log)
-        for task in tasks:  # all are known before the first says anything
+        for task in tasks:  # register all publishers before the first one publishes anything
             task.begin()
         for turn in turns(plan, log, {task.partition: task.marks for task in tasks}):
             tasks[turn.partition].publish(turn.place)
@@ -126,7 +126,7 @@ def _append(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
 
 
 def _only_writer(job: Job, plan: Plan) -> TaskOwnership:
-    """Two rebuilds of an app, asked for in other words, have other work folders: into one topic only one of them may write."""
+    """The lock of the output topics. Two different requests have different work folders, but only one may write there."""
     suffix = job.request.to.outputs.removeprefix(TOPIC)
     try:
         return TaskOwnership(
@@ -141,7 +141,7 @@ def _only_writer(job: Job, plan: Plan) -> TaskOwnership:
 
 
 class _Task:
-    """What one task has made, on its way into the topics. ``done``: so many marks are there; None: not even its publisher."""
+    """Publishes the outputs of one task. ``done``: number of marks published; None: the publisher is not registered yet."""
 
     def __init__(
         self, job: Job, plan: Plan, log: EmbeddedLog, number: int, result: UnitResult | None
@@ -168,13 +168,13 @@ class _Task:
         )
 
     def begin(self) -> None:
-        """Say that there is this publisher, and that it holds all back until it says more."""
+        """Register the publisher. It holds all readers back until its first mark."""
         if self.done is None:
             nothing = published_by(self._plan, {one.index: NO_WATERMARK for one in self._plan.operators})
             self._commit(0, {name: mark for name, mark in nothing.items() if CHANNEL not in name})
 
     def publish(self, place: int) -> None:
-        """Publish the mark of this number, and the outputs up to it, unless that has been done."""
+        """Publish mark number ``place``, and the outputs up to it, unless this was done before."""
         assert self.done is not None
         if place < self.done:
             return
@@ -191,11 +191,11 @@ class _Task:
         for name, left_ms in mark.left.items():
             said = self._said.get(f"{name}{self._suffix}")
             if said is not None and said < left_ms:
-                published[name] = left_ms  # as a service: its readers take it before they are let go
+                published[name] = left_ms  # as a service does: readers apply it before this task stops to hold them back
         self._commit(place + 1, published)
 
     def finish(self) -> None:
-        """Note that all is published."""
+        """Record that everything is published."""
         self._writer.commit(finished_notes(self._said, self.partition), self._group)
 
     def _commit(self, done: int, watermarks: Mapping[str, int | None]) -> None:
@@ -205,5 +205,5 @@ class _Task:
         self.done = done
 
     def close(self) -> None:
-        """Let go of the publisher."""
+        """Close the publisher."""
         self._writer.close()

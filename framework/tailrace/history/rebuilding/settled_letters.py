@@ -1,4 +1,4 @@
-"""What an app's dead letters tell of each partition: settled before a rebuild begins, for all of its units. See ``retrying``."""
+"""The app's dead letters by partition: settled before a rebuild begins, for all of its units. See ``retrying``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tailrace.history.stretches import scan
 from tailrace.log.interface import Log
 
 _ON_TAPE = frozenset({"handler-failed", "foreign-partition"})
-"""Reasons of dead letters that the tape knows of."""
+"""Reasons of dead letters whose failures are on the tape."""
 
 
 def letters_before(request: Request, past: HistorySource, settled: Settled) -> tuple[Letters, ...]:
-    """What the app's dead letters tell of each partition, as far as the rebuild has to know: nothing if that is nothing.
+    """The app's dead letters by partition, if the rebuild needs them; otherwise an empty tuple.
 
-    Along the tape, that is where it is to run again what failed. In canonical order every record is run, so that redriven
-    ones would take effect twice in any case.
+    Along the tape it needs them with ``retry_failed`` only. In canonical order it always does: every record is run, so a
+    redriven record would take effect twice.
     """
     plan, log = past.plan, past.log
     untaped = settled.order == "canonical"
@@ -68,7 +68,7 @@ def letters_before(request: Request, past: HistorySource, settled: Settled) -> t
 
 
 def _before(headers: Headers, partition: int | None, plan: Plan) -> list[int]:
-    """Where in its partition the original lies of a record that was redriven for another app; for several, the first one."""
+    """The offset of the original of a record that was redriven for another app; for several redrives, the first original."""
     first: int | None = None
     for one in reversed(redriven_of(headers)):
         if one.topic == plan.dead_letters_topic or one.origin is None or one.origin[0] != partition:
@@ -78,7 +78,7 @@ def _before(headers: Headers, partition: int | None, plan: Plan) -> list[int]:
 
 
 class _Found:
-    """Letters on their way, by partition."""
+    """Collects letters by partition."""
 
     def __init__(self, plan: Plan) -> None:
         self._partitions = plan.partitions
@@ -89,7 +89,7 @@ class _Found:
         self.contents: defaultdict[int, list[tuple[str, int, bytes]]] = defaultdict(list)
 
     def letters(self) -> tuple[Letters, ...]:
-        """All that was found; nothing if it is nothing."""
+        """The letters of all partitions; an empty tuple if there are none."""
         if not (self.originals or self.left or self.failed or self.timers):
             return ()
         return tuple(
@@ -105,7 +105,7 @@ class _Found:
 
 
 def _end(request: Request, settled: Settled, name: str, number: int) -> int:
-    """Where the rebuild ends in an input, as far as that is known before."""
+    """The end of the rebuild in an input, as far as it is known before the rebuild."""
     if settled.order == "canonical":
         ends = settled.ends.get(name, [])
         end = ends[number] if number < len(ends) else 0
@@ -116,7 +116,7 @@ def _end(request: Request, settled: Settled, name: str, number: int) -> int:
 
 
 def _unread(log: Log, app: str, name: str, number: int, end: int) -> set[str]:
-    """The letters whose redriven records lie behind the end, and all that these had been redriven for before."""
+    """The letters whose redriven records are after the end, and all letters that these had been redriven for before."""
     found: set[str] = set()
     for record in scan(log, name, number, end):
         if record.headers:

@@ -1,4 +1,4 @@
-"""The unit that runs the history of a few keys again and notes, step by step, what each has left: see ``determinism``."""
+"""The unit that replays the history of a few keys and records the state after each step: see ``determinism``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tailrace.state import MemoryStore
 
 
 class _Hashing(Recorder):
-    """Notes a hash of what every step has left and emitted."""
+    """Records a hash of the rows and outputs of every step."""
 
     def returned(self, call: Call, _outputs: Sequence[RawOutput]) -> None:
         """See ``Observer.returned``."""
@@ -35,7 +35,7 @@ class _Hashing(Recorder):
 
 
 def run_trace(unit: Unit, past: HistorySource, _work: WorkFolder, attempt: str) -> UnitResult:
-    """Run the history of some keys, and note what each step leaves."""
+    """Replay the history of some keys, and record the result of each step."""
     result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
     job, plan, number = unit.job, past.plan, unit.partition
     target = job.targets[number].cut
@@ -69,7 +69,7 @@ def run_trace(unit: Unit, past: HistorySource, _work: WorkFolder, attempt: str) 
 
 
 def _meant(plan: Plan, keys: Sequence[bytes]) -> Iterator[Any]:
-    """What bytes mean as keys of the app's actors."""
+    """All keys of the app's actors that the bytes can mean."""
     for actor in plan.actors:
         for key in keys:
             try:

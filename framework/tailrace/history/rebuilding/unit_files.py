@@ -1,4 +1,4 @@
-"""What a unit writes of a task into the snapshot: its rows, its messages under way, and its outputs."""
+"""The files of a task that a unit writes: rows and messages in flight for the snapshot, and outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def write_rows(
     state: Iterable[tuple[bytes, bytes]],
     messages: Iterable[InputRecord] = (),
 ) -> None:
-    """Write the rows of a task, ascending, and what had been sent to it. The result names the files and counts the rows."""
+    """Write the rows of a task, ascending, and the messages in flight to it. The result names the files and counts the rows."""
 
     def counted() -> Iterator[tuple[bytes, bytes]]:
         prefix, keys, count, of_state = b"\0", 0, 0, rows.STATE[0]
@@ -42,14 +42,14 @@ def write_rows(
 
 
 def write_frames(job: Job, result: UnitResult, made: Iterable[Frame]) -> None:
-    """Write the outputs of a task; the result names the file and has the marks."""
+    """Write the outputs of a task. The result names the file and has the marks."""
     marked = Marked(made)
     result.outputs = (write_outputs(outputs_folder(job), result.partition, result.attempt, marked),)
     result.marks = encode_marks(marked.marks)
 
 
 def messages_of(job: Job, past: HistorySource, number: int, cut: bytes) -> Iterator[InputRecord]:
-    """What had been sent to a task by the commit that a rebuild ends at, and it had not read at its own cut."""
+    """The messages sent to a task by the last commit of the rebuild, and not read by the task at its own cut."""
     inbox = past.plan.inbox_topic
     if inbox is None or inbox not in job.ends or job.request.limited or job.request.keys:
         return

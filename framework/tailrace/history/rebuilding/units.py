@@ -1,4 +1,4 @@
-"""``run_unit``: what a process does that was handed a part of a rebuild."""
+"""``run_unit``: runs one part of a rebuild in any process."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SHOWN = 5
 
 
 def run_unit(unit: Unit) -> UnitResult:
-    """Do a part of a rebuild, or say that it is done already. It may be run anywhere, again, and twice at once.
+    """Run a part of a rebuild, or return its result if it is done already. It may run anywhere, again, and twice at once.
 
-    What stands in its way is told in the result (``failure``), if it would again: nobody has to try once more. Anything
-    else is raised: it may be run again.
+    An error that would occur again is returned in the result (``failure``): a retry is pointless. Any other error is
+    raised: the unit may be run again.
     """
     work = WorkFolder(Path(unit.job.work))
     done = work.result(unit.name)
@@ -47,7 +47,7 @@ def run_unit(unit: Unit) -> UnitResult:
 
 
 def _check(plan: Plan, job: Job) -> None:
-    """Another machine may have other code."""
+    """Check that this process has the code of the job: another machine may have other code."""
     here = (plan.app, plan.version, plan.partitions)
     if here != (job.app, job.version, job.partitions):
         raise ReplayDivergedError(
@@ -60,14 +60,14 @@ def _check(plan: Plan, job: Job) -> None:
         raise ReplayDivergedError(
             f"the code of the app {job.app!r} is not the same in a process of the rebuild as where it was begun: "
             f"{', '.join(other[:_SHOWN])}{', ...' if len(other) > _SHOWN else ''}",
-            hint="Install the same code for every process, or ship it anew (Spark: --py-files). If it was changed "
+            hint="Install the same code for every process, or ship it again (Spark: --py-files). If it was changed "
             "meanwhile, run the same command again: it begins with the code as it is.",
         )
 
 
 @lru_cache(8)
 def _other_code(reference: str, noted: tuple[tuple[str, str], ...]) -> list[str]:
-    """Looked at once in a process: what it has imported does not change any more."""
+    """The differences in code, computed once per process: imported code does not change any more."""
     return differences(reference, dict(noted))
 
 
