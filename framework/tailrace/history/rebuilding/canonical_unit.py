@@ -1,11 +1,12 @@
-"""The unit that takes history without a tape, in canonical order: see ``core.engine.canonical`` for what that is.
+"""The unit that replays history without a tape, in canonical order (defined in ``core.engine.canonical``).
 
-One unit for each partition; or, for an app that sends something to itself, one for all partitions together: what was recorded
-of that is an effect of the code of then, and this is the code of now (see ``core.engine.delivery``). It is done in one piece: where it is killed it begins anew. Its cut says that all was one commit, so that it is the same
-however often there was one on the way, in shards too.
+There is one unit for each partition. An app that sends records to itself has one unit for all partitions together, because
+the recorded ones are effects of the earlier code, not of the present one (see ``core.engine.delivery``). The unit does its work
+in one piece: an attempt after a kill begins from the start. Its cut counts everything as one commit, so that the cut does not
+depend on the number of commits on the way, in shards too.
 
-Watermarks that other services published are looked for at every hundredth offset. A task without a past has its lineage, the
-seed of its randomness, from its name: every rebuild draws the same.
+Watermarks that other services published are read at every hundredth offset. A task without a past derives its lineage, the
+seed of its randomness, from its name: every rebuild draws the same numbers.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ from tailrace.history.upstream_watermarks import Upstream
 from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
 
 _COMMIT_EVERY = 100_000
-"""Records and firings."""
+"""Records and timer firings between two commits."""
 _OUTPUTS_AT_ONCE = 10_000
-"""Outputs held in memory."""
+"""Most outputs held in memory."""
 _LOOK_EVERY = 100
-"""Offsets between two looks for published watermarks."""
+"""Number of offsets between two reads of published watermarks."""
 
 
 def run_canonical(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> UnitResult:
-    """Take one partition, or all of them together, through their past."""
+    """Replay the past of one partition, or of all partitions together."""
     folder = work.tasks / f"canonical-{unit.partition}-{attempt}"
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as closing:
@@ -61,7 +62,7 @@ def run_canonical(unit: Unit, past: HistorySource, work: WorkFolder, attempt: st
 
 
 class _Run:
-    """The tasks of a unit, each with its sink, and what they share."""
+    """The tasks of a unit, each with its sink, and their shared data."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class _Run:
         )
 
     def run(self) -> UnitResult:
-        """Take everything, and write it into the snapshot. The result of the first partition carries the others' results."""
+        """Run all tasks, and write them into the snapshot. The result of the first partition carries the others' results."""
         drive(self.order.go(), self.tasks, self.sinks)
         self._work.report(self.unit.name, self._of, self._of, now=True)
         written_s = time.perf_counter()
@@ -114,7 +115,7 @@ class _Run:
         return whole
 
     def report(self) -> None:
-        """Say how far all tasks have come."""
+        """Report the progress of all tasks."""
         self._work.report(self.unit.name, self._records() - self._taken, self._of)
 
     def _records(self) -> int:
@@ -122,7 +123,7 @@ class _Run:
 
 
 class _TaskSink(Sink):
-    """What the task of one partition leaves behind: rows, outputs with their marks, and its result."""
+    """Takes the rows and the outputs, with their marks, of one partition's task, and makes its result."""
 
     def __init__(self, run: _Run, at: int, number: int, begun: Beginning) -> None:
         self._run, self._at, self._number, self._begun = run, at, number, begun
@@ -190,7 +191,7 @@ class _TaskSink(Sink):
             self._frames.append(first, outputs, mark_of(task) if marked else None)
 
     def result(self) -> UnitResult:
-        """Write what there is into the snapshot."""
+        """Write the rows and outputs of the task, and return its result."""
         run, store, number = self._run, self._store, self._number
         job = run.job
         result = UnitResult(unit=run.unit.name, attempt=run.attempt, partition=number)
@@ -210,7 +211,7 @@ class _TaskSink(Sink):
 
 
 def _base_positions(begun: Mapping[int, Beginning], own: Collection[str]) -> dict[tuple[str, int], int]:
-    """Where the base stands in the app's own inputs, by partition."""
+    """The positions of the base in the app's own inputs, by input and partition."""
     found: dict[tuple[str, int], int] = {}
     for number, one in begun.items():
         if one.decoded is not None:
@@ -220,7 +221,7 @@ def _base_positions(begun: Mapping[int, Beginning], own: Collection[str]) -> dic
 
 
 def past_of(job: Job, past: HistorySource, number: int, phases: Phases) -> PartitionHistory:
-    """What the task of a partition has to read; the time it takes goes into ``phases``."""
+    """The history that the task of a partition has to read. The time of reading is added to ``phases``."""
     plan = past.plan
     ends = {one.name: job.ends[one.name][number] for one in plan.inputs if one.name in job.ends}
     own = own_inputs(plan) if job.together else {}
@@ -233,10 +234,10 @@ def past_of(job: Job, past: HistorySource, number: int, phases: Phases) -> Parti
 def _own_source(
     job: Job, past: HistorySource, number: int
 ) -> tuple[Source, Callable[[str, InputRecord], Whose]]:
-    """The records of a partition, and whose those of the app's own inputs are.
+    """The records of a partition, and a function for the origin of a record in the app's own inputs.
 
-    Where the rebuild continues from a snapshot, what was under way to a task then counts as written by others: nobody sends
-    that again. A topic that nobody else writes is read no further than that, if nothing of it was redriven.
+    If the rebuild continues from a snapshot, records that were in flight to a task then count as written by others, because
+    no task sends them again. A topic that no other app writes is read no further, unless one of its records failed.
     """
     plan, read = past.plan, past.source(number)
     app, inputs = plan.app.encode(), own_inputs(plan)
@@ -264,7 +265,7 @@ def _own_source(
 def _published(
     past: HistorySource, number: int, ends: dict[str, int]
 ) -> Iterator[tuple[str, list[tuple[int, int | None]]]]:
-    """By source, the watermarks that its writers have published, by position; None where they hold nobody back."""
+    """By source, the published watermarks of its writers, by position; None: the writers hold no reader back."""
     log, plan = past.log, past.plan
     reader = log.reader({})
     try:
@@ -305,11 +306,11 @@ def _said(at: int, mark: int | str, last_ms: int) -> list[tuple[int, int | None]
 
 
 def one_commit(cut: bytes, base: bytes | None) -> bytes:
-    """The cut as if all had been one commit: how often there was one is nobody's business."""
+    """The cut with everything counted as one commit: the number of commits must not affect the result."""
     decoded = tape.decode_cut(cut)
     decoded.tape = 1 + (0 if base is None else tape.decode_cut(base).tape)
     return tape.encode(decoded)
 
 
 def _delivered(_name: str, _partition: int, _record: InputRecord) -> None:
-    """What was delivered is not kept."""
+    """Do nothing: delivered records are not kept."""

@@ -1,21 +1,22 @@
-"""Which code a rebuild is done by: a digest of all that the app's handlers can reach, told part by part.
+"""The code of a rebuild: a digest of all modules that the app's handlers can reach, part by part.
 
-Theory. Half of a state by one code and half by another is nobody's result. So a rebuild notes its code when it begins, only the
-same code resumes it, and each process compares its own before it does a unit of work. Parts of it::
+Theory. A state that is half by one code and half by another is the result of neither. So a rebuild records its code when it
+begins, only the same code resumes it, and each process compares its own code before it runs a unit of work. The parts::
 
-    module NAME       the app's own modules: those its declarations stand in, and all that these import, from module to module
+    module NAME       the app's own modules: those with its declarations, and all modules that these import, recursively
     package NAME      the version of each installed distribution that an own module imports; its modules are not read
     file NAME         a data file that ``App(code_files=...)`` names
     app, environment  version and partitions; Python, msgspec, time zones, tailrace
 
-*Own* is what lies in a top-level package of the app and its actors, wherever that is installed, and what is neither in the standard
-library nor a part of an installed distribution. Imports are read from compiled code and found without running anything. So the
-result does not depend on the order of imports or on what else the process has imported, and a module that a function
-imports only when it is called is counted before that. A module's digest is that of its compiled code without file
-names and line numbers: source, a ``.pyc`` and a zip on another machine give the same, and comments do not count.
+A module is *own* if it is in a top-level package of the app and its actors, wherever that is installed, or if it is neither in
+the standard library nor in an installed distribution. Imports are read from compiled code, without running anything. So the
+result does not depend on the order of imports or on other imports of the process, and it includes a module that a function
+imports only when it is called. A module's digest is that of its compiled code without file names and line numbers: source, a
+``.pyc`` and a zip on another machine give the same digest, and comments do not count.
 
-What cannot be seen is told (``Code.unseen``): a module that imports others by a computed name. Then all own modules that are
-imported by now count. Nothing tells of files that are not named, of environment variables, or of other services.
+A module that imports others by a computed name is reported (``CodeDigest.unseen``), since these imports cannot be seen. In
+that case all own modules that the process has imported so far count. The digest does not cover files that are not named,
+environment variables, or other services.
 """
 
 from __future__ import annotations
@@ -55,24 +56,24 @@ _COMPUTED = frozenset(
         "walk_packages",
     }
 )
-"""Who uses one of these names may import modules that nothing in the code names."""
+"""Code that uses one of these names may import modules that are not named in the code."""
 
 
 class CodeDigest(msgspec.Struct, frozen=True):
     """The code of an app, as far as it can be seen from this process."""
 
     parts: dict[str, str]
-    """By what it is: a digest, or a version."""
+    """By the name of a part: its digest or version."""
     unseen: tuple[str, ...] = ()
     """Own modules that import others by a computed name."""
 
     @property
     def digest(self) -> str:
-        """Of all parts."""
+        """The digest of all parts."""
         return hashlib.sha256(msgspec.msgpack.encode(sorted(self.parts.items()))).hexdigest()[:16]
 
     def compared(self) -> str:
-        """For a person: what was compared, and what was not."""
+        """A note for a person: what was compared, and what was not."""
         kinds = [name.partition(" ")[0] for name in self.parts]
         many = [
             counted(kinds.count("module"), "module"),
@@ -112,7 +113,7 @@ def code_of(reference: str, plan: Plan) -> CodeDigest:
 
 
 def differences(reference: str, noted: Mapping[str, str]) -> list[str]:
-    """Which noted modules, packages and files are others in this process. Looks at what is noted only."""
+    """The recorded modules, packages and files that differ in this process. Parts that are not in ``noted`` are ignored."""
     module = reference.partition(":")[0]
     found: list[str] = []
     for part, digest in noted.items():
@@ -131,7 +132,7 @@ def differences(reference: str, noted: Mapping[str, str]) -> list[str]:
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Which parts of two codes are not the same."""
+    """The parts in which two codes differ."""
     return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
 
 
@@ -139,7 +140,7 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 class _Walk:
-    """Goes through the own modules that can be reached from some."""
+    """Visits all own modules that can be reached from some modules."""
 
     def __init__(self, begin: set[str]) -> None:
         self.parts: dict[str, str] = {}
@@ -150,7 +151,7 @@ class _Walk:
     def run(self) -> None:
         self._follow()
         if self.unseen:
-            self._waiting = sorted(  # their packages are imported, too
+            self._waiting = sorted(  # their parent packages are in sys.modules, too
                 name
                 for name in list(sys.modules)
                 if name not in ("__main__", "__mp_main__") and self._is_own(name)
@@ -196,7 +197,7 @@ class _Walk:
 
 
 def _within(code: CodeType) -> Iterator[CodeType]:
-    """A code object, and all that stand in it."""
+    """A code object, and all code objects within it."""
     yield code
     for const in code.co_consts:
         if isinstance(const, CodeType):
@@ -204,7 +205,7 @@ def _within(code: CodeType) -> Iterator[CodeType]:
 
 
 def _imports(code: CodeType, package: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What a code object imports: modules, and the names that are taken from each."""
+    """The imports of a code object: modules, and the names imported from each."""
     loaded: list[Any] = [0, None]
     for one in dis.get_instructions(code):
         if one.opname in ("LOAD_CONST", "LOAD_SMALL_INT"):
@@ -214,12 +215,12 @@ def _imports(code: CodeType, package: str) -> Iterator[tuple[str, tuple[str, ...
             try:
                 base = importlib.util.resolve_name("." * level + one.argval, package or None)
             except ImportError:
-                continue  # beyond the top-level package: this import fails, too
+                continue  # beyond the top-level package: the import itself fails, too
             yield base, names or ()
 
 
 def _with_parents(name: str) -> list[str]:
-    """A module, and the packages that are imported with it."""
+    """A module, and its parent packages, which are imported with it."""
     parts = name.split(".")
     return [".".join(parts[: count + 1]) for count in range(len(parts))]
 
@@ -228,13 +229,13 @@ def _with_parents(name: str) -> list[str]:
 
 
 class _Script(NamedTuple):
-    """The program that this process was started with, where it is a file and no module."""
+    """The program that started this process, if it is a file and not a module."""
 
     origin: str
 
 
 def _spec(name: str) -> ModuleSpec | _Script | None:
-    """Where a module is. Unlike ``importlib.util.find_spec`` it imports nothing, not even the package around it."""
+    """The place of a module. Unlike ``importlib.util.find_spec`` it imports nothing, not even the parent package."""
     module = sys.modules.get(name)
     if module is not None:
         spec: ModuleSpec | None = getattr(module, "__spec__", None)
@@ -259,7 +260,7 @@ def _is_module(name: str) -> bool:
 
 
 def _package(name: str) -> str:
-    """What relative imports of a module begin with."""
+    """The package to which relative imports of a module refer."""
     spec = _spec(name)
     if isinstance(spec, ModuleSpec):
         return spec.parent or ""
@@ -271,7 +272,7 @@ def _code(name: str) -> CodeType | None:
     if spec is None:
         return None
     if spec.origin is not None and spec.origin.endswith(".py") and Path(spec.origin).is_file():
-        # Not what is cached of it: two versions of one second and one length have the same cache.
+        # Do not use the cache: two versions from the same second, of equal length, have the same cache.
         return compile(Path(spec.origin).read_bytes(), "", "exec", dont_inherit=True)
     get_code = getattr(getattr(spec, "loader", None), "get_code", None)
     if get_code is None:
@@ -293,7 +294,7 @@ def _module_digest(name: str) -> str:
 
 
 def _told(value: object) -> object:
-    """What counts of compiled code and its constants, in an order that no hash has a part in."""
+    """The parts of compiled code and its constants that count, in an order that does not depend on hashes."""
     if isinstance(value, CodeType):
         names = (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars)
         counts = (
@@ -320,7 +321,7 @@ def _library() -> tuple[Path, ...]:
 
 
 def _is_elsewhere(place: ModuleSpec | _Script) -> bool:
-    """Whether a module is no part of Python itself."""
+    """Whether a module is not a part of Python itself."""
     if place.origin in ("built-in", "frozen"):
         return False
     path = _folder(place)
@@ -355,7 +356,7 @@ def _version(distribution: str) -> str:
 
 
 def _file_digest(module: str, name: str) -> str:
-    """Of a data file beside the app's module, in a folder or in a zip."""
+    """The digest of a data file next to the app's module, in a folder or in a zip."""
     spec = _spec(module)
     origin = None if spec is None else spec.origin
     path = str(Path(origin or "").parent / name)

@@ -1,8 +1,8 @@
-"""Run a rebuild twice, each time another way, to find code that is not deterministic: which key, which event, which field.
+"""Runs a rebuild twice, with different settings, to find code that is not deterministic: the key, the event, the field.
 
-The second run has other hashes of texts, hardly a cache, and reads every instance anew after each handler. None of that may
-change a result. What differs is looked for in the state, key by key, and in the outputs, number by number; then the history
-of the keys found is run again both ways, step by step, up to the first after which they are not the same.
+The second run has other hashes of strings, a very small cache, and reloads every instance after each handler. None of this
+may change a result. Differences are searched in the state, key by key, and in the outputs, number by number. Then the history
+of the differing keys is replayed with both settings, step by step, up to the first step after which they differ.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
 
 ANOTHER = Variant("another", cache_bytes=1 << 20, timers_in_memory=100, reload=True)
 SEEDS = (1, 2)
-"""Of the hashes of texts, in the first and in the second run."""
+"""The seeds of string hashes in the first and in the second run."""
 NAMES = ("the first run", "the second")
 
 
 class TwiceReport(msgspec.Struct, kw_only=True):
-    """What the first run made, and what the second one made otherwise."""
+    """The report of the first run, and the differences of the second run from it."""
 
     report: RebuildReport | None
-    """None where the first run was stopped by a difference to the service itself."""
+    """None if the first run was stopped by a difference from the service itself."""
     keys: int = 0
-    """That differ."""
+    """Number of keys that differ."""
     shown: list[Difference] = []
     """The first of these keys."""
     outputs: list[Difference] = []
-    """The first output of each partition that differs."""
+    """The first output that differs, for each partition that has one."""
     stopped: str = ""
-    """What has stopped the first run."""
+    """The error that has stopped the first run."""
 
     @property
     def differs(self) -> bool:
-        """Whether anything does."""
+        """Whether the two runs differ."""
         return bool(self.keys or self.outputs)
 
     def lines(self) -> list[str]:
-        """For a person."""
+        """The report as lines for a person."""
         said = [] if self.report is None else self.report.lines()
         if self.stopped:
             said.append(f"stopped: {self.stopped}")
@@ -73,10 +73,10 @@ class TwiceReport(msgspec.Struct, kw_only=True):
 def rebuild_twice(
     request: Request, engine_of: Callable[[int], Engine], *, on_progress: OnProgress | None = None
 ) -> TwiceReport:
-    """Rebuild, and rebuild another way aside; ``engine_of`` gives an engine whose processes have a hash seed.
+    """Rebuild twice, the second time into a temporary folder. ``engine_of`` returns an engine whose processes have a hash seed.
 
-    The first run's snapshot is published as ever, unless it differs from the service. Raises what ``rebuild`` raises but
-    for ReplayDivergedError; UsageError where outputs are to go to topics.
+    The first run's snapshot is published as usual, unless it differs from the service. Raises the errors of ``rebuild``
+    except ReplayDivergedError; UsageError if outputs should go to topics.
     """
     if request.to.outputs.startswith(TOPIC):
         raise UsageError(
@@ -92,7 +92,7 @@ def rebuild_twice(
 
 
 def _aside(request: Request, plan: Plan) -> Path:
-    """A folder for what is only compared."""
+    """A temporary folder for results that are only compared."""
     own = f"_twice-{uuid4().hex[:8]}"
     if request.execution.work is not None:
         return Path(request.execution.work).absolute() / own
@@ -171,7 +171,7 @@ def _compare_outputs(plan: Plan, one: dict[int, Place], other: dict[int, Place])
 
 
 def _explain(found: TwiceReport, request: Request, engine_of: Callable[[int], Engine]) -> None:
-    """Run the history of what differs again, both ways, and say in each difference where it begins."""
+    """Replay the history of the differing keys with both settings, and add to each difference where it begins."""
     wanted: dict[int, list[bytes]] = {}
     for each in (*found.shown, *found.outputs):
         wanted.setdefault(each.partition or 0, []).append(each.key_bytes or b"")
@@ -211,4 +211,4 @@ def _of_output(tracks: Sequence[dict[KeyOfActor, list[Step]]], key: bytes) -> st
 
 
 def _nothing() -> None:
-    """Nobody is told."""
+    """Progress is not reported."""

@@ -1,18 +1,18 @@
-"""Whether rebuilt rows are the service's own: each is held against the changelog, which says what the service has stored.
+"""Checks whether rebuilt rows are the service's own, by comparing each with the changelog, which has what the service stored.
 
-Theory. The cut and what was counted at every commit are held against the tape; values are not on it. Code that was
-corrected and calls itself the same version counts the same and stores something else. Its snapshot is a state of its own,
-and must not pass for a part of the service's history: a folder filled with it would hold other rows than the changelog.
+Theory. The cut and the counts of every commit are compared with the tape, but values are not on it. Corrected code that keeps
+its version counts the same and stores other values. Its snapshot is another state, and must not count as a part of the
+service's history: a folder filled with it would hold other rows than the changelog.
 
-What the changelog says of a row as of a position, though it is compacted and goes on::
+What the changelog tells about a row as of a position, although it is compacted and grows::
 
     its last record below the position       that value, or that the service has deleted the row
-    none below, one from there on            nothing: compaction took what stood below. Whoever fills a store and then
-                                             follows the changelog, from that position, overwrites the row
+    none below, one from there on            nothing: compaction removed the record below. A process that fills a store
+                                             and then follows the changelog from that position overwrites the row
     none                                     that there is no such row
 
-So rows that pass, and the changelog from the position on, give what the changelog alone gives. Compaction is held off while
-it is read. The rows of a task are compared in passes, by a hash of their names, so that a part of them is in memory.
+So rows that pass, with the changelog from the position on, give the same state as the changelog alone. Compaction is blocked
+during the reading. The rows of a task are compared in passes, by a hash of their names, so that only a part is in memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tailrace.log.interface import TopicPartition
 Rows: TypeAlias = Iterable[tuple[bytes, bytes]]
 
 _AT_ONCE = 2_000_000
-"""Rows compared in one pass: some 200 bytes each."""
+"""Most rows compared in one pass: some 200 bytes each."""
 _SHOWN = 3
 _DELETED = hash(None)
 
@@ -49,9 +49,9 @@ RETRIED = "what had failed when it ran first was run again"
 def check_own(
     result: UnitResult, past: HistorySource, found: Callable[[], Rows], why: str = OTHER_CODE
 ) -> None:
-    """See whether a task that came to the service's cut came to the service's rows: else it is no part of its history.
+    """Check that a task with the service's cut also has the service's rows. If not, it is no part of the service's history.
 
-    ``found`` gives the rows of its keys, each time anew; ``why`` is what is said of rows that differ.
+    ``found`` returns the rows of its keys, from the start at each call; ``why`` explains rows that differ.
     """
     position, number = result.changelog_position, result.partition
     if position is None:
@@ -75,7 +75,7 @@ def check_own(
 
 @dataclass
 class _Check:
-    """Rows on both sides, one share of them after the other."""
+    """Compares the rows of both sides, one share after the other."""
 
     past: HistorySource
     number: int
@@ -86,7 +86,7 @@ class _Check:
     shown: list[bytes] = field(default_factory=list[bytes])
 
     def compare(self, share: int, found: Rows) -> None:
-        """Compare what is of one share: what was found, and what the changelog has."""
+        """Compare one share of the rebuilt rows with the changelog."""
         stored, later = self._stored(share)
         for row, value in found:
             if self.shares > 1 and crc32(row) % self.shares != share:
@@ -100,7 +100,7 @@ class _Check:
                 self._note(name, same=False)
 
     def _stored(self, share: int) -> tuple[dict[bytes, int], set[bytes]]:
-        """Hashes of what the changelog says below the position, and which rows it names from there on."""
+        """Hashes of the rows in the changelog below the position, and the names of the rows in it from there on."""
         place = TopicPartition(self.past.plan.changelog_topic, self.number)
         stored: dict[bytes, int] = {}
         for records in batches(self.past.log, *place, stop=self.position):
@@ -127,7 +127,7 @@ class _Check:
 
 
 def _named(plan: Plan, row: bytes) -> str:
-    """What a row belongs to, for a person."""
+    """The owner of a row, for a person: an actor and its key, or the schema."""
     if row[:1] != rows.STATE:
         return "the schema"
     parts = rows.read_state_row(row)

@@ -1,10 +1,10 @@
-"""What an app sends to itself along the tape, compared with what is recorded.
+"""Compares what an app sends to itself along the tape with what is recorded.
 
-Theory. A rebuild along the tape reads messages and topics of the app's own as they were recorded. They are effects of the
-code that ran then. They are what this code would send exactly if each task, given the recorded ones, sends the same again:
-to every partition of every own input, the same records in the same order. So each task keeps a digest per destination that
-chains what it sends there, each partition of an own input gives the digests of what is recorded in it, by sender, and the
-driver compares the two. No digest of the code is needed, and a change that does not alter what is sent does no harm.
+Theory. A rebuild along the tape reads the app's messages and its own topics as they were recorded. They are effects of the
+earlier code. The present code would send the same if and only if each task, given the recorded records, sends the same
+again: to every partition of every own input, the same records in the same order. So each task keeps, for each destination, a
+chained digest of the records that it sends there. Each partition of an own input has the digests of its recorded records, by
+sender. The driver compares the two. No digest of the code is needed, and a change that does not alter the sends is accepted.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _SENT, _RECORDED = "sent", "recorded"
 
 
 class Chains(msgspec.Struct):
-    """Digests of records by destination, ``topic/partition``; with the state of a task they can be kept and continued."""
+    """Digests of records by destination, ``topic/partition``. They can be stored with a task's state and continued."""
 
     digests: dict[str, bytes] = {}
 
     def add(self, topic: str, partition: int, record: Output | InputRecord) -> None:
-        """Chain a record to what was sent there before."""
+        """Add a record to the digest of its destination."""
         headers = [one for one in record.headers if one[0] != ORIGIN_HEADER]
         place = f"{topic}/{partition}"
         said = msgspec.msgpack.encode((record.key, record.value, record.timestamp_ms, headers))
@@ -42,7 +42,7 @@ class Chains(msgspec.Struct):
 
 
 class Sends:
-    """What one task sends to its app."""
+    """The records that one task sends to its app."""
 
     def __init__(self, plan: Plan, chains: Chains | None = None) -> None:
         self.topics = frozenset(own_inputs(plan))
@@ -50,19 +50,19 @@ class Sends:
         self._partitions = plan.partitions
 
     def take(self, outputs: Iterable[Output]) -> None:
-        """Note those of the outputs that the app reads."""
+        """Add the outputs that the app itself reads."""
         for one in outputs:
             if one.topic in self.topics:
                 self.chains.add(one.topic, partition_of(one.key or b"", self._partitions), one)
 
     def noted(self, outputs: Iterable[Output]) -> Iterator[Output]:
-        """The outputs, each noted on its way."""
+        """Iterates over the outputs, and adds each with ``take``."""
         for one in outputs:
             self.take((one,))
             yield one
 
     def fill(self, result: UnitResult, job: Job, past: HistorySource, number: int) -> None:
-        """Put into the result what the task has sent, and what is recorded in its partition of the app's own inputs."""
+        """Put into the result the digests of the task's sends, and of the records in its partition of the app's own inputs."""
         recorded = _recorded(job, past, number)
         result.made = {
             _SENT: self.chains.digests,
@@ -71,14 +71,14 @@ class Sends:
 
 
 def compares_sends(job: Job, plan: Plan) -> bool:
-    """Whether what the app sends to itself can and has to be compared: not where only a part of history is run."""
+    """Whether the app's sends to itself must be compared. They cannot be if only a part of history is replayed."""
     request = job.request
     partial = request.limited or bool(request.keys) or request.source.after_deleted or bool(request.cuts)
     return job.order == "tape" and not partial and bool(own_inputs(plan))
 
 
 def first_difference(results: Sequence[UnitResult]) -> str | None:
-    """Where what this code sends differs from what is recorded, in words; None if nowhere, or if it was not compared."""
+    """The first destination whose sends differ from the recorded ones, as text; None if none differs, or none was compared."""
     for sender, result in enumerate(results):
         if _SENT not in result.made:
             continue
@@ -94,7 +94,7 @@ def first_difference(results: Sequence[UnitResult]) -> str | None:
 
 
 def _recorded(job: Job, past: HistorySource, number: int) -> dict[int, Chains]:
-    """What the log has of each task's sends in one partition of the app's own inputs."""
+    """The digests of each task's recorded sends in one partition of the app's own inputs."""
     plan = past.plan
     begins = [past.beginning(job, sender).outputs for sender in range(plan.partitions)]
     stops = [0 if one.cut is None else tape.decode_cut(one.cut).totals.outputs for one in job.targets]

@@ -1,9 +1,9 @@
-"""The unit that takes one partition along its tape, as it ran, and writes its part of the snapshot.
+"""The unit that replays one partition along its tape, and writes its part of the snapshot.
 
 Theory. The state of the task is kept in the work folder and written at commits of the tape, by time, with the task's cut
-and the length of its outputs in one batch. A later attempt continues from there: a killed attempt has lost what it did
-since that commit, and nothing else. Two attempts at once do not share a folder: the one that finds it held takes a folder
-of its own and starts from the beginning. Its result is the same.
+and the length of its outputs in one batch. A later attempt continues from there: a killed attempt loses only its work
+since that commit. Two attempts at once do not share a folder: an attempt that finds the folder locked uses a folder of its
+own and starts from the beginning. Its result is the same.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
 RowStore: TypeAlias = RocksStore | MemoryStore
 
 _KEPT_ROW = rows.KEEP + b"rebuild"
-"""One of the task's own rows, so it goes into no snapshot."""
+"""One of the task's own rows, so it is not part of any snapshot."""
 
 
 class _Kept(msgspec.Struct):
-    """What is kept with the state of a task, besides the state: what has failed so far, and what was run again."""
+    """Data that is stored with the state of a task: the failures so far, the units run again, and the digests of its sends."""
 
     failed: int = 0
     shown: list[str] = []
@@ -73,7 +73,7 @@ class TaskRun(TapeSink):
         self._other_code = False
         self._sends = Sends(self._plan) if compares_sends(job, self._plan) else None
         self._more_outputs = 0
-        """How many more outputs there are than the first run had by then."""
+        """Number of outputs so far, less those of the first run up to the same commit."""
         keys = job.request.keys
         self._keys = named_keys(self._plan, keys).keys if keys else None
         self._result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
@@ -85,10 +85,10 @@ class TaskRun(TapeSink):
         super().__init__(self._store, CommitPolicy.by_time())
 
     def run(self) -> UnitResult:
-        """Run it to its end.
+        """Run the task to its end.
 
         Raises:
-            TailraceError: What stands in its way; see ``Replay.take`` and ``RebuildWatch``.
+            TailraceError: See ``Replay.take`` and ``RebuildWatch``.
         """
         begun_s = time.perf_counter()
         try:
@@ -108,10 +108,10 @@ class TaskRun(TapeSink):
                 shutil.rmtree(self._own, ignore_errors=True)
         return self._result
 
-    # --- where it stands
+    # --- the position of the task
 
     def _open(self) -> tuple[Path, RowStore]:
-        """The folder of the task and its store: what an earlier attempt has left, if it may be gone on with."""
+        """The folder of the task and its store: those of an earlier attempt, if they can be continued."""
         folder, request = self._work.tasks / str(self._number), self._job.request
         if request.execution.store == "memory":
             folder = self._own = self._work.tasks / f"{self._number}-{self._result.attempt}"
@@ -131,7 +131,7 @@ class TaskRun(TapeSink):
         return folder, store
 
     def _begin(self) -> StoreCut:
-        """The cut to go on from: that of the store, or of what the task starts from."""
+        """The cut to continue from: that of the store, or of the task's beginning."""
         stands = _stands(self._store)
         if stands is not None and stands.core is not None:
             self._recall(self._store.get(_KEPT_ROW))
@@ -188,13 +188,13 @@ class TaskRun(TapeSink):
             result.changelog_position = target.changelog_position  # if these are its rows: see ``check_own``
 
     def _retries_alone(self, cut: bytes) -> bool:
-        """Whether nothing but what was run again can make a difference to the service's rows."""
+        """Whether only the units that were run again can cause a difference to the service's rows."""
         request = self._job.request
         lenient = request.failures.lenient or request.source.after_deleted or self._other_code
         return self._retrying is not None and not (lenient or self._failed.count) and self._result.cut == cut
 
     def _source(self) -> Source:
-        """The records of the past, timed; where it may, it steps over what the log has deleted."""
+        """A timed source of past records. With ``after_deleted`` it skips the records that the log has deleted."""
         read = self._result.phases.reading(self._past.source(self._number))
         if not self._job.request.source.after_deleted:
             return read
@@ -208,10 +208,10 @@ class TaskRun(TapeSink):
 
         return left
 
-    # --- what the task leaves behind
+    # --- outputs and state of the task
 
     def other_code(self, version: str, /) -> None:
-        """See ``TapeSink.other_code``. It may have done other things: what it did is no measure any more."""
+        """See ``TapeSink.other_code``. That code may have had other results, so differences are accepted from now on."""
         said = other_version(version, self._plan.version)
         self._result.notes += (said,) if said not in self._result.notes else ()
         assert self._replay is not None
@@ -237,7 +237,7 @@ class TaskRun(TapeSink):
             task.discard_outputs()
         else:
             mark = mark_of(task, record) if marks_wanted(self._job) else None
-            # The task counts as the first run did; what is written here is numbered by how much there is of it.
+            # The task's counts are those of the first run; the outputs written here are numbered by their own count.
             first = task.totals.outputs = before.outputs + self._more_outputs
             emitted = task.take_outputs()
             if self._sends is not None:
@@ -255,7 +255,7 @@ class TaskRun(TapeSink):
         self._result.phases.write += time.perf_counter() - begun_s
 
     def write(self, batch: CommitBatch, /) -> None:
-        """See ``Sink.write``. From here on nothing before this has to be done again."""
+        """See ``Sink.write``. A later attempt continues after this commit."""
         length = 0 if self._outputs is None else self._outputs.length
         rows_kept = batch.rows | batch.index_rows | {_KEPT_ROW: self._remembered()}
         self._store.write(rows_kept, StoreCut(FORMAT, length, 0, batch.cut).encode())
@@ -268,7 +268,7 @@ class TaskRun(TapeSink):
             self._result.notes += (f"partition {self._number} ends within commit {step.record.number}",)
 
     def _remembered(self) -> bytes:
-        """What has to be known, besides the state, by who goes on with the task."""
+        """The data, besides the state, that a later attempt needs to continue the task."""
         progress = RetryProgress() if self._retrying is None else self._retrying.progress
         sends = Chains() if self._sends is None else self._sends.chains
         kept = _Kept(self._failed.count, self._failed.shown, progress, self._more_outputs, sends)
@@ -284,7 +284,7 @@ class TaskRun(TapeSink):
             self._retrying.progress = kept.progress
 
     def _name_refused(self, task: Task, step: Step, cause: Exception | None) -> None:
-        """Where a record no longer decodes, its offset is what has to be known; that totals differ only follows."""
+        """Raise an error that names a record that no longer decodes: different totals are only its consequence."""
         record, before = step.record, step.before.refused
         then, now = record.totals.refused - before, task.totals.refused - before
         if now <= then or not self._failed.refused:
@@ -319,7 +319,7 @@ class TaskRun(TapeSink):
 
 
 def _stands(store: RowStore) -> StoreCut | None:
-    """Where a store stands that an earlier attempt has left. None: it holds a part of a base, of no use."""
+    """The cut of a store that an earlier attempt has left. None: it holds only a part of a base, and cannot be used."""
     if store.cut is None:
         return StoreCut(FORMAT, 0, 0, None)
     cut = decode_store_cut(store.cut)

@@ -1,1 +1,1 @@
-"""Replay: run a task again along its tape and compare the result with what the first run left."""
+"""Replay: run a task again along its tape, and compare the result with that of the first run."""

@@ -1,7 +1,7 @@
-"""A replay shared among processes: each has some partitions, and its own eyes on the log.
+"""A replay in several processes: each replays some partitions, and opens the log itself.
 
-Given the log, a partition's replay depends on no other's: what they sent one another is in the log, as input. So nothing
-is told from one process to another but how far they are, and at the end what they found.
+The replay of a partition depends on the log only, and not on the replay of another partition: messages between partitions
+are in the log, as input. So the processes report only their progress, and at the end their results.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _IF_MEMORY_IS_SHORT = "If the system ended it for want of memory, replay with fe
 
 @dataclass(frozen=True, slots=True)
 class ReplayJob:
-    """What is replayed, in words that another process understands. ``options.observer`` has to be None.
+    """A replay in a form that can be sent to another process. ``options.observer`` must be None.
 
-    ``to``: the folder that keeps the state that is made, as a service's; ``state``: that of the service to compare with.
+    ``to``: the folder for the replayed state, in the form of a service's; ``state``: the service's folder to compare with.
     """
 
     app: str
-    """As ``find_app`` takes it."""
+    """A reference for ``find_app``."""
     log: Path
     options: ReplayOptions
     to: Path | None = None
@@ -39,7 +39,7 @@ class ReplayJob:
 
 
 def run_job(job: ReplayJob, on_progress: Callable[[ReplayStatus], None] | None = None) -> ReplayReport:
-    """Run a job in this process; raises what ``replay`` raises."""
+    """Run a job in this process. Raises the errors of ``replay``."""
     plan = find_app(job.app).plan()
     memory = StateMemory()
 
@@ -68,14 +68,14 @@ def run_job(job: ReplayJob, on_progress: Callable[[ReplayStatus], None] | None =
 def replay_apart(
     job: ReplayJob, workers: int, on_progress: Callable[[ReplayStatus], None] | None = None
 ) -> ReplayReport:
-    """Run a job in so many processes, or in as many as there are partitions if these are fewer.
+    """Run a job in ``workers`` processes, but at most one for each partition.
 
-    They have another hash seed than this process, so that what depends on the order of a set shows. The report is that of
-    all; ``seconds`` is the time of the one that took longest. Ended early, it ends its processes.
+    They have another hash seed than this process, which shows results that depend on the order of a set. The report covers
+    all processes; ``seconds`` is the longest time of one process. If this call ends early, it ends its processes.
 
     Raises:
-        TailraceError: What the first process that failed has raised; see ``replay``.
-        WorkerLostError: A process ended without a word, as one that is killed does, or cannot be started.
+        TailraceError: The error of the first process that failed; see ``replay``.
+        WorkerLostError: A process ended without a report, for instance because it was killed, or it cannot be started.
     """
     options = job.options
     numbers = sorted(
@@ -98,7 +98,7 @@ def replay_apart(
 
 
 def merged(reports: list[ReplayReport]) -> ReplayReport:
-    """What several processes have done and found, as one."""
+    """The reports of several processes as one report."""
     whole = ReplayReport()
     for one in reports:
         for name in ("partitions", "commits", "records", "timers", "outputs", "rows", "for_others"):
@@ -116,7 +116,7 @@ def merged(reports: list[ReplayReport]) -> ReplayReport:
 def _reports(
     children: Sequence[ChildProcess], on_progress: Callable[[ReplayStatus], None] | None
 ) -> list[ReplayReport]:
-    """Listen until each of the processes has given its report."""
+    """Receive messages until every process has sent its report."""
     records = dict.fromkeys(children, 0)
     reports: dict[ChildProcess, ReplayReport] = {}
     while silent := [child for child in children if child not in reports]:
