@@ -1,4 +1,4 @@
-"""Where a task begins when its history is replayed: with empty state, or with the rows of a snapshot and a cut.
+"""The beginning of a task in a replay of its history: empty state, or the rows of a snapshot and a cut.
 
 Theory. A ``Beginning`` holds this, and one function loads its rows into an empty store::
 
@@ -45,7 +45,7 @@ _BATCH = 20_000
 
 @dataclass(frozen=True)
 class Beginning:
-    """Where a task begins; see the head of this file."""
+    """The beginning of a task; see the head of this file."""
 
     partition: int
     lineage: bytes

@@ -1,1 +1,1 @@
-"""Hold two runs against each other: cuts, state, outputs."""
+"""Compares two runs: cuts, state, outputs."""

@@ -1,17 +1,17 @@
-"""Where a task stands, compared: whether two cuts are one moment of one history. Everyone who asks that asks it here.
+"""Compares cuts: whether two cuts are the same moment of one history. All comparisons of cuts use this module.
 
-Theory. Positions of inputs do not say where a task stands: timers fire, the clock and watermarks go on, and commits are made while
-no record comes. So the whole cut is compared::
+Theory. The positions of the inputs do not determine a cut: timers fire, the clock and watermarks advance, and commits happen
+without a new record. So the whole cut is compared::
 
-    of one tape         (same lineage, same base): the number of commits says it; totals and positions tell whether the tape is
-                        the same one, or a part of the log was lost and written again
-    of two tapes        (one was started from a snapshot since): positions, what was counted, watermarks, clock
-    canonical order     (there is no tape of it): positions, and each timer that is pending on one side and passed on the other
+    of one tape         (same lineage, same base): the number of commits decides; totals and positions show whether the tape
+                        is the same one, or a part of the log was lost and written again
+    of two tapes        (one was started from a snapshot since): positions, counts, watermarks, clock
+    canonical order     (without a tape): positions, and each timer that is pending on one side and passed on the other
 
-The last is what it is all for: a state is only exchanged for another if no record is read twice or left out, and no timer fires
-twice or never.
+The last one states the purpose of the comparison: a state may replace another only if no record is read twice or left out,
+and no timer fires twice or never.
 
-A cut that claims to be a moment of a task's tape is held against the record of that commit (``is_on_tape``).
+A cut that claims to be a moment of a task's tape is compared with the record of that commit (``is_on_tape``).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _COUNTED = {
     "refused": "records refused",
     "failed": "failures",
 }
-"""Not outputs: a task that is started from a snapshot goes on with the higher of two numbers."""
+"""Outputs are not compared: a task that is started from a snapshot continues with the higher of two numbers."""
 
 
 def cut_changes(one: tape.Cut | None, other: tape.Cut | None) -> list[Change]:
-    """What two cuts of an app differ in; nothing if they are the same moment. None: the task has not committed."""
+    """The differences of two cuts of an app; empty if they are the same moment. None: the task has not committed."""
     if one is None or other is None:
         return [] if one is other else [Change("commits", *(_commits(cut) for cut in (one, other)))]
     found = position_changes(one.positions, other.positions)
@@ -57,13 +57,13 @@ def cut_changes(one: tape.Cut | None, other: tape.Cut | None) -> list[Change]:
 
 
 def in_one_line(found: list[Change]) -> str:
-    """The first of them, in a line."""
+    """The first changes, in one line."""
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return "; ".join(f"{what}: {one} and {other}" for what, one, other in found[:_SHOWN]) + more
 
 
 def position_changes(one: Mapping[str, int], other: Mapping[str, int]) -> list[Change]:
-    """The inputs of which two tasks have not read the same."""
+    """The inputs in which two tasks have different positions."""
     return [
         Change(name, *("nothing" if at is None else f"{at:,}" for at in pair))
         for name, pair in sorted(_both(one, other).items())
@@ -78,7 +78,7 @@ def passed_timers(
     other: tape.Cut,
     other_rows: Iterable[tuple[bytes, bytes]],
 ) -> tuple[list[str], list[str]]:
-    """Timers that one side has pending and the other has passed without having them: of the first side, and of the second.
+    """Timers that are pending on one side only, and already passed on the other: those of the first side, then of the second.
 
     Rows are those of the state, with or without those of the index.
     """
@@ -99,9 +99,9 @@ def passed_timers(
 
 
 def is_on_tape(plan: Plan, log: Log, partition: int, cut: tape.Cut) -> bool | None:
-    """Whether a commit of the task's tape in this log left it where a cut stands; None if the tape of that is deleted.
+    """Whether a cut is at a commit of the task's tape in this log; None if the log has deleted that part of the tape.
 
-    False for a cut of another log, of a part of the log that was lost, and of what lies within a commit.
+    False for a cut of another log, for a cut in a part of the log that was lost, and for a cut within a commit.
     """
     if cut.tape == 0:
         return True
@@ -110,14 +110,14 @@ def is_on_tape(plan: Plan, log: Log, partition: int, cut: tape.Cut) -> bool | No
         oldest = _tape_record_at(plan, log, partition, None)
         return None if oldest is not None and oldest.number > cut.tape - 1 else False
     if record.base is not None:
-        return record.base.endswith(f"/{cut.base}")  # it has no causes: where it stands is the snapshot's
+        return record.base.endswith(f"/{cut.base}")  # it has no causes: the position is that of the snapshot
     marks = None if cut.operators is None else sorted(cut.operators.values())
     same = record.watermarks is None or marks is None or sorted(record.watermarks) == marks
     return same and (record.totals, record.watermark) == (cut.totals, cut.watermark)
 
 
 def tape_record(plan: Plan, log: Log, partition: int, number: int) -> tape.TapeRecord | None:
-    """The tape record of a number, found without reading what is before it; None if it is not there."""
+    """The tape record with a number, found without reading all records before it; None if it is missing."""
     place = TopicPartition(plan.tape_topic, partition)
     if plan.tape_topic not in log.topics():
         return None
@@ -137,7 +137,7 @@ def tape_record(plan: Plan, log: Log, partition: int, number: int) -> tape.TapeR
 
 
 def _tape_record_at(plan: Plan, log: Log, partition: int, offset: int | None) -> tape.TapeRecord | None:
-    """The first record of a tape at or behind an offset, or of all that are kept."""
+    """The first record of a tape at or after an offset; None: the first one that the log still has."""
     found = first(log, plan.tape_topic, partition, offset)
     return None if found is None else tape.decode_tape(found.value or b"")
 

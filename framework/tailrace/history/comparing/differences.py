@@ -1,4 +1,4 @@
-"""One thing in which two runs differ, whatever compared them: a key's state, an output, a commit, a position.
+"""A difference between two runs, for all comparisons: in a key's state, an output, a commit or a position.
 
 Every comparison of the framework reports its findings as a ``Difference``::
 
@@ -31,13 +31,13 @@ SHOWN = 20
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """The first thing in which one key, output, commit or partition differs."""
+    """The first difference of one key, output, commit or partition."""
 
     kind: Kind
     where: str
-    """What differs, in words."""
+    """The differing item, as text."""
     names: tuple[str, str] = ("the log", "the replay")
-    """What the two sides are called."""
+    """The names of the two sides."""
     partition: int | None = None
     """None: a topic or an actor as a whole was compared."""
     actor: str | None = None
@@ -50,7 +50,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Both sides have the same outputs, in another order."""
     detail: str = ""
     since: str = ""
-    """From which event on the two differ, where that was looked for."""
+    """The event from which on the two differ, if it was searched for."""
 
     def lines(self) -> list[str]:
         """The changes, with the names of the two sides."""
@@ -68,7 +68,7 @@ class Differences:
     count: int = 0
 
     def add(self, one: Difference) -> None:
-        """Note a difference. Those that may be the reason for others come first."""
+        """Add a difference. A difference that may be the cause of others comes first."""
         self.count += 1
         if one.kind in ("commit", "handler"):
             self.shown.insert(0, one)
@@ -76,7 +76,7 @@ class Differences:
             self.shown.append(one)
 
     def add_all(self, others: Differences) -> None:
-        """Add what another part of the same comparison has found."""
+        """Add the differences of another part of the same comparison."""
         for one in others.shown:
             self.add(one)
         self.count += others.count - len(others.shown)
@@ -85,7 +85,7 @@ class Differences:
 def first_apart(
     one: Iterable[T], other: Iterable[T], by: Callable[[T], Any] = lambda item: item
 ) -> tuple[T | None, T | None] | None:
-    """The first place at which two sequences differ: what each has there, None for one that has ended; None if they are equal.
+    """The first pair of items in which two sequences differ, None for a sequence that has ended; None if they are equal.
 
     Items are compared ``by`` a part of them.
     """

@@ -1,8 +1,9 @@
-"""The rows of two states of an app, matched key by key: the one pass that every comparison of states makes.
+"""The rows of two states of an app, matched key by key. Every comparison of states uses this.
 
-Both sides give their rows in ascending order, so one pass finds every key that differs and holds the rows of one key at
-most. Equality is a question of bytes; only what differs is decoded. Where different versions of the code have written the two
-sides, bytes do not decide: a row may be without a field that was added later. Then what each version reads is compared.
+Both sides return their rows in ascending order, so one pass finds every key that differs, and holds the rows of at most one
+key. Rows are equal if their bytes are; only rows that differ are decoded. If different versions of the code have written the
+two sides, bytes do not decide: a row may lack a field that was added later. Then the values that each version reads are
+compared.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from tailrace.core.engine.value_rows import KeyRows
 
 Row: TypeAlias = tuple[bytes, bytes]
 Readers: TypeAlias = dict[str, tuple[ReadAs, ReadAs]]
-"""By actor, what reads the rows of the two sides. Actors that are not in it are compared by bytes."""
+"""By actor, the readers for the rows of the two sides. Actors that are not in it are compared by bytes."""
 
 
 class MatchedKey(NamedTuple):
     """A key of an actor with its rows on both sides; a side that does not have the key has no rows."""
 
     prefix: bytes
-    """What the names of all these rows begin with."""
+    """The common prefix of the names of these rows."""
     was: Sequence[Row]
     now: Sequence[Row]
 
@@ -41,7 +42,7 @@ class MatchedKey(NamedTuple):
         return rows.read_state_row(self.prefix).key
 
     def differs(self, readers: Readers) -> bool:
-        """Whether the two sides differ, in what their code reads or else in bytes."""
+        """Whether the two sides differ: in the values that their code reads if there are readers, otherwise in bytes."""
         both = readers.get(self.actor) if readers else None
         if both is None:
             return self.was != self.now
@@ -49,14 +50,14 @@ class MatchedKey(NamedTuple):
         return not read_the_same(both[0], was, both[1], now)
 
     def describe(self, actor: ActorPlan | None, readers: Readers) -> tuple[Change, ...]:
-        """What differs: as their code reads it where ``readers`` has the actor, as it is stored otherwise."""
+        """The changes: in the values that their code reads if ``readers`` has the actor, otherwise in the stored values."""
         was, now = self._by_rest()
         if (both := readers.get(self.actor)) is not None:
             was, now = both[0].read(was), both[1].read(now)
         return describe_changes(actor, was, now)
 
     def _by_rest(self) -> tuple[KeyRows, KeyRows]:
-        """The rows of both sides by what follows the key in their names."""
+        """The rows of both sides, by the rest of their names after the key."""
         start = len(self.prefix)
         return {row[start:]: value for row, value in self.was}, {
             row[start:]: value for row, value in self.now
@@ -85,10 +86,10 @@ def matched_keys(one: Iterable[Row], other: Iterable[Row]) -> Iterator[MatchedKe
 
 
 def readers_of(one: bytes | None, other: bytes | None, plan: Plan | None = None) -> Readers:
-    """What reads the two sides, from their schema rows; empty where one code has written both.
+    """The readers for the two sides, from their schema rows; empty if the same code has written both.
 
-    By default these are the actors whose schemas differ. With ``plan`` these are all of its actors, and only the fields
-    that it declares are read: a replay cannot make what nothing declares any more.
+    By default these are for the actors whose schemas differ. With ``plan`` these are for all of its actors, and read only the
+    fields that it declares: a replay cannot produce values that are no longer declared.
     """
     if one == other or not one or not other:
         return {}

@@ -1,8 +1,8 @@
-"""The outputs of a first run held against those of its replay.
+"""Compares the outputs of a first run with those of its replay.
 
-Outputs are numbered by the task that emits them. The log's are hashed into an array by number, whatever topic they went
-to, and fetched again only where the hashes differ; then they are told apart by key, as what a handler emits once more
-moves the numbers of all that follows.
+Outputs are numbered by the task that emits them. Those in the log are hashed into an array by number, for all topics
+together, and fetched again only if the hashes differ. Then they are compared by key, because one additional output changes
+the numbers of all later ones.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ Numbered: TypeAlias = tuple[int, Output]
 """An output with the running number that its task gave it."""
 
 _KEPT = 10_000
-"""Outputs kept of commits that differ; those of later ones are only counted."""
+"""Most outputs kept of commits that differ; outputs of later commits are only counted."""
 
 
 class OutputComparison:
-    """Holds the outputs of a replay against those in the log, commit by commit.
+    """Compares the outputs of a replay with those in the log, commit by commit.
 
-    ``take`` notes what differs; ``tell`` fetches the log's side of it, and says the first difference per topic and key.
+    ``take`` collects commits that differ; ``report`` takes the log's outputs of these, and reports the first difference for
+    each topic and key.
     """
 
     def __init__(self, plan: Plan, partition: int, emitted: Emitted, stop: int, *, whole: bool) -> None:
-        """``stop``: those from this number on came later. ``whole``: the log has deleted nothing of its topics."""
+        """``stop``: outputs from this number on are not compared. ``whole``: the log has deleted none of the outputs."""
         self._stop = stop
         self._plan = plan
         self._partition = partition
@@ -51,7 +52,7 @@ class OutputComparison:
         self.compared = 0
 
     def take(self, first: int, stop: int, outputs: Sequence[Output]) -> None:
-        """The outputs of one commit; those of the first run have the numbers from ``first`` up to ``stop``."""
+        """Compare the outputs of one commit. Those of the first run have the numbers from ``first`` to ``stop`` (exclusive)."""
         if first >= self._stop:
             return
         hashes, count = self._hashes, len(outputs)
@@ -72,11 +73,11 @@ class OutputComparison:
         self._differing.append((first, stop, list(outputs)))
 
     def wanted(self) -> set[int]:
-        """The numbers of the outputs that have to be fetched for ``tell``."""
+        """The numbers of the outputs that ``report`` needs."""
         return {number for first, stop, _ in self._differing for number in range(first, stop)}
 
     def report(self, live: Mapping[int, Output], into: Differences) -> None:
-        """Say what differs. ``live`` are the outputs ``wanted``."""
+        """Report the differences. ``live``: the outputs of ``wanted`` from the log."""
         for number, topic in sorted(self._twice.items()):
             place = f"app {self._plan.app!r} partition {self._partition}"
             where = f"output {number} of {place} is in the log twice"
@@ -89,7 +90,7 @@ class OutputComparison:
             for one in self._by_key(was, now, seen):
                 into.add(one)
             if len(seen) == before and [one for _, one in was] != outputs and not seen:
-                # The same for every key, in another order or under other numbers.
+                # Every key has the same outputs, in another order or with other numbers.
                 pair = first_apart(was, now)
                 assert pair is not None
                 into.add(output_difference(self._plan, self._partition, *pair))
@@ -121,7 +122,7 @@ def output_difference(
     now: Numbered | None,
     names: tuple[str, str] = ("the log", "the replay"),
 ) -> Difference:
-    """Describe two outputs that differ, field by field; None is an output that a side does not have."""
+    """Describe two outputs that differ, field by field. None: a side does not have the output."""
     either = was or now
     assert either is not None
     number, output = either
@@ -140,7 +141,7 @@ def output_difference(
 
 
 def _changed_bytes(was: Numbered | None, now: Numbered | None) -> tuple[Change, ...]:
-    """What differs in outputs that read the same: their numbers, or the bytes of key, value or headers."""
+    """The differences of outputs with equal decoded fields: in their numbers, or in the bytes of key, value or headers."""
     sides = [{} if one is None else {"number": str(one[0]), **_raw(one[1])} for one in (was, now)]
     return tuple(changes(*sides))
 
@@ -150,13 +151,13 @@ def _raw(output: Output) -> dict[str, str]:
 
 
 def _bare(numbered: Numbered) -> tuple[Any, ...]:
-    """An output without its number, which says nothing once another has come or gone before it."""
+    """An output without its number, since numbers do not match after an additional or missing output."""
     output = numbered[1]
     return (*output[:4], output.headers[:-1])
 
 
 def output_picture(plan: Plan, output: Output) -> dict[str, str]:
-    """An output in words: its event field by field, where it can be decoded."""
+    """An output as text: its event field by field, if it can be decoded."""
     shown = {"key": _output_key(plan, output), "timestamp": instant(output.timestamp_ms)}
     event: object = output_event(plan, output)
     fields: tuple[str, ...] = getattr(event, "__struct_fields__", ())

@@ -1,6 +1,6 @@
-"""The state of a first run held against that of its replay.
+"""Compares the state of a first run with that of its replay.
 
-Two stores are matched key by key as they are scanned (see ``matched_rows``). Cuts and the index are compared as well.
+Two stores are scanned and matched key by key (see ``matched_rows``). Cuts and the index are compared as well.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tailrace.history.comparing.matched_rows import MatchedKey, matched_keys, re
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
-    """The state of a partition as the first run left it: where it was read from, and the cut it stands at.
+    """The state of a partition after the first run: the name of its source, its rows, and its cut.
 
-    ``indexed``: it has the rows of the index. ``group`` names what it is a part of.
+    ``indexed``: it has the rows of the index. ``group``: the name of the whole that it is a part of.
     """
 
     name: str
@@ -43,10 +43,10 @@ def compare_state(
     keys: Collection[Any] | None,
     into: Differences,
 ) -> int:
-    """Compare the rows of all keys, or of some; returns how many the replay has.
+    """Compare the rows of all keys, or of some. Returns the number of rows of the replay.
 
-    Where the declarations have changed since the first commit, live rows may be of another form than the replay's, and hold
-    what nothing declares any more, which only the code of then can make: what is compared is then what is read of both.
+    If the declarations have changed since the first commit, live rows may have another form than the replay's, and contain
+    values that are no longer declared, which only the earlier code can produce. Then the decoded values of both are compared.
     """
     readers = readers_of(live.store.get(rows.SCHEMA_ROW), replayed.get(rows.SCHEMA_ROW), plan)
     actors = {one.name: one for one in plan.actors}
@@ -54,7 +54,7 @@ def compare_state(
     for start, stop in _ranges(plan, keys):
         for key in matched_keys(live.store.scan(start, stop), replayed.scan(start, stop)):
             count += len(key.now)
-            # Of an actor that nothing declares any more the state is kept, but only the code of then can make it.
+            # The state of an actor that is no longer declared is kept, but only the earlier code can produce it.
             actor = actors.get(key.actor)
             if actor is None or key.was == key.now or not key.differs(readers):
                 continue
@@ -98,7 +98,7 @@ def _of_key(plan: Plan, partition: int, live: LiveState, actor: ActorPlan, found
 def compare_cuts(
     plan: Plan, partition: int, live: LiveState, replayed: bytes | None, into: Differences
 ) -> None:
-    """Compare where both stand: positions, watermarks, counts."""
+    """Compare the cuts: positions, watermarks, counts."""
     # An earlier version may have written the same cut in other bytes.
     if live.cut == replayed or (
         live.cut and replayed and tape.decode_cut(live.cut) == tape.decode_cut(replayed)
@@ -120,7 +120,7 @@ def compare_cuts(
 
 
 def check_index(plan: Plan, partition: int, live: LiveState, into: Differences) -> None:
-    """The index names every timer at its time, and every expiry at its time or earlier: that is then looked up."""
+    """Check that the index has every timer at its time, and every expiry at its time or earlier (the task then looks it up)."""
     earliest: dict[tuple[int, str, bytes, bytes], int] | None = None
     for row, value in live.store.scan(rows.STATE, rows.prefix_end(rows.STATE)):
         for needed in rows.derived_index_rows(row, None, value):

@@ -1,10 +1,10 @@
-"""Two states of an app held against each other, whatever they are kept in: which keys differ, in what, from which event on.
+"""Compares two states of an app, in any storage: the keys that differ, their differences, and the event that begins them.
 
-Which keys differ, and in what, one pass over both finds (see ``matched_rows``).
+One scan of both states finds the keys that differ, and their differences (see ``matched_rows``).
 
-From which event on two keys differ, no state can tell. But what a key went through is in the log: it is replayed for the
-keys that differ, under the code of each side and up to where that side stands, and the first step is told after which
-the two are not the same. Where no step is found, what the replays end with tells which side has what no event explains.
+The states cannot tell from which event on two keys differ, but the log has the history of a key: it is replayed for the keys
+that differ, with the code of each side and up to the cut of that side. The result names the first step after which the two
+differ. If there is no such step, no event explains the difference, and the result names the last step of both replays.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ KeyOfActor: TypeAlias = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One state: its name for a person, and per partition its rows (ascending; others than state are passed over) and cut.
+    """One state: its name for a person, and for each partition its rows (ascending; only state rows count) and its cut.
 
-    ``schema`` gives a partition's schema row, which tells what the code that wrote it reads.
+    ``schema`` returns a partition's schema row, which describes the values that the code that wrote it reads.
     """
 
     name: str
@@ -47,38 +47,38 @@ class Side:
     cut: Callable[[int], bytes | None]
     schema: Callable[[int], bytes | None]
     canonical: bool = False
-    """It was made in canonical order: its cut is no place on the service's tape."""
+    """It was made in canonical order: its cut is not a position on the service's tape."""
 
 
 @dataclass(slots=True)
 class Comparison:
-    """What was compared and found."""
+    """The result of a comparison."""
 
     rows: tuple[int, int] = (0, 0)
     keys: int = 0
-    """Keys of actors that either side has."""
+    """Number of keys of actors that either side has."""
     count: int = 0
-    """Keys that differ."""
+    """Number of keys that differ."""
     shown: list[Difference] = field(default_factory=list[Difference])
-    """The first of them."""
+    """The first of these keys."""
     cuts: list[str] = field(default_factory=list[str])
-    """Where the sides do not stand at the same place: what is compared are then different moments."""
+    """Differences of the cuts: with any, the states of different moments were compared."""
     defaults: list[str] = field(default_factory=list[str])
-    """What the sides read differently of keys of which nothing is stored."""
+    """Differences in default values, which the sides read for keys without stored state."""
     as_read: bool = False
-    """Different versions of the code have written them, so that what these read was compared, and not the bytes."""
+    """Different versions of the code have written the sides, so decoded values were compared, not bytes."""
 
     @property
     def differs(self) -> bool:
-        """Whether anything does."""
+        """Whether the states differ."""
         return bool(self.count or self.defaults)
 
 
 def compare_states(plan: Plan, one: Side, other: Side) -> Comparison:
-    """Hold two states of an app against each other, byte by byte.
+    """Compare two states of an app, byte by byte.
 
     Raises:
-        SnapshotError, StateFolderError: One cannot be read.
+        SnapshotError, StateFolderError: A state cannot be read.
     """
     found = Comparison()
     actors = {actor.name: actor for actor in plan.actors}
@@ -126,7 +126,7 @@ def _difference(
 def _compare_cuts(number: int, one: Side, other: Side, found: Comparison) -> None:
     cuts = [None if not data else tape.decode_cut(data) for data in (one.cut(number), other.cut(number))]
     if one.canonical or other.canonical or len({cut.app for cut in cuts if cut is not None}) > 1:
-        # Clock, watermarks and commits are those of another order, or of a service beside.
+        # Clock, watermarks and commits are those of another order, or of another service.
         found_apart = cut_differences.position_changes(
             *({} if cut is None else cut.positions for cut in cuts)
         )
@@ -141,16 +141,16 @@ def _compare_cuts(number: int, one: Side, other: Side, found: Comparison) -> Non
 
 @dataclass(frozen=True, slots=True)
 class SideCode:
-    """What made a side: the app's declarations, and how far it had come in each partition (its cut; None: to the end)."""
+    """The code of a side: the app's declarations, and its cut in each partition (None: the last one)."""
 
     plan: Plan
     cut: Callable[[int], bytes | None]
 
 
 def explain(log: Log, one: SideCode, other: SideCode, found: Comparison, names: tuple[str, str]) -> None:
-    """Find, for the keys shown, from which event on they differ, and put it in ``since``.
+    """Find the event from which on each shown key differs, and put it into ``since``.
 
-    Raises what ``replay`` raises where the history cannot be replayed; what was found before stays.
+    Raises the errors of ``replay`` if the history cannot be replayed; results found before that stay.
     """
     for number in sorted({each.partition or 0 for each in found.shown}):
         wanted = [each for each in found.shown if each.partition == number]
@@ -163,7 +163,7 @@ def explain(log: Log, one: SideCode, other: SideCode, found: Comparison, names: 
 
 
 Step: TypeAlias = tuple[str, bytes]
-"""What happened, in words, and the rows of the key after it, as one byte string."""
+"""The event of a step, as text, and the rows of the key after it, as one byte string."""
 
 
 def _tracks(
@@ -202,7 +202,7 @@ def _tracks(
 
 
 class Recorder:
-    """Notes what every key has been through, and what its rows were after each step."""
+    """Records the steps of every key, and its rows after each step."""
 
     def __init__(self, plan: Plan) -> None:
         self.tracks: dict[KeyOfActor, list[Step]] = {}
@@ -239,7 +239,7 @@ class Recorder:
 
 
 def first_step_apart(one: Sequence[Step], other: Sequence[Step], names: tuple[str, str]) -> str:
-    """The first step after which what a key has been through is not the same, in words for a person."""
+    """The first step after which a key differs, as text for a person."""
     pair = first_apart(one, other)
     if pair is not None:
         first, second = pair

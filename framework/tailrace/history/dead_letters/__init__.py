@@ -1,1 +1,1 @@
-"""Dead letters: read them, redrive them, and tell what became of them."""
+"""Dead letters: read them, redrive them, and report their outcomes."""

@@ -1,11 +1,11 @@
-"""Dead letters that are handled in a snapshot: starting from it settles them, so that nobody redrives them as well.
+"""Dead letters that are handled in a snapshot: starting from it settles them, so that they are not redriven as well.
 
-Theory. A rebuild with ``--retry-failed``, or in canonical order, handles in its place what had failed; its snapshot says
-which records those are (``TaskEntry.handled``). They are in the app's dead letters all the same, until the app is started from the
-snapshot: then the commit that starts a task notes their letters in ``<app>.redriven``, as a redrive would.
+Theory. A rebuild with ``--retry-failed``, or in canonical order, handles failed records in their original place, and its
+snapshot names them (``TaskEntry.handled``). They stay in the app's dead letters until the app is started from the snapshot:
+then the commit that starts a task notes their letters in ``<app>.redriven``, as a redrive would.
 
-Between the rebuild and the start they may be redriven. If the redriven record is still to be read where the snapshot stands,
-it would be handled a second time: the snapshot is refused.
+They may be redriven between the rebuild and the start. If a task that starts from the snapshot would still read the redriven
+record, it would handle it a second time: the snapshot is refused.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from tailrace.state.snapshots import Manifest, TaskEntry
 
 
 def handled_in(entry: TaskEntry) -> set[tuple[str, int]]:
-    """What had failed, and is handled in the state of a task in a snapshot: inputs and offsets."""
+    """The failed records that are handled in the state of a task in a snapshot: inputs and offsets."""
     handled = {} if isinstance(entry.handled, msgspec.UnsetType) else entry.handled
     return {(name, offset) for name, offsets in handled.items() for offset in offsets}
 
 
 def check_not_redriven_since(log: Log, manifest: Manifest) -> None:
-    """Refuse a snapshot in which records are handled that were redriven since, and are still to be read where it stands.
+    """Refuse a snapshot with handled records that were redriven since, if their redriven records are after its positions.
 
     Raises:
-        SnapshotMismatchError: There are some.
+        SnapshotMismatchError: There is such a record.
     """
     handled = {one.partition: handled_in(one) for one in manifest.tasks}
     if not any(handled.values()) or topic_of(manifest.app) not in log.topics():
@@ -64,7 +64,7 @@ def check_not_redriven_since(log: Log, manifest: Manifest) -> None:
 
 
 def settle_letters(log: Log, writer: Writer, app: str, entry: TaskEntry, snapshot: str, now_ms: int) -> None:
-    """Append to the open transaction that the letters of what is handled in a task's state are not to be redriven."""
+    """Append notes to the open transaction: the letters of records that are handled in a task's state need no redrive."""
     handled = handled_in(entry)
     if not handled or topic_of(app) not in log.topics():
         return

@@ -1,10 +1,10 @@
-"""Dead letters: what a task could not handle, read again, and sent again after its cause is fixed.
+"""Dead letters: the records that a task could not handle. They can be read, and redriven after the cause is fixed.
 
-Theory. Redriving appends the original record to the topic it came from, with a header that names its dead letter. Which
-letters that was done for stands in a topic of its own, ``<app>.redriven``: a *note* for each, written in the same
-transaction as the records, both or neither. Who redrives first takes over the transactional id for it, which settles what an earlier one
-left open and fences one that still works, and only then reads that topic. So each letter is redriven once, whatever
-is killed and however often it is asked for. A record that fails again makes another letter, which can be redriven.
+Theory. Redriving appends the original record to the topic it came from, with a header that names its dead letter. The
+topic ``<app>.redriven`` has a *note* for each redriven letter, written in the same transaction as the record, both or
+neither. A redrive first takes over a transactional id, which resolves a transaction that an earlier redrive left open, and
+fences a redrive that is still running. Only then does it read the notes. So each letter is redriven once, even if processes
+are killed or the redrive is repeated. A record that fails again makes another letter, which can be redriven.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tailrace.history.stretches import scan
 from tailrace.log.interface import Log, TopicSettings, Writer
 
 REASONS = (HANDLER_FAILED, *get_args(BadReason))
-"""All that there are."""
+"""All reasons."""
 _FIRST_HEADER = "tailrace-reason"
 _ID = re.compile(r"(\d+)-(\d+)")
 _AT_ONCE = 5_000
 
 
 class DeadLetter(NamedTuple):
-    """A record that was not handled, or a timer that was not: then ``topic``, ``record.key`` and ``value`` are None.
+    """A record, or a timer, that was not handled. For a timer ``topic``, ``record.key`` and ``value`` are None.
 
-    ``record`` is the original one: its key, value, timestamp and headers, at the offset of the dead letter.
+    ``record`` has the key, value, timestamp and headers of the original, and the offset of the dead letter.
     """
 
     partition: int
@@ -48,32 +48,32 @@ class DeadLetter(NamedTuple):
     actor: str | None
     timer: str | None
     key: str | None
-    """The key as the handler knew it, spelled out."""
+    """The key that the handler had, as text."""
     traceback: str | None
 
     @property
     def id(self) -> str:
-        """Where the letter itself lies: ``<partition>-<offset>``."""
+        """The position of the letter itself: ``<partition>-<offset>``."""
         return f"{self.partition}-{self.record.offset}"
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A letter that was redriven, or settled without: where its record was appended, and where the original lies."""
+    """A letter that was redriven, or settled without a redrive: the position of its new record, and of the original."""
 
     topic: str
     partition: int = -1
     start: int = 0
-    """The record lies at this offset or behind it: its own is not known before the commit."""
+    """The record is at this offset or after it: its own offset is not known before the commit."""
     origin: tuple[int, int] | None = None
     """Partition and offset of the original."""
     snapshot: str = ""
     """It was not redriven: the app was started from this snapshot, in which it is handled."""
     at_ms: int = 0
-    """When it was redriven: the timestamp of the note's record, and not in the note itself."""
+    """The time of the redrive: the timestamp of the note's record, which is not stored in the note itself."""
 
 
 class Redriven(NamedTuple):
-    """What came of a redrive: the ids of letters sent again, sent again before, and without a record to send.
+    """The result of a redrive: the ids of letters redriven now, redriven before, and without a record to redrive.
 
     ``rebuilt``: handled by a rebuild that the app was started from.
     """
@@ -85,26 +85,26 @@ class Redriven(NamedTuple):
 
 
 def topic_of(app: str) -> str:
-    """The dead letters of an app."""
+    """The name of an app's dead-letter topic."""
     return f"{app}.dead-letters"
 
 
 def redriven_topic(app: str) -> str:
-    """The notes of what was redriven."""
+    """The name of the topic with the notes of redriven letters."""
     return f"{app}.redriven"
 
 
 def parse_id(text: str) -> tuple[int, int] | None:
-    """Partition and offset of an id; None if it is none."""
+    """Partition and offset of an id; None if the text is no id."""
     found = _ID.fullmatch(text)
     return None if found is None else (int(found[1]), int(found[2]))
 
 
 def dead_letters(log: Log, app: str) -> Iterator[DeadLetter]:
-    """All dead letters of an app that are kept, partition after partition.
+    """All dead letters of an app that the log still has, partition after partition.
 
     Raises:
-        UnknownTopicError: It has never run on this log.
+        UnknownTopicError: The app has never run on this log.
     """
     topic = topic_of(app)
     for partition in range(_partitions(log, app)):
@@ -113,7 +113,7 @@ def dead_letters(log: Log, app: str) -> Iterator[DeadLetter]:
 
 
 def dead_letter(log: Log, app: str, partition: int, offset: int) -> DeadLetter | None:
-    """One dead letter, if it is there."""
+    """One dead letter; None if it is missing."""
     if partition >= _partitions(log, app):
         return None
     found = next(scan(log, topic_of(app), partition, offset, offset + 1), None)
@@ -121,9 +121,9 @@ def dead_letter(log: Log, app: str, partition: int, offset: int) -> DeadLetter |
 
 
 def read(partition: int, record: InputRecord) -> DeadLetter:
-    """A record of the dead-letter topic, taken apart."""
+    """A record of the dead-letter topic as a ``DeadLetter``."""
     names = [name for name, _ in record.headers]
-    # The last one: the record may have been a redriven one, or come out of another app's dead letters.
+    # Use the last one: the record may itself be redriven, or come from another app's dead letters.
     cut = len(names) - 1 - names[::-1].index(_FIRST_HEADER) if _FIRST_HEADER in names else len(names)
     said = {name: value.decode(errors="replace") for name, value in record.headers[cut:]}
 
@@ -148,12 +148,12 @@ def read(partition: int, record: InputRecord) -> DeadLetter:
 
 
 def redriven(log: Log, app: str) -> set[str]:
-    """The ids of the letters that were redriven, or settled without."""
+    """The ids of the letters that were redriven, or settled without a redrive."""
     return {id_ for id_, _ in _noted(log, app)}
 
 
 def notes(log: Log, app: str) -> dict[str, Note]:
-    """The letters that were redriven or settled, by their ids. Left out are those of which nothing more is known than that."""
+    """The notes of letters that were redriven or settled, by id. Letters with nothing but an id are left out."""
     found: dict[str, Note] = {}
     for id_, record in _noted(log, app):
         value = record.value or b""
@@ -171,7 +171,7 @@ def _noted(log: Log, app: str) -> Iterator[tuple[str, InputRecord]]:
 
 
 def _note_of(log: Log, app: str, id_: str) -> Note | None:
-    """The note of a letter, by the letter itself: earlier versions have noted the topic only."""
+    """The note of a letter, derived from the letter itself: earlier versions have stored the topic only."""
     place = parse_id(id_)
     letter = None if place is None else dead_letter(log, app, *place)
     if letter is None or letter.topic is None or letter.topic not in log.topics():
@@ -184,14 +184,15 @@ def _note_of(log: Log, app: str, id_: str) -> Note | None:
 def redrive(
     log: Log, app: str, wanted: Callable[[DeadLetter], bool], *, now_ms: int, dry_run: bool = False
 ) -> Redriven:
-    """Append the records of the wanted letters again, each where it came from, once.
+    """Append the records of the wanted letters again to the topics they came from, each once.
 
-    A record with a key goes where murmur2 says, as from any producer: one that came from a foreign partition is mended
-    by this. One without goes to its old partition. Timestamps and headers stay. ``dry_run`` only says what would be done.
+    A record with a key goes to the partition of murmur2, as from any producer: this also corrects a record from a foreign
+    partition. A record without a key goes to its old partition. Timestamps and headers stay. ``dry_run`` only reports what
+    would be done.
 
     Raises:
-        UnknownTopicError: The app has never run on this log, or a topic is gone. Some may have been redriven.
-        FencedError: Somebody else has begun to redrive. What is left is left to them.
+        UnknownTopicError: The app has never run on this log, or a topic is missing. Some letters may have been redriven.
+        FencedError: Another process has begun to redrive. It redrives the remaining letters.
     """
     letters = dead_letters(log, app)
     sent: list[str] = []

@@ -1,9 +1,9 @@
-"""What became of dead letters: whether they were redriven, and what the app has made of their records.
+"""The outcomes of dead letters: whether they were redriven, and whether the app has handled their records.
 
-Theory. The header of a redriven record names its letter, and the note of the redrive says from which offset on it is to be
-looked for. From there
+Theory. The header of a redriven record names its letter, and the note of the redrive has the offset from which on the record
+can be found. This gives the outcome:
 
-    not read yet    the app's committed position is not behind the record
+    not read yet    the app's committed position is at or before the record
     failed again    there is another letter, whose record has the header
     handled         neither
 """
@@ -19,14 +19,14 @@ from tailrace.history.stretches import scan
 from tailrace.log.interface import Log, TopicPartition
 
 State: TypeAlias = Literal["pending", "timer", "redriven", "unread", "handled", "failed", "rebuilt"]
-"""``pending``: it can be redriven. ``timer``: it cannot, as a timer has no record. ``redriven``: it was, and the log does
-not tell what came of it. ``rebuilt``: it was not, as it is handled in a snapshot that the app was started from."""
+"""``pending``: it can be redriven. ``timer``: it cannot be, since a timer has no record. ``redriven``: it was redriven, and
+the log does not show the outcome. ``rebuilt``: it was not, since a snapshot that the app was started from handles it."""
 
 
 class Outcome(NamedTuple):
-    """What became of a letter: ``redriven_ms`` is when it was redriven, ``failed_as`` the letter that came of that.
+    """The outcome of a letter. ``redriven_ms``: the time of the redrive; ``failed_as``: the new letter, if it failed again.
 
-    ``snapshot`` is the one in which it is handled.
+    ``snapshot``: the snapshot in which it is handled.
     """
 
     state: State
@@ -38,13 +38,13 @@ class Outcome(NamedTuple):
 def letters_with_outcomes(
     log: Log, app: str, wanted: Callable[[DeadLetter], bool] = lambda _: True
 ) -> list[tuple[DeadLetter, Outcome]]:
-    """The dead letters of an app that are wanted, partition after partition, and what became of each.
+    """The wanted dead letters of an app, partition after partition, with their outcomes.
 
     Raises:
         UnknownTopicError: The app has never run on this log.
     """
     own, done, noted = topic_of(app), redriven(log, app), notes(log, app)
-    # Before the letters: what the app has read by now, it has written its letters for.
+    # Read positions before letters: the letters of all records before these positions are then in the log.
     places = {TopicPartition(one.topic, one.partition) for one in noted.values() if not one.snapshot}
     positions = log.committed_offsets(app, places)
     asked: list[DeadLetter] = []
@@ -77,7 +77,7 @@ def letters_with_outcomes(
 
 
 def offsets_of(log: Log, app: str, wanted: Mapping[str, Note]) -> dict[str, int]:
-    """Where the records of redriven letters lie in their partitions; those that are not there any more are left out."""
+    """The offsets of the records of redriven letters, without those that the log has deleted."""
     own, found = topic_of(app), dict[str, int]()
     starts: dict[TopicPartition, int] = {}
     left: dict[TopicPartition, set[str]] = {}

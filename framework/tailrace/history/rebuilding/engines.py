@@ -81,7 +81,7 @@ class LocalEngine:
                 )
                 closing_all.callback(
                     child.close
-                )  # the next attempt at its unit continues its work
+                )  # the next attempt at its unit continues the work of a child that was closed
                 child.send(waiting.pop())
                 at_work.add(child)
             while at_work:

@@ -59,7 +59,7 @@ class Letters(msgspec.Struct, frozen=True):
 
 
 class Retries(msgspec.Struct):
-    """The outcome of running again what had failed in the service."""
+    """The outcome of records and timers that failed in the service, and were run again or redriven."""
 
     run: int = 0
     """Records and timers that were run again, in their original place."""
@@ -70,7 +70,7 @@ class Retries(msgspec.Struct):
     left: int = 0
     """Records that were not run again because they were redriven to a position that this rebuild does not reach."""
     undelivered: int = 0
-    """Messages, and events to the app itself, sent by what was run again, that are not in the log."""
+    """Messages and events to the app itself that these records and timers have sent, and that are not in the log."""
     shown: list[str] = []
     """The first ones that failed again."""
 

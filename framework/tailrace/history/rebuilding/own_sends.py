@@ -1,4 +1,4 @@
-"""Compares what an app sends to itself along the tape with what is recorded.
+"""Compares the records that an app sends to itself along the tape with the recorded ones.
 
 Theory. A rebuild along the tape reads the app's messages and its own topics as they were recorded. They are effects of the
 earlier code. The present code would send the same if and only if each task, given the recorded records, sends the same

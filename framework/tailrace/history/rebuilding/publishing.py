@@ -191,7 +191,7 @@ class _Task:
         for name, left_ms in mark.left.items():
             said = self._said.get(f"{name}{self._suffix}")
             if said is not None and said < left_ms:
-                published[name] = left_ms  # as a service does: readers apply it before this task stops to hold them back
+                published[name] = left_ms  # like a service: readers apply it before this task releases them
         self._commit(place + 1, published)
 
     def finish(self) -> None:

@@ -52,7 +52,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     left_to_redriven: int = 0
     """Records that had failed and were not run again, because their redriven records take effect elsewhere or later."""
     undelivered: int = 0
-    """Messages, and events to the app itself, sent by what was run again, that are not in the log."""
+    """Messages and events to the app itself that these records and timers have sent, and that are not in the log."""
     same_rows: int = 0
     """Rows that were compared with the service's stored rows, and are equal, byte for byte."""
     other_rows: int = 0

@@ -74,7 +74,7 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
     any_environment: bool = False
     """Accept another Python, msgspec or time zone data than the first run had."""
     lenient: bool = False
-    """Continue where the result differs from the service."""
+    """Continue if the result differs from the service's."""
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     chooses, see ``splitting.choice``."""
     store: StoreKind = "rocks"
     work: str | None = None
-    """Folder for intermediate files; None: beside the snapshots, if those are in a folder."""
+    """Folder for intermediate files; None: next to the snapshots, if those are in a folder."""
     variant: Variant = Variant()
 
 

@@ -56,7 +56,7 @@ class WorkFolder:
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Create the folder, and lock it for one driver. Only this driver changes it, apart from units.
+        """Create the folder, and lock it for one driver. Only this driver, and its units, change the contents.
 
         Raises:
             StateInUseError: Another driver works in it.

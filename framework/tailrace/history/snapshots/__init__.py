@@ -1,1 +1,1 @@
-"""Snapshots of an app: take one from the log, and start a service from one."""
+"""Snapshots of an app: taking one from the log, and starting a service from one."""

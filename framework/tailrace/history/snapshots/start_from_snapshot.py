@@ -219,7 +219,7 @@ class _Task:
     def _check_all_fit(self) -> None:
         """Check that every task that has not begun can begin. If one cannot, none does: no part of the app may begin alone."""
         plan, log = self._plan, self._log
-        if plan.app == self._snapshot.manifest.app:  # under another name the app skips redriven records that it has handled
+        if plan.app == self._snapshot.manifest.app:  # under another name it skips what it has handled
             check_not_redriven_since(log, self._snapshot.manifest)
         for number in range(plan.partitions):
             task = _Task(plan, number, log, self._store, self._start, self._now_ms, self._check_owned)

@@ -1,14 +1,14 @@
-"""Taking a snapshot of an app from its log: of one that runs, too, and without a word to it.
+"""Taking a snapshot of an app from its log, while the app runs, and without its help.
 
 Theory. A commit of the embedded log is one step for all topics. So the changelogs of all tasks up to the ends of *one
-commit* are a consistent cut: whatever a task had sent by then is in the inboxes up to the same commit, and what a receiver
-has not taken of it lies between its cut's position and the inbox's end. These messages are stored with the snapshot.
+commit* are a consistent cut: every message that a task had sent by then is in the inboxes up to the same commit, and the
+messages that a receiver has not read are between its cut's position and the inbox's end. They are stored with the snapshot.
 
-The changelog is compacted, so it holds each row about once; reading it to the end is reading the state. Cleaning is held
-off meanwhile, as it may take the record that was the last before the cut once there is a later one.
+The changelog is compacted, so it holds each row about once: reading it to the end is reading the state. Cleaning is blocked
+meanwhile, because it may remove the last record before the cut when there is a later one for the same row.
 
-An *incremental* snapshot reads the changelog from where its parent stood. Deletions are only there for a while, so the
-parent must not be older than half of that, as for a state folder that was away.
+An *incremental* snapshot reads the changelog from the position of its parent. Deletions are kept for a limited time only, so
+the parent must not be older than half of that time, as for a state folder that was not in use.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ DELETIONS_KEPT_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class TakingOptions:
-    """What kind of snapshot is taken."""
+    """The kind of snapshot to take."""
 
     name: str | None = None
-    """Makes it a savepoint."""
+    """A name makes it a savepoint."""
     automatic: bool = False
     incremental: bool = False
-    """Only what has changed since the latest one, where that can be built upon; else a full one."""
+    """Store only the changes since the latest snapshot, if that can be the parent; otherwise take a full one."""
     deletions_kept_ms: int = DELETIONS_KEPT_MS
 
 
 @dataclass(frozen=True, slots=True)
 class TakingStatus:
-    """How far it has come."""
+    """The progress of taking a snapshot."""
 
     partition: int
     partitions: int
     rows: int
-    """Of the changelogs read so far."""
+    """Number of changelog records read so far."""
 
 
 def take_snapshot(
@@ -72,13 +72,13 @@ def take_snapshot(
 ) -> Manifest:
     """Take a snapshot of an app as of the last commit in the log, and publish it.
 
-    The app may run meanwhile, in any number of workers; it is neither stopped nor slowed but by the machine's load. The
+    The app may run meanwhile, in any number of workers. It is not stopped, and slowed only by the load on the machine. The
     rows of one task at a time are held in memory.
 
     Raises:
         UnknownTopicError: The app has never run on this log.
-        SnapshotMismatchError: It has never committed.
-        SnapshotError: The place cannot be written, or the name is taken.
+        SnapshotMismatchError: The app has never committed.
+        SnapshotError: The place cannot be written, or the name is already used.
     """
     return _Taking(plan, log, snapshots, options or TakingOptions(), on_progress).run()
 
@@ -132,7 +132,7 @@ class _Taking:
         return self._snapshots.publish(manifest)
 
     def _parent(self) -> Snapshot | None:
-        """The latest snapshot, if what has changed since can be read from the changelog."""
+        """The latest snapshot, if the changes since can be read from the changelog."""
         known = self._snapshots.list()
         if not known:
             return None
@@ -146,18 +146,18 @@ class _Taking:
             return None
         if (
             not 0 <= age_ms <= self._options.deletions_kept_ms // 2
-        ):  # one from the future is of an age that is not known
+        ):  # the age of a snapshot from the future is unknown
             return None
         for task in manifest.tasks:
             place = TopicPartition(self._plan.changelog_topic, task.partition)
             start, end = self._log.start_offset(*place), self._log.end_offset(*place)
             if task.changelog_position is None or not start <= task.changelog_position <= end:
                 return None
-            # Of the same life: another log of the same names would fit the offsets and nothing else.
+            # Check that it is the same history: another log with the same names could match by its offsets alone.
             now = self._history.committed(task.partition).cut
             if task.cut and (now is None or _life(now) != _life(task.cut)):
                 return None
-            # A log that has lost its end since has gone on otherwise under the same offsets.
+            # If the log has lost its end since, it has continued with other records at the same offsets.
             if (
                 task.cut
                 and is_on_tape(self._plan, self._log, task.partition, tape.decode_cut(task.cut)) is False
@@ -176,7 +176,7 @@ class _Taking:
             start = base.changelog_position
         changed, cut, position = fold(self._log, place, start, ends[place.topic][number], self._note_read)
         if cut is None:
-            # It has not committed since, or never: then it begins with nothing wherever it is started.
+            # The task has not committed since the parent, or never. If never, it begins with empty state in every start.
             cut, position = (b"", start) if base is None else (base.cut, start)
         schema = changed.pop(rows.SCHEMA_ROW, None) or (b"" if base is None else base.schema)
         deleted = sorted(row for row, value in changed.items() if value is None)
@@ -199,7 +199,7 @@ class _Taking:
             self._tell(TakingStatus(place.partition, self._plan.partitions, self._read))
 
     def _under_way(self, number: int, cut: bytes, ends: dict[str, list[int]]) -> Iterator[InputRecord]:
-        """The messages between where the task has read its inbox and its end."""
+        """The messages in flight: those between the task's position in its inbox and the inbox's end."""
         inbox = self._plan.inbox_topic
         if inbox is None or not cut:
             return

@@ -1,1 +1,1 @@
-"""Split by key: run one partition in several processes. The theory is in ``core.engine.key_split``."""
+"""Split by key: replay one partition in several processes. The theory is in ``core.engine.key_split``."""

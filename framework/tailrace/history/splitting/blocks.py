@@ -1,12 +1,12 @@
-"""Files that one unit hands to another: frames of msgpack, each compressed.
+"""Files that one unit passes to another: frames of msgpack, each compressed.
 
 ::
 
-    frame    length compressed, length as it was, checksum; then the payload
-    end      three zeros: what has none has lost its end, as it may in a power cut
+    frame    compressed length, original length, checksum; then the payload
+    end      three zeros: a file without them has lost its end, for instance in a power cut
 
-A file is named by the attempt that wrote it. Only what its result names is ever read, and a result is told after its files
-are closed.
+A file name carries the attempt that wrote the file. Units read only files that a result names, and a result is written after
+its files are closed.
 """
 
 from __future__ import annotations

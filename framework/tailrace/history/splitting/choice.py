@@ -1,18 +1,18 @@
 """Whether a rebuild splits its partitions by key, and into how many shards.
 
-Theory. In one piece, a partition is one unit, so the largest partition bounds the time of a rebuild however many workers
-there are. Split, a partition takes a first pass and a merge, each in one process, and shards that run side by side. With n
+Theory. In one piece, a partition is one unit, so the largest partition bounds the time of a rebuild with any number of
+workers. Split, a partition takes a first pass and a merge, each in one process, and shards that run in parallel. With n
 records in the largest partition, N in all, W workers, and h seconds for an event with its handlers:
 
     in one piece    h * max(n, N / W)
     split           2f * max(n, N / W) + (h + f) * N / W + the start of three rounds of units
 
-``f`` is what an event costs in the first pass; the merge and the second decoding in a shard cost about as much. So a split never
-pays on one worker, nor where the partitions keep all workers busy, nor for handlers that do hardly anything: those cost
-no more than the first pass. ``h`` is measured: a sample of the largest partition is replayed, and nothing of it is kept.
+``f`` is the cost of an event in the first pass; the merge and the second decoding in a shard cost about as much. So a split is
+never faster with one worker, nor if the partitions keep all workers busy, nor for trivial handlers, which cost no more than
+the first pass. ``h`` is measured: a sample of the largest partition is replayed, and its result is dropped.
 
-The choice changes no result: the bytes are the same (see ``core.engine.key_split``). It is settled with the job, so a rebuild that
-is resumed keeps it.
+The choice does not change the result: the bytes are the same (see ``core.engine.key_split``). It is settled with the job, so a
+resumed rebuild keeps it.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from tailrace.history.replay.replaying import ReplayOptions, replay
 from tailrace.processes.environment import timezones_version
 
 FIRST_PASS_S = 3.5e-6
-"""Per event, by ``make bench`` (case ``split``). What counts is how it compares with the handlers, which is measured."""
+"""Per event, by ``make bench`` (case ``split``). Only its ratio to the time of the handlers counts, which is measured."""
 ROUNDS_S = 3.0
-"""What three rounds of units take to start."""
+"""The time to start three rounds of units."""
 WORTH_IT = 0.7
-"""A split has to take less than this part of the time in one piece: the estimate is rough."""
+"""A split must take less than this part of the time in one piece, since the estimate is rough."""
 FEWEST = 100_000
-"""Records of the largest partition below which nothing is estimated."""
+"""Least number of records in the largest partition for an estimate."""
 SAMPLE = 10_000
 MOST_SHARDS = 32
 
 
 class Choice(NamedTuple):
-    """The number of shards of each partition, and the reason in words for the report."""
+    """The number of shards of each partition, and the reason as text for the report."""
 
     shards: int
     why: str
 
 
 def choose(records: Sequence[int], workers: int, event_s: Callable[[int], float | None]) -> Choice | None:
-    """Choose for partitions with so many records each; None where no split is considered.
+    """Choose for partitions with ``records`` records each; None if no split is considered.
 
-    ``event_s`` measures the seconds that an event of a partition takes with its handlers; None if that cannot be measured.
+    ``event_s`` measures the seconds that an event of a partition takes with its handlers; None if they cannot be measured.
     """
     largest = max(records, default=0)
     busiest = max(largest, sum(records) / workers)
@@ -81,9 +81,9 @@ def choose(records: Sequence[int], workers: int, event_s: Callable[[int], float 
 def choose_for(
     request: Request, past: HistorySource, targets: Sequence[Target], workers: int
 ) -> Choice | None:
-    """Choose for a rebuild along the tape; None for one that begins with a snapshot, whose state has to be loaded first.
+    """Choose for a rebuild along the tape; None for one that begins with a snapshot, whose state must be loaded first.
 
-    If the sample fails, the choice is one shard: the rebuild itself reports the error where it matters.
+    If the sample fails, the choice is one shard: if the error matters, the rebuild itself reports it.
     """
     cuts = [None if one.cut is None else tape.decode_cut(one.cut) for one in targets]
     if request.source.base is not None or any(cut is not None and cut.base for cut in cuts):
@@ -96,7 +96,7 @@ def choose_for(
 
 
 def _measured(request: Request, past: HistorySource, partition: int) -> float | None:
-    """Seconds of processor time per event; None where the sample holds none. Raises what ``replay`` raises."""
+    """Seconds of CPU time per event; None if the sample has no event. Raises the errors of ``replay``."""
     stops = {one.name: {partition: SAMPLE} for one in past.plan.inputs}
     options = ReplayOptions(
         partitions=[partition],
@@ -110,7 +110,7 @@ def _measured(request: Request, past: HistorySource, partition: int) -> float | 
 
 
 def whole_because(job: Job) -> str:
-    """Why the partitions of a job cannot be split, in words for the report; empty if they can."""
+    """The reason why the partitions of a job cannot be split, as text for the report; empty if they can be."""
     request = job.request
     if job.together:
         return "all partitions are taken as one"
@@ -121,8 +121,8 @@ def whole_because(job: Job) -> str:
     for wanted, what in (
         (request.keys, "of some keys"),
         (request.failures.on_error != "stop", "that may write dead letters"),
-        (request.source.after_deleted, "that goes on without what is deleted"),
-        (request.failures.lenient, "that is held against another"),
+        (request.source.after_deleted, "that continues without deleted records"),
+        (request.failures.lenient, "that is compared with another"),
         (request.failures.retry_failed and job.order == "tape", "that runs again what had failed"),
     ):
         if wanted:

@@ -1,11 +1,12 @@
-"""The units that take one partition through its past in parts, by key. The theory of it is in ``core.engine.key_split``.
+"""The units that replay one partition in parts, by key. The theory is in ``core.engine.key_split``.
 
     first   reads the partition once, calls no handler, and deals its records to shards: a file of blocks for each
     shard   runs the handlers of one shard's keys: a file of rows, ascending, and one of outputs, in their order
-    merge   merges both, holds the sums against the tape, and writes the partition's part of the snapshot
+    merge   merges both, compares the sums with the tape, and writes the partition's part of the snapshot
 
-What cannot be split is found by the first pass or by the sums. The result says so (``made["unsplit"]``), and the driver has
-the partition replayed as a whole. So it does where something fails that did not fail then: the whole names it, or not.
+The first pass or the sums detect a partition that cannot be split. The result names the reason (``made["unsplit"]``), and the
+driver has the partition replayed as a whole. It does the same if an event fails that did not fail in the first run: the replay
+of the whole then names the event, or succeeds.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ from tailrace.state import MemoryStore, RocksStore, StateIdentity
 _AT_ONCE = 10_000
 UNSPLIT = "unsplit"
 NOT_IN_PARTS = (UnsplittableError, ReplayDivergedError, BadRecordError)
-"""What differs, or cannot be handled any more, is looked for in one piece: that can tell which event it is."""
+"""After these errors the partition is replayed in one piece, which can name the event that differs or fails."""
 
 _Block: TypeAlias = tuple[Series, ShardRecords]
 _Rows: TypeAlias = list[tuple[bytes, bytes]]
 
 
 class _Part:
-    """What the three kinds of units share."""
+    """The common base of the three kinds of units."""
 
     def __init__(self, unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> None:
         self.unit, self.job, self.past, self.work = unit, unit.job, past, work
@@ -67,11 +68,11 @@ class _Part:
         self.settings = self.job.request.execution.variant.settings()
 
     def path(self, what: str, shard: int) -> Path:
-        """A file that is this attempt's own."""
+        """The path of a file of this attempt."""
         return self.work.blocks / f"{self.number}-{shard}-{what}-{self.attempt}"
 
     def beginning(self) -> Beginning:
-        """Where the task begins."""
+        """The beginning of the task."""
         return self.past.beginning(self.job, self.number)
 
     def done(self, kind: UnitKind, shard: int = 0) -> UnitResult:
@@ -124,7 +125,7 @@ def _first(part: _Part) -> None:
 
 
 def _first_untaped(part: _Part) -> None:
-    """The same in canonical order."""
+    """The first pass in canonical order."""
     job, number = part.job, part.number
     begun = part.beginning()
     task = KeySplitPlan(
@@ -144,7 +145,7 @@ def _first_untaped(part: _Part) -> None:
 
 
 class _Dealt(TapeSink):
-    """What a first pass leaves behind: a file of records for each shard, and marks. Its task has no rows."""
+    """Takes the results of a first pass: a file of records for each shard, and marks. Its task has no rows."""
 
     def __init__(self, part: _Part, task: KeySplitPlan, of: int) -> None:
         super().__init__(MemoryStore(), CommitPolicy(entries=None))
@@ -169,7 +170,7 @@ class _Dealt(TapeSink):
         raise UnsplittableError(f"some of it was run by version {version!r}")
 
     def take(self, task: Task, step: Step, /) -> None:
-        """See ``TapeSink.take``. What the handlers emit is told by the tape."""
+        """See ``TapeSink.take``. The number of outputs comes from the tape, since no handler runs."""
         self._deal()
         if self._marked:
             rows = step.record.totals.outputs - self._outputs_before
@@ -198,7 +199,7 @@ class _Dealt(TapeSink):
         self._part.work.report(self._part.unit.name, self._task.totals.records, self._of)
 
     def made(self, course: Course, *, whole: bool) -> dict[str, Any]:
-        """What the shards have to know. The course has closed the last chunk."""
+        """The data for the shards. ``course`` must have closed the last chunk."""
         self._deal()
         self._part.work.report(self._part.unit.name, self._of, self._of, now=True)
         return {
@@ -285,12 +286,12 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
 
 
 def _compared(part: _Part) -> frozenset[str]:
-    """The topics whose outputs have to be compared with what is recorded."""
+    """The topics whose outputs must be compared with the recorded ones."""
     return Sends(part.plan).topics if compares_sends(part.job, part.plan) else frozenset()
 
 
 class _ShardSink(Sink):
-    """What a shard leaves behind: its rows, and a file of its outputs; only those to the topics in ``wanted``, if given."""
+    """Takes the rows of a shard, and writes its outputs to a file; only outputs to the topics in ``wanted``, if given."""
 
     def __init__(self, store: Store, outputs: BlockWriter, wanted: frozenset[str] | None) -> None:
         super().__init__(store, CommitPolicy(moved=None))
@@ -310,11 +311,11 @@ class _ShardSink(Sink):
         super().commit(task)
 
 
-# --- together ---
+# --- the merge ---
 
 
 def run_merge(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> UnitResult:
-    """Put the shards of a partition together."""
+    """Merge the shards of a partition."""
     part = _Part(unit, past, work, attempt)
     made = part.done("first").made
     if "course" not in made:

@@ -1,1 +1,1 @@
-"""How an app stands, by what the log says: positions, watermarks, lag, and what holds an operator back."""
+"""The status of an app, from the log: positions, watermarks, lag, and the source that holds an operator back."""

@@ -1,19 +1,20 @@
-"""What holds an operator back: the source that it goes by, and why this one stands where it does.
+"""Finds the source that holds an operator back, and the reason for that source's watermark.
 
 Theory. The watermark of an operator is the least of its sources', without those that are idle (see ``core.engine.watermarks``).
-So one source holds it, the lowest that counts, or none if all are idle or a bounded run has ended. Why that source stands there
-is found in the log, in this order:
+So one source holds it back, the lowest that counts, or none if all are idle or a bounded run has ended. The reason for that
+source's watermark is found in the log, in this order:
 
     reason        the source                                        until
     -----------   -----------------------------------------------   ------------------------------------------------------
-    unpublished   follows writers, and nobody has published for it  somebody does
-    publisher     follows writers, and one of them stands there     it goes on, or is retired if it will not come again
+    unpublished   follows writers, and no writer has published      a writer publishes
+    publisher     follows writers, and one of them is there         that writer advances, or is retired
     behind        has records that were not read yet                the task reads them
-    unapplied     what its writers publish is not taken yet         the task comes to it
-    empty         goes by its events, and had none                  the first comes, or it is idle for its declared time
-    read          goes by its events, and all of them were read     more come, or it is idle for its declared time
+    unapplied     its writers' publications are not applied yet     the task reaches them
+    empty         follows its events, and had none                  the first one arrives, or it is idle for its declared time
+    read          follows its events, and all of them were read     more arrive, or it is idle for its declared time
 
-The worker asks for one that has held an actor for long, ``tailrace status`` for all. Nothing here is part of a task's results.
+The worker uses this for a source that has held an actor back for long, ``tailrace status`` for all. No result of a task depends
+on it.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ from tailrace.log.interface import Log, TopicPartition
 
 Reason: TypeAlias = Literal["unpublished", "publisher", "behind", "unapplied", "empty", "read"]
 IsOwned: TypeAlias = Callable[[str], bool | None]
-"""Whether a live process owns the task of a transactional id; None if that is not known."""
+"""Whether a live process owns the task of a transactional id; None if this is unknown."""
 
 
 class Held(msgspec.Struct, frozen=True):
-    """The source that an operator is held by, and why."""
+    """The source that holds an operator back, and the reason."""
 
     source: str
     """The topic, or ``<inbox>#<actor>`` for the messages to an actor."""
     reason: Reason
     said: str
-    """The reason in words, after the name of the source."""
+    """The reason as text, to follow the name of the source."""
     publisher: str | None = None
-    """The transactional id of the writer that stands lowest."""
+    """The transactional id of the writer with the lowest watermark."""
 
 
 def lag_of(log: Log, place: TopicPartition, position: int) -> int:
-    """How many offsets there are to read behind a position; gaps right behind it are not counted."""
+    """The number of offsets to read after a position, without a gap right after it."""
     start, end = log.start_offset(*place), log.end_offset(*place)
     if position >= end:
         return 0
@@ -62,14 +63,14 @@ def lag_of(log: Log, place: TopicPartition, position: int) -> int:
     try:
         found = reader.fetch(*place, 1)
     except OffsetGoneError:
-        return end - position  # deleted since we looked
+        return end - position  # deleted since the check
     finally:
         reader.close()
     return end - (found.records[0].offset if found.records else found.next_offset)
 
 
 class Holding:
-    """Answers for one task of an app. It only reads the log."""
+    """Finds the sources that hold the operators of one task back. It only reads the log."""
 
     def __init__(
         self, plan: Plan, partition: int, log: Log, is_owned: IsOwned = lambda _publisher: None
@@ -80,7 +81,7 @@ class Holding:
         self._is_owned = is_owned
 
     def lowest(self, marks: Watermarks, operator: int) -> int | None:
-        """The source that holds an operator back; None if nothing does: it has ended, or all of its sources are idle."""
+        """The source that holds an operator back; None if there is none: it has ended, or all of its sources are idle."""
         if marks.ended_operators[operator]:
             return None
         counting = [
@@ -91,7 +92,7 @@ class Holding:
         return min(counting, key=lambda source: marks.of_source[source], default=None)
 
     def why(self, source: int, marks: Watermarks, positions: Mapping[str, int]) -> Held:
-        """Why a source stands where it does, for a task that has come to these positions of its inputs."""
+        """The reason for a source's watermark, in a task with these positions in its inputs."""
         plan, mark = self._plan, marks.of_source[source]
         is_channel = source >= len(plan.inputs)
         one = next(each for each in plan.inputs if each.is_inbox) if is_channel else plan.inputs[source]
@@ -113,7 +114,7 @@ class Holding:
             return Held(name, "unapplied", "what its writers publish has not come to this task yet")
         return self._by_events(one, mark, is_empty=position <= self._log.start_offset(*place))
 
-    # --- sources that go by their events
+    # --- sources that follow their events
 
     def _by_events(self, one: InputPlan, mark: int, *, is_empty: bool) -> Held:
         idle = f"it counts as idle after {spelled(one.idle_after_ms)} without any"
@@ -126,7 +127,7 @@ class Holding:
     # --- sources that follow writers
 
     def _by_writers(self, name: str, mark: int, lag: int, *, own: bool) -> Held | None:
-        """The writer that a source waits for; None if the task has only to read on."""
+        """The writer that a source waits for; None if the task only has to read more."""
         said = self._publishers(name, own=own)
         if not said:
             return Held(
@@ -146,7 +147,7 @@ class Holding:
         return Held(name, "publisher", self._of_writer(publisher, lowest) + circle, publisher)
 
     def _publishers(self, name: str, *, own: bool) -> Mapping[str, Said]:
-        """What all publishers of a source have said last, by the log; NO_WATERMARK for a task that has not published yet."""
+        """The last publication in the log of each publisher of a source; NO_WATERMARK for a task that has not published yet."""
         found: dict[str, Said] = {}
         if own:
             tasks = range(self._plan.partitions)
@@ -176,9 +177,9 @@ class Holding:
 
 
 def circle_with(plan: Plan, log: Log, publisher: str, mark: int) -> str:
-    """What to say of a task of another app that this one waits for, if it may wait for this app; empty if it does not.
+    """A text about a task of another app that this one waits for, if that task may wait for this app; otherwise empty.
 
-    It may if it reads a topic of this app, and neither has come to any event: in such a circle nobody ever does.
+    It may if it reads a topic of this app, and neither has reached any event: in such a circle neither ever does.
     """
     if mark != NO_WATERMARK:
         return ""
@@ -202,7 +203,7 @@ def circle_with(plan: Plan, log: Log, publisher: str, mark: int) -> str:
 
 
 def last_commit_ms(log: Log, app: str, number: int) -> int | None:
-    """When a task last committed, by its own clock; None if it never has, or its tape is not kept."""
+    """The time of a task's last commit, by its own clock; None if it never committed, or the log has deleted its tape."""
     place = TopicPartition(f"{app}.tape", number)
     if place.topic not in log.topics() or number >= log.partitions(place.topic):
         return None

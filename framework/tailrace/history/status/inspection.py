@@ -1,9 +1,9 @@
-"""How an app stands, by what the log says of it: whether it runs or not, it is not asked, and nothing is changed.
+"""The status of an app, from the log. The app may be running or not; it is not contacted, and nothing is changed.
 
 Theory. With each commit a task writes its cut, as the last record of the commit's batch in its partition of the changelog. So
-where it stands (positions, watermarks, who is idle) is read from the end of the changelog, without folding it. What the log
-does not say is looked for elsewhere: who owns a task, in its claim; how many timers are pending, in its state folder, which
-has an index of them. A folder counts only if it is of the same history, and stands where the log does.
+its positions, watermarks and idle sources are read from the end of the changelog, without folding it. Other data is elsewhere:
+the owner of a task is in its claim; the number of pending timers is in its state folder, which has an index of them. A
+folder is used only if it is of the same history, and at the log's last commit or one before.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from tailrace.state.looking import StateView
 from tailrace.state.store_cut import UNFINISHED, decode_store_cut
 
 MOST_TIMERS = 100_000
-"""So many entries of an index are counted, and no more."""
+"""Most entries of an index that are counted."""
 _BEHIND_AT_MOST = 1
-"""A store is written right after the commit, so it may be one commit behind what the log says."""
+"""A store is written right after the commit, so it may be one commit behind the log."""
 
 Follows = Literal["events", "writers", "nothing"]
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The process that owns a task now. ``pid`` is 0 where it is not known."""
+    """The process that owns a task now. ``pid`` is 0 if it is unknown."""
 
     pid: int
     stopped: bool
@@ -50,11 +50,11 @@ class SourceReport(msgspec.Struct, frozen=True):
 
     topic: str
     follows: Follows
-    """What its watermark goes by. Nothing: no operator waits for it (reference data, feedback, an inbox)."""
+    """The origin of its watermark. ``nothing``: no operator waits for it (reference data, feedback, an inbox)."""
     position: int
     end: int
     lag: int
-    """Records there to be read; those of the whole inbox for messages to an actor."""
+    """Number of records to read; for messages to an actor, those of the whole inbox."""
     watermark_ms: int | None
     idle: bool
 
@@ -74,13 +74,13 @@ class OperatorReport(msgspec.Struct, frozen=True):
     kind: Literal["actor", "function"]
     watermark_ms: int | None
     held_by: Held | None
-    """The source that it goes by. None: it has ended, or all of its sources are idle."""
+    """The source that holds it back. None: it has ended, or all of its sources are idle."""
     ended: bool
-    """A bounded run (``--until-end``) has come to its end."""
+    """A bounded run (``--until-end``) has reached its end."""
     feedback: tuple[str, ...]
-    """Topics that come to it from its own circle: it does not wait for them."""
+    """Topics from its own circle, for which it does not wait."""
     timers: Timers | None
-    """Of event time. None for a function, and where it is not known."""
+    """Timers of event time. None for a function, or if they are unknown."""
     processing_timers: Timers | None
 
 
@@ -91,23 +91,23 @@ class TaskReport(msgspec.Struct, frozen=True):
     owner: Owner | None
     """None: no process owns it now."""
     committed_ms: int | None
-    """When it last committed, by its own clock. None: it has not committed yet."""
+    """The time of its last commit, by its own clock. None: it has not committed yet."""
     commits: int
     lag: int
     dead_letters: int
-    """Those in this partition of the app's dead letters."""
+    """Number of dead letters in this partition of the app's dead-letter topic."""
     for_others: int
-    """Records that were redriven for other apps, and passed over."""
+    """Records that were redriven for other apps, and skipped."""
     state_bytes: int | None
     """None: there is no folder."""
     state_problem: str | None
-    """Why the state in the folder says nothing of the task's timers."""
+    """The reason why the state in the folder does not show the task's timers."""
     sources: tuple[SourceReport, ...]
     operators: tuple[OperatorReport, ...]
 
 
 class AppReport(msgspec.Struct, frozen=True):
-    """An app, at an instant of the clock of whoever asked."""
+    """The status of an app. ``at_ms``: the time of the request, by the caller's clock."""
 
     app: str
     version: str
@@ -118,11 +118,11 @@ class AppReport(msgspec.Struct, frozen=True):
 def inspect_app(
     plan: Plan, log: Log, now_ms: int, owner_of: Callable[[str], Owner | None], state: Path | None = None
 ) -> AppReport:
-    """Look how all tasks of an app stand. ``owner_of`` takes a transactional id; ``state`` holds ``<app>/<partition>``.
+    """The status of all tasks of an app. ``owner_of`` takes a transactional id; ``state`` contains ``<app>/<partition>``.
 
     Raises:
         UnknownTopicError: The app has never run on this log.
-        InputsChangedError: It ran with another number of partitions.
+        InputsChangedError: The app ran with another number of partitions.
     """
     AppHistory(plan, log)
     folder = None if state is None else state / plan.app
@@ -154,7 +154,7 @@ class _Task:
         self._lags = {name: lag_of(log, place, self._positions[name]) for name, place in self._places.items()}
 
     def report(self) -> TaskReport:
-        """Everything."""
+        """The status of the task."""
         plan, log, number = self._plan, self._log, self._number
         letters = TopicPartition(plan.dead_letters_topic, number)
         holding = Holding(plan, number, log, lambda publisher: self._owner_of(publisher) is not None)
@@ -216,7 +216,7 @@ class _Task:
     # --- the state folder
 
     def _timers(self) -> tuple[dict[tuple[str, int], Timers], str | None]:
-        """Pending timers by actor and domain; or why they are not known, if there is a folder at all."""
+        """Pending timers by actor and domain; or the reason why they are unknown, if there is a folder."""
         domains = (rows.EVENT_TIME, rows.PROCESSING_TIME)
         places = [(actor.name, domain) for actor in self._plan.actors for domain in domains]
         if self._cut is None:
@@ -231,7 +231,7 @@ class _Task:
             return {}, f"it cannot be read: {error}"
 
     def _foreign(self, data: bytes | None, own: tape.Cut) -> str | None:
-        """Why a state says nothing of this task as it stands."""
+        """The reason why a state cannot be used for this task's present status; None if it can be."""
         held = None if data is None else decode_store_cut(data)
         if held is None or held.core is None or held.changelog_position == UNFINISHED:
             return "it is being restored, or was never written"
@@ -267,7 +267,7 @@ def _counted(view: StateView, actor: str, domain: int) -> Timers:
 
 
 def _size(folder: Path | None) -> int | None:
-    """The bytes of all files in a folder; what goes meanwhile is left out."""
+    """The total size of the files in a folder, in bytes, without files that are deleted meanwhile."""
     if folder is None or not folder.is_dir():
         return None
     size = 0
