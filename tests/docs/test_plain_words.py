@@ -27,6 +27,7 @@ ROOMS: Final = (
     "core/values/**/*.py",
     "core/engine/**/*.py",
     "log/*.py",
+    "history/**/*.py",
     "log/archive/**/*.py",
     "runtime/[!s]*.py",
     "runtime/s[el]*.py",
