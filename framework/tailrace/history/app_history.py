@@ -154,7 +154,7 @@ class AppHistory:
         return found
 
     def outputs_are_whole(self) -> bool:
-        """Whether nothing can have been deleted from the topics that the app writes to."""
+        """Whether the log has deleted nothing from the topics that the app writes to."""
         known = self.log.topics()
         return all(
             self.log.start_offset(*place) == 0 and not known[place.topic].compacted

@@ -12,7 +12,7 @@ _TAPE = ".tape"
 
 
 def internal_topics(plan: Plan) -> dict[str, TopicSettings]:
-    """The topics that belong to the app alone, by name: changelog, tape, dead letters, inbox."""
+    """The app's internal topics, by name: changelog, tape, dead letters, inbox."""
     topics = {
         plan.changelog_topic: TopicSettings(plan.partitions, compacted=True),
         plan.tape_topic: TopicSettings(plan.partitions),

@@ -6,7 +6,7 @@ guarantee this, an operator with due timers that have not fired (a commit may ha
 before the first of them. A reader may apply a publication once it has read everything that was in its partition at the time of
 the publication: the log knows which publications hold at a position.
 
-    an operator all of whose sources are idle    holds no reader back: a topic that follows from it alone is published as None
+    an operator all of whose sources are idle    holds no reader back: a topic that it alone writes is published as None
     the last watermark before that               is published first, by a commit of its own, so that it is not lost
     a source that has ended                      no longer counts, but its operator still publishes its watermark: a bounded
                                                  run that is over holds its readers there until it resumes, or is retired

@@ -87,7 +87,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     """A digest of the code and environment at the beginning."""
     parts: dict[str, str] = {}
-    """The digests of its parts; see ``code``."""
+    """The digests of its parts; see ``code_digest``."""
     request: Request
     app: str
     version: str
@@ -228,7 +228,7 @@ class UnitResult(msgspec.Struct, kw_only=True):
     files: tuple[FileInfo, ...] = ()
     outputs: tuple[OutputFile, ...] = ()
     marks: bytes = b""
-    """Marks of the commits that the outputs belong to; see ``marks``."""
+    """Marks of the commits that the outputs belong to; see ``output_watermarks``."""
     made: dict[str, Any] = {}
     """Values for later units."""
     phases: Phases = msgspec.field(default_factory=Phases)

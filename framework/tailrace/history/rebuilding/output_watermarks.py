@@ -35,7 +35,7 @@ from tailrace.log.interface import TopicPartition
 
 TOPIC = "topic:"
 MOST = 1_000
-"""Outputs after which a task in canonical order has a mark."""
+"""Number of outputs after which a task in canonical order makes a mark."""
 _MINUTE_MS = 60_000
 
 
@@ -45,7 +45,7 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
     number: int
     clock_ms: int
     published: dict[str, int | None]
-    """By topic; see ``upstream``."""
+    """By topic; see ``upstream_watermarks``."""
     rows: int = 0
     """Number of outputs of this rebuild up to the mark."""
     left: dict[str, int] = {}

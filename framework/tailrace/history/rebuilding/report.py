@@ -36,7 +36,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     outputs: int = 0
     refused: int = 0
     dead_letters: int = 0
-    """Units that failed."""
+    """Number of units that failed."""
     failed_here: int = 0
     """Units and records that failed in the rebuild, but not in the service: all went to the dead letters."""
     failed: list[str] = []

@@ -260,7 +260,7 @@ class _Retrying(Units):
             self._learn()
             name = timer_named(timer[0].name, self.context.key, timer[1], timer[2])
             retrying.again = name == retrying.timer
-            if not retrying.again and retrying.take(name):  # its handler is gone
+            if not retrying.again and retrying.take(name):  # the app no longer has its handler
                 retrying.progress.counts.run += 1
                 retrying.again = True
         super().failed(error, mark, number, at, record, timer)

@@ -185,7 +185,7 @@ class TaskRun(TapeSink):
                 hint="The code differs from the one that ran, or it depends on something that is not on the tape.",
             )
         if whole and self._keys is None and (not self._lenient or self._retries_alone(target.cut)):
-            result.changelog_position = target.changelog_position  # if these are its rows: see ``check_own``
+            result.changelog_position = target.changelog_position  # cleared by ``check_own`` if rows differ
 
     def _retries_alone(self, cut: bytes) -> bool:
         """Whether only the units that were run again can cause a difference to the service's rows."""

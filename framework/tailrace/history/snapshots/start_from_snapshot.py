@@ -5,7 +5,7 @@ changelog from its beginning. If not, starting from it is an event of that histo
 
     the changelog has        and the snapshot is                     then
     no cut                   any that fits the app                   the task is seeded with it
-    a cut that began so      this one, or another and no replacing   nothing: it was done before
+    a cut with a base        that base, or any without replacing     nothing: the start was done before
     a cut                    of this history, at the cut or before   an empty store is filled; the changelog adds the rest
     a cut                    of another history, or edited, or       refused, unless the snapshot should replace the state
                              rebuilt and to replace the state        and is at the same moment (see

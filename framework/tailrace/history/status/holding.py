@@ -7,7 +7,7 @@ source's watermark is found in the log, in this order:
     reason        the source                                        until
     -----------   -----------------------------------------------   ------------------------------------------------------
     unpublished   follows writers, and no writer has published      a writer publishes
-    publisher     follows writers, and one of them is there         that writer advances, or is retired
+    publisher     follows writers, and one of them holds it there   that writer advances, or is retired
     behind        has records that were not read yet                the task reads them
     unapplied     its writers' publications are not applied yet     the task reaches them
     empty         follows its events, and had none                  the first one arrives, or it is idle for its declared time
