@@ -182,7 +182,7 @@ def test_timestamps_of_outputs_count_if_that_is_asked_for() -> None:
         (declared.asks_the_clock, False, "processing time: Noting.note asks ctx.now"),
         (declared.waits_by_the_clock, False, "processing time: "),
         (declared.by_arrival, False, "arrival: 'ones' has event_time=ARRIVAL_TIME"),
-        (declared.falls_idle, False, "idleness: an input with idle_after fell idle"),
+        (declared.falls_idle, False, "idleness: an input with idle_after became idle"),
         (declared.draws, False, "randomness: Sample.draw asks ctx.random"),
     ],
     ids=["drop", "route", "is_late", "now", "processing timer", "arrival", "idle", "random"],

@@ -27,7 +27,7 @@ def explore(
     ``options`` are the ``ExploreOptions``. Returns the report if nothing depends on the schedule. See ``Harness.explore``.
 
     Raises:
-        ScheduleDependentError: Something depends on the schedule, and the app declares nothing of the kind.
+        ScheduleDependentError: A result depends on the schedule, and the app does not declare it.
     """
     with Harness(app, partitions=partitions, now_ms=now_ms) as harness:
         return harness.explore(history, **options)

@@ -1,12 +1,12 @@
-"""One run: an app over an in-memory log, fed and driven as a schedule says, up to an end that all runs share.
+"""One run: an app over an in-memory log, driven by a schedule, up to an end that all runs share.
 
-Every partition is the one that a live worker drives. A crash drops it without a word; it starts again when its turn comes,
-from its store or, if that is lost, from the changelog.
+Every partition is the one that a live worker drives. A crash drops the partition without closing it. It starts again at its
+next turn, from its store or, if the store is lost, from the changelog.
 
 The end. When all records are handled and committed, the clock of every run advances to the same instant. Then the levels of
-the app end one after the other: their inputs end, their actors rise to the highest event time that could come to them
-(``feed.horizons``), and then to the latest timer that was pending there in the reference run. So a key that differs changes
-nothing for the other keys of its partition.
+the app end one after the other: their inputs end, their actors advance to the highest event time that could reach them
+(``feed.horizons``), and then to the latest timer that was pending there in the reference run. So a key that differs does not
+affect the other keys of its partition.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tailrace.testing.memory_log import MemoryLog
 
 LINEAGE = b"explore"
 END_OF_CLOCK_MS = 86_400_000
-"""How long after the beginning the clock stands in the end: longer than any schedule lets it advance."""
+"""Final clock reading of each run, counted from its start: later than any schedule advances the clock."""
 _FEEDER = "explore-feeder"
 _MOST = 10_000
 """The longest slice."""
@@ -43,20 +43,22 @@ _MOST = 10_000
 
 @dataclass(slots=True)
 class Ends:
-    """How far operators rise in the end, by partition: noted by the reference run, followed by the others."""
+    """Final watermarks of the operators, by partition. The reference run records them; the other runs use them."""
 
     horizons: Mapping[int, int]
     latest: list[dict[int, int]] = field(default_factory=list[dict[int, int]])
 
     @classmethod
     def of(cls, plan: Plan, feed: Feed) -> Ends:
-        """Nothing is noted yet."""
+        """Ends for the reference run: no watermarks are recorded yet."""
         return cls(horizons(plan, feed))
 
 
 class Run:
-    """One run; see the head of this file. ``now_ms`` is where the clock begins; ``tracer`` records every call of a handler,
-    ``timestamps`` counts those of outputs as results.
+    """One run; see the head of this file.
+
+    ``now_ms`` is the first clock reading. ``tracer`` records every handler call. With ``timestamps``, the timestamps of
+    outputs belong to the results.
     """
 
     def __init__(
@@ -102,10 +104,10 @@ class Run:
             for one in inputs_from_outside(plan)
             if one.moves and one.watermark != "upstream" and one.name not in written
         ]
-        """The inputs of which it is known when nothing more will come."""
+        """The inputs whose last record is known: they come from outside, and nothing else writes them."""
 
     def run(self) -> Outcome:
-        """From the first record to the end."""
+        """Drive the app from the first record to the end. Returns the results."""
         for number in range(self.plan.partitions):
             self._start(number)
         for wave, settled in zip(self._schedule.waves, self._schedule.settled, strict=True):
@@ -151,7 +153,7 @@ class Run:
             self._publish(place.topic)
 
     def _publish(self, topic: str) -> None:
-        """What producers of a topic that follows its writers would say: nothing before the earliest that is left is to come."""
+        """Publish a watermark as the producers of the topic would: just below the lowest event time still to be appended."""
         rest_ms = min(self._feed.rest_ms[one][at] for one, at in self._appended.items() if one.topic == topic)
         self._feeder.commit({}, "", {topic: min(rest_ms - 1, self._feed.last_ms[topic])})
 
@@ -161,7 +163,7 @@ class Run:
         return self._random.choices(numbers, [self._schedule.task_speeds[one] for one in numbers])[0]
 
     def _work(self, number: int) -> bool:
-        """Let a task take a slice; whether there was anything to do."""
+        """Drive a task for one slice. Returns whether it had work."""
         partition = self._partitions[number]
         if partition is None:
             self._start(number)
@@ -169,7 +171,7 @@ class Run:
         most = min(self._schedule.slice_records, _MOST)
         worked = partition.poll(most)
         if not worked and partition.holds_back:
-            worked = partition.poll(most)  # what was held back has waited long enough
+            worked = partition.poll(most)  # a held-back input has now waited long enough
         if self._schedule.quiet_idle:
             worked = self._fall_idle(number, partition) or worked
         if self._random.random() < self._schedule.commit_odds:
@@ -177,7 +179,7 @@ class Run:
         return worked
 
     def _settle(self) -> None:
-        """Let the tasks work, each at its speed, until there is nothing left to do or to commit."""
+        """Drive the tasks, each at its speed, until none has work or uncommitted changes."""
         active = list(range(self.plan.partitions))
         while active:
             number = self._any(active)
@@ -192,7 +194,7 @@ class Run:
                 active = list(range(self.plan.partitions))
 
     def _fall_idle(self, number: int, partition: Partition) -> bool:
-        """Tell a task of the inputs of which everything was appended and taken; whether there was one."""
+        """Mark the inputs idle whose records are all appended and read. Returns whether one was marked."""
         if partition.state is not State.RUNNING:
             return False
         task, found = partition.task, False
@@ -210,7 +212,7 @@ class Run:
     # --- tasks come and go
 
     def _start(self, number: int) -> None:
-        """Start a task. An input partition without a single record is idle: it would be, a minute later."""
+        """Start a task. Input partitions without records are idle at once; live, they become idle after a minute."""
         partition = self._partitions[number] = Partition(
             self.plan,
             number,
@@ -305,7 +307,7 @@ def _bring_idle(task: Task, one: InputPlan) -> None:
 
 
 def _with_idleness(plan: Plan, schedule: Schedule) -> Plan:
-    """The plan with no input that falls idle by the clock, but for those that declare it in a schedule that explores it."""
+    """The plan without idleness by the clock. A schedule that explores idleness keeps the declared ``idle_after``."""
     inputs = tuple(
         one if schedule.declared_idle and idleness_is_declared(one) else replace(one, idle_after_ms=NEVER)
         for one in plan.inputs

@@ -1,11 +1,11 @@
-"""A parting in words, and whether the app has declared that it depends on the order of arrival.
+"""Puts a parting into words, and finds whether the app declares that it depends on the order of arrival.
 
-Declared is what names itself in the code:
+The code of an app declares a dependence in these ways:
 
-    late events          the input says late="drop" or late=topic, or the handler asks ctx.is_late or ctx.watermark
-    processing time      a processing-time timer, a time to live by processing time, or the handler asks ctx.now
-    arrival              the input has event_time=ARRIVAL_TIME: its order of arrival is what counts
-    idleness             an input that declares idle_after fell idle in one of the schedules, and woke up behind it
+    late events          the input has late="drop" or late=topic, or the handler reads ctx.is_late or ctx.watermark
+    processing time      a processing-time timer, a time to live by processing time, or the handler reads ctx.now
+    arrival              the input has event_time=ARRIVAL_TIME: its order of arrival is its order of events
+    idleness             an input with idle_after became idle in one of the schedules, and its next events were late
     randomness           the handler draws from ctx.random or ctx.uuid() for a record that the app has written itself
 """
 
@@ -37,15 +37,15 @@ _KINDS = {
 
 
 class Explained(NamedTuple):
-    """A parting in words. ``declared``: what the app declares that it rests on; empty where it declares nothing."""
+    """A parting in words. ``declared``: the declaration of the app that it depends on; empty if there is none."""
 
     said: str
     declared: str
     time_ms: int
-    """The event time of the step."""
+    """The event time of the step; of two steps, the lower one."""
     handlers: tuple[str, ...]
     timer: str | None
-    """The timer that one of the steps is, if one is."""
+    """Name of the timer if one of the steps is a timer; "" for an unnamed one."""
 
 
 class Explaining:
@@ -68,7 +68,7 @@ class Explaining:
         self._written = written_topics(plan)
 
     def explain(self, parting: Parting) -> Explained:
-        """What happened, and whether it is declared."""
+        """Describe what happened, and find whether it is declared."""
         steps = [one for one in (parting.step, parting.other) if one is not None]
         timers = [one for one in steps if one.is_timer]
         told = {
@@ -87,7 +87,7 @@ class Explaining:
         )
 
     def name(self, place: TrackId) -> str:
-        """The actor and key, or the function and key, of a place."""
+        """The actor (or function) and key of a place, as text."""
         actor = self._actors.get(place.operator)
         key = place.key.decode() if actor is None else repr(actor.key_codec.decode(place.key))
         return f"{place.operator} {key}"
@@ -163,7 +163,7 @@ class Explaining:
         return ", ".join(events) or "nothing"
 
     def output(self, topic: str, value: bytes | None) -> str:
-        """An output's event, for a person."""
+        """The event of an output, as text."""
         return _cut(repr(output_event(self._plan, Output(topic, None, value, 0))))
 
     # --- steps in words
@@ -181,7 +181,7 @@ class Explaining:
         return f"{self._short(step)} {_cut(repr(moment.event))}"
 
     def _short(self, step: Step) -> str:
-        """The place of a record, or what it is."""
+        """The topic and offset of a record; a description if it has none that all schedules share."""
         moment = step.moment
         if step.is_timer:
             return self._event(step)
@@ -224,7 +224,7 @@ class Explaining:
             if asked:
                 return _asked(one, asked)
             if any(schedule.declared_idle for schedule in self._schedules):
-                return "idleness: an input with idle_after fell idle, so its next events were late"
+                return "idleness: an input with idle_after became idle, so its next events were late"
         return ""
 
     def _is_kept_from_handlers(self, step: Step) -> bool:
@@ -235,13 +235,13 @@ class Explaining:
         return None if step.moment.input == TIMER else self._plan.inputs[step.moment.input]
 
     def _version(self, side: int, step: Step) -> Step | None:
-        """The same step as it was in one of the runs."""
+        """The same step in one of the runs; None if it did not happen there."""
         found: Any = (one for one in self._traces[side].track(step.place) if one.id == step.id)
         return next(found, None)
 
 
 def late_events(read: InputPlan) -> str:
-    """What is declared by an input whose late events are kept from its handlers."""
+    """The declaration of an input that does not give its late events to its handlers."""
     said = '"drop"' if read.late_topic is None else repr(read.late_topic.name)
     return f"late events: {read.name!r} has late={said}"
 

@@ -1,8 +1,8 @@
-"""An exploration: the reference run, the runs of other schedules, and what is found where they differ.
+"""An exploration: the reference run, the runs of other schedules, and the causes of their differences.
 
-Most runs are not observed, as observing costs time: they are only compared with the reference. Where one differs, it and
-the reference are run again with every call on record, which a schedule allows as it can be repeated. If the second run of a
-schedule differs from its first, that is reported instead: a handler then depends on more than the schedule.
+Recording the calls of a run costs time, so most runs are only compared with the reference. If one differs, it and the
+reference are run again, and every handler call is recorded. This works because a schedule can be repeated. If the second run
+of a schedule differs from its first, the report says that instead: a handler then depends on more than the schedule.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ from tailrace.testing.exploring.schedules import Schedule, drawn
 from tailrace.testing.exploring.tracks import Parting, Trace, Tracer, TrackId
 
 _LOOKED_INTO = 12
-"""Schedules of each kind that are run again to find why they differ."""
+"""The most schedules of each kind that are run again to find why they differ."""
 _IN_VAIN = 4
-"""After so many in a row that led to no new cause no more of a kind are run again."""
+"""After this many in a row without a new cause, no more schedules of the kind are run again."""
 _TARGETS = 60
-"""Keys of one schedule for which that is found."""
+"""The most keys of one schedule whose cause is searched."""
 _ROUNDS = 3
-"""How often it is looked again, with the state of the keys followed that the first look has led to."""
+"""How often the search is repeated at most. Each round also records the state of the keys that the last one led to."""
 
 Group: TypeAlias = tuple[object, ...]
-"""One kind of cause, for all the keys that it strikes in whichever of two runs."""
+"""Identifies a kind of cause. Keys with the same kind of cause are reported together."""
 OnProgress: TypeAlias = Callable[[int, int], None]
-"""Is told how many schedules of how many were run."""
+"""Called with the number of schedules run so far, and the number of all."""
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of ``explore`` for its runs, and for what is compared. All of them are optional."""
+    """Options of ``explore`` for its runs and its comparison. All of them are optional."""
 
     schedules: int
     """Number of schedules, the reference included (default: 200)."""
     seed: int
     """Seed that the schedules are drawn from (default: 0). The same seed and number give the same schedule."""
     schedule: int | None
-    """Run only this schedule and the reference, to repeat one that a report names (default: None, all)."""
+    """Run only this schedule and the reference, for example one from a report (default: None, run all)."""
     unordered: Iterable[Topic[Any, Any]]
     """Topics in which the order of outputs does not matter, not even under one key (default: none)."""
     timestamps: bool
@@ -66,10 +66,10 @@ class RunOptions(TypedDict, total=False):
 
 
 class ExploreOptions(RunOptions, total=False):
-    """All options of ``explore``: those of ``RunOptions``, and one for what is an error."""
+    """All options of ``explore``: those of ``RunOptions``, and which differences are an error."""
 
     strict: bool
-    """A difference that the app declares to depend on the order of arrival is an error, too (default: False)."""
+    """Treat declared dependence on the order of arrival as an error, too (default: False)."""
 
 
 def explore_feed(
@@ -86,11 +86,11 @@ def explore_feed(
 ) -> ExploreReport:
     """Run a feed under many schedules, or under one and the reference, and compare. See ``ExploreOptions``.
 
-    ``now_ms`` is where the clock begins.
+    ``now_ms`` is the first clock reading of each run.
 
     Raises:
         HandlerError, BadRecordError: A handler failed, and the app stops on failures; a note names the schedule.
-        UsageError: There is nothing to run.
+        UsageError: The feed is empty, or there is no such schedule.
     """
     if schedules < 1 or (schedule is not None and schedule < 0):
         raise UsageError(
@@ -114,10 +114,12 @@ def explore_feed(
 def explore_or_raise(
     plan: Plan, feed: Feed, now_ms: int, *, strict: bool = False, **options: Unpack[RunOptions]
 ) -> ExploreReport:
-    """As ``explore_feed``, but what depends on the schedule is an error; with ``strict``, declared or not.
+    """As ``explore_feed``, but raises if results depend on the schedule.
+
+    A declared dependence is an error only with ``strict``.
 
     Raises:
-        ScheduleDependentError: Something depends on the schedule.
+        ScheduleDependentError: A result depends on the schedule.
     """
     report = explore_feed(plan, feed, now_ms=now_ms, **options)
     if report.errors or (strict and not report.equal):
@@ -140,9 +142,9 @@ class _Exploration:
         self._reference = self._run(0)
         self._found: dict[Group, tuple[Dependence, set[Where]]] = {}
         self._blamed: set[Where] = set()
-        """Keys with a dependence that nothing declares: no need to look further."""
+        """Keys with an undeclared dependence: no further cause is searched."""
         self._variants: set[tuple[Where, tuple[Item, ...]]] = set()
-        """Results that were looked into."""
+        """Results whose cause was searched."""
         self._keys = set(self._reference)
 
     def run(self, numbers: Collection[int], on_progress: OnProgress) -> None:
@@ -173,7 +175,7 @@ class _Exploration:
         self.report.keys = len(self._keys)
 
     def _is_new(self, where: Where, outcome: Outcome) -> bool:
-        """Whether this result of a key may have a cause that was not found yet."""
+        """Whether this result of a key may have a cause that is not known yet."""
         return where not in self._blamed and _variant(where, outcome) not in self._variants
 
     def _run(self, number: int, tracer: Tracer | None = None) -> Outcome:
@@ -202,7 +204,7 @@ class _Exploration:
     # --- why two runs differ
 
     def _look_into(self, number: int, outcome: Outcome, targets: list[Where]) -> bool:
-        """Find why a schedule differs; False if schedules cannot be repeated, so that nothing can be found."""
+        """Find why a schedule differs. Returns False if a repeated run gave other results, so no cause can be found."""
         self._variants |= {_variant(where, outcome) for where in targets}
         followed = {TrackId(one.name, one.key or b"") for one in targets if one.kind == "state"}
         actors = {one.name for one in self._plan.actors}
@@ -235,7 +237,7 @@ class _Exploration:
         return True
 
     def _parting(self, where: Where, outcome: Outcome, partings: Partings) -> Parting | Explained:
-        """Where the runs part so that this key differs; in words, if no track tells."""
+        """Where the runs part so that this key differs; an explanation in words if the tracks do not show it."""
         if where.kind == "state":
             found = partings.of(TrackId(where.name, where.key or b""))
             return found or _unknown(
@@ -262,7 +264,7 @@ class _Exploration:
     def _not_repeatable(
         self, number: int, followed: Collection[TrackId], expected: Outcome, again: Outcome, trace: Trace
     ) -> None:
-        """A schedule that was run twice has given two results."""
+        """Report a schedule that gave two results in two runs."""
         _, third = self._traced(number, followed)
         partings = Partings((trace, third))
         schedule, names = self._schedule(number), ("one run", "another")
@@ -285,12 +287,12 @@ class _Exploration:
             )
         ]
 
-    # --- what is told
+    # --- the report
 
     def _note(
         self, number: int, group: Group, members: list[tuple[Where, Explained]], outcome: Outcome
     ) -> None:
-        """Put keys that differ to their cause. They are in the order of event time: the first is told."""
+        """Add differing keys to their cause. They are ordered by event time; the first one is described."""
         wheres = {where for where, _ in members}
         first = members[0][1]
         if group not in self._found:
@@ -342,7 +344,7 @@ class _Exploration:
         return repr(output_event(self._plan, Output(where.name, where.key, item[0], 0)))
 
     def _name(self, where: Where) -> str:
-        """A key as a person knows it."""
+        """The decoded key with its actor or topic, as text."""
         if where.kind == "state":
             actor = next((one for one in self._plan.actors if one.name == where.name), None)
             return f"{where.name} {shown_key(actor, where.key or b'')}"
@@ -355,12 +357,12 @@ class _Exploration:
 
 
 def _variant(where: Where, outcome: Outcome) -> tuple[Where, tuple[Item, ...]]:
-    """A result of a key, whatever the order of its outputs."""
+    """A result of a key without the order of its outputs."""
     return where, tuple(sorted(outcome.get(where, ())))
 
 
 def _that_differ(one: Sequence[Item], other: Sequence[Item]) -> Iterator[tuple[int, bytes]]:
-    """The outputs that only one of two runs has, then the first that are not in the same order: the run, and the value."""
+    """The outputs that only one of two runs has, then the first pair in a different order. Yields (run, value)."""
     more = Counter(one)
     more.subtract(other)
     for side, (items, sign) in enumerate(((one, 1), (other, -1))):
@@ -372,7 +374,7 @@ def _that_differ(one: Sequence[Item], other: Sequence[Item]) -> Iterator[tuple[i
 
 
 def _unknown(said: str, declared: str = "") -> Explained:
-    """What differs, where no step is known from which on it does."""
+    """An explanation of a difference whose first step is not known."""
     return Explained(said, declared, 0, (), None)
 
 
@@ -391,7 +393,7 @@ def _group(where: Where, parting: Parting | Explained, explained: Explained) -> 
 
 
 def _some(wheres: list[Where]) -> list[Where]:
-    """Some of the keys, of every actor and topic in turn."""
+    """At most ``_TARGETS`` of the keys, taken from each actor and topic in turn."""
     groups: dict[tuple[str, str], list[Where]] = {}
     for where in wheres:
         groups.setdefault((where.kind, where.name), []).append(where)
@@ -404,4 +406,4 @@ def _in_turn(groups: list[list[Where]]) -> Iterator[Where]:
 
 
 def _nobody(_done: int, _total: int) -> None:
-    """Nobody is told."""
+    """The default for ``on_progress``: does nothing."""

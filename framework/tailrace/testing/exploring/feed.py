@@ -1,8 +1,8 @@
-"""What the inputs of an app hold: the part of a history that is the same in every schedule.
+"""The records of an app's inputs: the part of a history that is the same in every schedule.
 
-The log fixes the order within a partition and nothing else, so a feed has no order between partitions. Topics that the app
-writes itself are left out, as each run writes them again. So are redriven records: those of other apps are not for this one, and
-of its own a run handles the original.
+The log fixes only the order within a partition, so a feed has no order between partitions. It leaves out what the app writes
+itself, as each run writes that again. It also leaves out redriven records: those for other apps do not concern this one, and
+instead of its own a run handles the original.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tailrace.log.interface import Log, TopicPartition
 from tailrace.testing.inputs import written_topics
 
 _LATER = 1 << 62
-"""After any event time."""
+"""Later than any event time."""
 
 
 class Fed(NamedTuple):
-    """A record of the feed, at the offset it has in its log, with its event time; None if it has none of its own."""
+    """A record of the feed, with its offset in the log and its event time (None if the record has none of its own)."""
 
     record: InputRecord
     time_ms: int | None
@@ -44,7 +44,7 @@ class Feed:
 
     places: Mapping[TopicPartition, tuple[Fed, ...]]
     redriven: int = 0
-    """Redriven records that were left out."""
+    """Number of redriven records that were left out."""
 
     @cached_property
     def count(self) -> int:
@@ -62,12 +62,12 @@ class Feed:
 
     @cached_property
     def clock_ms(self) -> int:
-        """The highest timestamp of a record: no clock showed less when all of them had been written."""
+        """The highest timestamp of a record: every clock had reached it when all records were written."""
         return max((one.record.timestamp_ms for fed in self.places.values() for one in fed), default=0)
 
     @cached_property
     def rest_ms(self) -> Mapping[TopicPartition, tuple[int, ...]]:
-        """By the number of records that have been appended, the least event time of those to come."""
+        """By partition, the lowest event time of the records from each position on."""
         return {
             place: tuple(
                 accumulate(
@@ -81,7 +81,7 @@ class Feed:
 
 
 def feed_of(plan: Plan, outputs: Iterable[Output]) -> Feed:
-    """The feed of records as producers append them, in order; keys decide over their partitions."""
+    """Build a feed from records in the order in which producers append them. The key decides the partition."""
     places: dict[TopicPartition, list[InputRecord]] = {place: [] for place in _places(plan)}
     for topic, key, value, timestamp_ms, headers in outputs:
         records = places[TopicPartition(topic, partition_of(key or b"", plan.partitions))]
@@ -104,15 +104,16 @@ def feed_of_log(
     from_ms: int | None = None,
     until: Mapping[str, Mapping[int, int]] | None = None,
 ) -> Feed:
-    """What producers have appended to the inputs of an app, in a log; what the app itself has written is left out.
+    """Read from a log what producers have appended to the inputs of an app, without what the app itself has written.
 
-    ``from_ms`` leaves out the records before the first with such a timestamp, ``until`` gives end offsets by topic and partition. Of what
-    is left the ``most`` with the lowest event times are taken, so that all inputs end at about the same event time.
+    ``from_ms`` leaves out the records before the first with that timestamp or a later one. ``until`` gives end offsets by topic
+    and partition. Of the remaining records the ``most`` with the lowest event times are taken, so that all inputs end at about
+    the same event time.
 
     Raises:
         UnknownTopicError: The log does not have an input that the app does not write itself.
         TopicMismatchError: An input has another number of partitions than the app.
-        OffsetGoneError: Retention has overtaken the reading.
+        OffsetGoneError: Retention deleted records before they were read.
     """
     app = plan.app.encode()
     read, left_out = _places_in(plan, log), list[InputRecord]()
@@ -142,7 +143,7 @@ def feed_of_log(
 def _is_left_out(
     plan: Plan, log: Log, place: TopicPartition, record: InputRecord, starts: Mapping[TopicPartition, int]
 ) -> bool:
-    """Whether a record was redriven, for another app, or for this one that finds its original in the feed."""
+    """Whether a record was redriven for another app, or for this one while the feed holds its original."""
     said = redriven_of(record.headers)
     if not said or said[-1].topic != plan.dead_letters_topic:
         return bool(said)
@@ -157,10 +158,9 @@ def _is_left_out(
 
 
 def horizons(plan: Plan, feed: Feed) -> dict[int, int]:
-    """By operator, the highest event time that can come to it: every run takes it there before the end of input.
+    """By operator, the highest event time that can reach it: every run advances it to there before the end of input.
 
-    A schedule in which some inputs fall idle takes an operator further than one in which none does. From here on all are
-    at the same place.
+    In a schedule where inputs become idle, an operator gets further than in others. From this point on all runs agree.
     """
     writers = {one.name: one.writers for one in plan.published}
     found = {one.index: NO_WATERMARK for one in plan.operators}
@@ -176,7 +176,7 @@ def horizons(plan: Plan, feed: Feed) -> dict[int, int]:
 
 
 def inputs_from_outside(plan: Plan) -> list[InputPlan]:
-    """The inputs that producers append to; the app may write some of them as well."""
+    """The inputs that producers append to. The app may also write some of them."""
     hidden = {route.name for one in plan.inputs if one.repartitioned for route in one.routes}
     return [one for one in plan.inputs if not one.is_inbox and one.name not in hidden]
 
@@ -190,7 +190,7 @@ def _places(plan: Plan) -> list[TopicPartition]:
 
 
 def _places_in(plan: Plan, log: Log) -> list[TopicPartition]:
-    """The places of a feed that are in a log. What only the app writes is not there before it has run."""
+    """The partitions of a feed that exist in a log. Topics that only the app writes are created when it first runs."""
     known = log.topics()
     found = [
         place for place in _places(plan) if place.topic in known or place.topic not in written_topics(plan)

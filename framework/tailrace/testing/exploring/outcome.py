@@ -1,8 +1,8 @@
-"""What comes of a run, key by key, in a form in which runs can be compared.
+"""The results of a run, key by key, in a form in which runs can be compared.
 
-Left out is what differs though nothing is wrong: the running numbers of outputs, the offsets of what the app writes itself,
-and the seeds of timers, which follow from those. The timestamp of an output is that of the event which caused it; where the
-last of several events is the cause it follows their order, so it is compared only if that is asked for.
+Correct runs may differ in the running numbers of outputs, in the offsets of what the app writes itself, and in the seeds of
+timers, which follow from those. So these are left out. The timestamp of an output is that of the event which caused it. If
+the last of several events is the cause, the timestamp depends on their order, so timestamps are compared only on request.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tailrace.testing.memory_log import MemoryLog
 
 Kind: TypeAlias = Literal["output", "state", "dead letter"]
 Item: TypeAlias = tuple[bytes, bytes | int]
-"""An output: value and timestamp. A row of state: what follows the key in its name, and its value."""
+"""An output: value and timestamp. A row of state: the part of its name after the key, and its value."""
 
 
 class Where(NamedTuple):
-    """A key of a topic or of an actor. The key of a topic without keys is None."""
+    """A key of a topic or of an actor; None for a topic without keys."""
 
     kind: Kind
     name: str
@@ -32,11 +32,11 @@ class Where(NamedTuple):
 
 
 Outcome: TypeAlias = Mapping[Where, Sequence[Item]]
-"""What a run has emitted under each key, in order, and the state that it has left of each."""
+"""By key, the outputs of a run in order, and its final state."""
 
 
 def outcome_of(plan: Plan, log: MemoryLog, stores: Sequence[Store], *, timestamps: bool) -> Outcome:
-    """Read what a run has left. ``timestamps``: those of outputs count."""
+    """Read the results of a run; with ``timestamps``, including the timestamps of outputs."""
     found: dict[Where, list[Item]] = {}
     app = plan.app.encode()
     for topic in sorted(written_topics(plan)):
@@ -61,17 +61,17 @@ def outcome_of(plan: Plan, log: MemoryLog, stores: Sequence[Store], *, timestamp
 
 
 def plain(rest: bytes, value: bytes) -> bytes:
-    """The value of a row without what follows from offsets: the seed of a timer, and how it was set."""
+    """The value of a row without the parts that depend on offsets: a timer's seed, and how it was set."""
     if rest[:1] != b"t":
         return value
     return rows.encode_timer(rows.Timer(rows.decode_timer(value).time_ms, 0))
 
 
 def differing(plan: Plan, one: Outcome, other: Outcome, unordered: Collection[str]) -> list[Where]:
-    """The keys under which two runs differ, in order.
+    """The keys that differ between two runs, sorted.
 
-    The order of outputs does not count in the topics ``unordered``, in topics without keys, and in those that the app reads
-    itself: there it counts what its readers make of it.
+    The order of outputs is ignored in the topics ``unordered``, in topics without keys, and in topics that the app reads
+    itself: for those the results of their readers are compared.
     """
     free = {*unordered, *(inner.name for inner in plan.inputs)}
 
@@ -90,5 +90,5 @@ def _place(where: Where) -> tuple[str, str, bytes]:
 
 
 def is_order_only(one: Outcome, other: Outcome, where: Where) -> bool:
-    """Whether the same was emitted under a key, in another order."""
+    """Whether both runs emitted the same outputs for a key, in a different order."""
     return where.kind == "output" and sorted(one.get(where, ())) == sorted(other.get(where, ()))

@@ -1,14 +1,14 @@
-"""Where two runs part: the first step of a key that made a difference, and what it was.
+"""Finds where two runs part: the first step of a key that made a difference, and of what kind it is.
 
-Two tracks of a key may differ in order without a difference in effect: events of two inputs that only count, say. So they
-are walked from one *agreement* to the next, which is where both have handled the same steps, have emitted the same and have
-left the same state. After the last agreement comes what matters:
+Two tracks of a key may differ in order without a difference in effect, for example if events of two inputs are only counted.
+So the tracks are walked from one *agreement* to the next. At an agreement both have handled the same steps, emitted the same
+outputs and left the same state. The steps after the last agreement hold the cause:
 
-    result     the same step on the same state has left something else: the handler asked for more than its event
-    missing    a step that the other run does not have: a late event was dropped, or whoever wrote the record wrote another
-    order      two steps were handled the other way round, and one of them has left something else
+    result     the same step on the same state had another result: the handler uses more than its event
+    missing    a step that the other run does not have: a late event was dropped, or its writer wrote another record
+    order      two steps were handled in the opposite order, and one of them had another result
 
-What the app writes itself is followed back to the handler that wrote it, until the place where the difference begins.
+A record that the app wrote itself is followed back to the handler that wrote it, until the place where the difference begins.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tailrace.testing.exploring.tracks import Id, Numbered, Parting, Step, Trace
 
 
 class Partings:
-    """Finds where two runs part. ``visited`` are the places whose tracks were compared."""
+    """Finds where two runs part. ``visited`` has the places whose tracks were compared."""
 
     def __init__(self, traces: tuple[Trace, Trace]) -> None:
         self.traces = traces
@@ -29,10 +29,10 @@ class Partings:
         self._of_cause: list[dict[Id, list[TrackId]]] = [_of_cause(trace) for trace in traces]
 
     def of(self, place: TrackId) -> Parting | None:
-        """The parting that a difference of this key goes back to; None if its tracks agree."""
+        """The parting that caused the difference of this key; None if its tracks agree."""
         if place in self.visited:
             return self.visited[place]
-        self.visited[place] = None  # what comes round in a circle began elsewhere
+        self.visited[place] = None  # in a circle of writers, the difference began elsewhere
         found = part(place, *(numbered(trace.track(place)) for trace in self.traces))
         self.visited[place] = found
         if found is not None and found.kind == "missing":
@@ -40,11 +40,11 @@ class Partings:
         return found
 
     def writers(self, side: int, topic: str, key: bytes | None, value: bytes) -> list[TrackId]:
-        """Who has emitted an output in a run."""
+        """The places that emitted an output in a run."""
         return self._writers[side].get((topic, key, value), [])
 
     def _written(self, found: Parting) -> Parting:
-        """Follow a step that only one run has back to whoever wrote its record, or emitted its event to a stream."""
+        """Follow a step that only one run has back to the writer of its record, or the sender of its stream event."""
         step = found.step
         places: list[TrackId] = []
         if step.of_stream:
@@ -58,7 +58,7 @@ class Partings:
 
 
 def part(place: TrackId, one: Numbered, other: Numbered) -> Parting | None:
-    """Where two tracks of a key part, seen by themselves."""
+    """Where two tracks of a key part, without regard to other keys."""
     start = 0
     while True:
         while (
@@ -78,7 +78,7 @@ def part(place: TrackId, one: Numbered, other: Numbered) -> Parting | None:
 
 
 def _agreement(one: Numbered, other: Numbered, start: int) -> int | None:
-    """The number of steps at which both tracks have handled the same again, if they agree there in what came of it."""
+    """The number of steps after which both tracks have handled the same ones; None if their results differ there."""
     open_steps: Counter[Id] = Counter()
     for at in range(start, min(len(one), len(other))):
         for (step_id, _), sign in ((one[at], 1), (other[at], -1)):
@@ -101,13 +101,13 @@ def _by_key(steps: Numbered) -> dict[tuple[str, bytes | None], list[tuple[bytes 
 
 
 def _order(place: TrackId, all_one: Numbered, all_other: Numbered, start: int) -> Parting:
-    """Which two steps came the other way round, or which only one has, where two tracks agree no more."""
+    """Find the two steps in opposite order, or the step of only one track, after the last agreement."""
     sides = one, other = all_one[start:], all_other[start:]
     maps = (dict(one), dict(other))
     for side in (0, 1):
         if sides[side] and _is_only_here(sides[side][0], maps[1 - side]):
             return Parting("missing", place, side, sides[side][0][1], None)
-    # What a timer has emitted tells most, as it answers what was there at an instant.
+    # The outputs of a timer show most: they depend on the state at one instant.
     for is_timer in (True, False):
         for at in range(max(len(one), len(other))):
             for side in (1, 0):
@@ -117,7 +117,7 @@ def _order(place: TrackId, all_one: Numbered, all_other: Numbered, start: int) -
                     found = _before(place, sides, side, sides[side][at])
                     if found is not None:
                         return found
-    # Nothing that was emitted shows it: what only one run has, or else what the state goes back to.
+    # No output shows the cause: look for a step of only one run, then for the origin of the state.
     for side in (0, 1):
         for each in sides[side]:
             if _is_only_here(each, maps[1 - side]):
@@ -132,12 +132,12 @@ def _order(place: TrackId, all_one: Numbered, all_other: Numbered, start: int) -
 
 
 def _is_only_here(step: tuple[Id, Step], there: dict[Id, Step]) -> bool:
-    """Whether it is a record that the other run has not handled. A timer may come and go: that has another cause."""
+    """Whether a step is a record that the other run has not handled. Timers do not count: a missing one has a cause itself."""
     return step[0] not in there and not step[1].is_timer
 
 
 def _shows(step: tuple[Id, Step], there: dict[Id, Step]) -> bool:
-    """Whether what it emitted is not what it emitted in the other run, if it came there at all."""
+    """Whether the outputs of a step differ from the other run's. If the step is missing there: whether it has outputs."""
     found = there.get(step[0])
     return bool(step[1].outputs) if found is None else step[1].outputs != found.outputs
 
@@ -145,7 +145,7 @@ def _shows(step: tuple[Id, Step], there: dict[Id, Step]) -> bool:
 def _before(
     place: TrackId, sides: tuple[Numbered, Numbered], side: int, step: tuple[Id, Step]
 ) -> Parting | None:
-    """The step whose order to this one is another in the other run: what it had not seen, or had seen, by then."""
+    """Find the step that came before this one in only one of the runs."""
     here, there = _until(sides[side], step[0]), _until(sides[1 - side], step[0])
     everything_here, everything_there = dict(sides[side]), dict(sides[1 - side])
     before_here, before_there = dict(here), dict(there)
@@ -166,10 +166,10 @@ def _before(
 
 
 def _likely(each: tuple[Id, Step], step: Step, versions: tuple[dict[Id, Step], dict[Id, Step]]) -> int:
-    """How likely the order of a step to another made the difference: 0 is best.
+    """How likely the order of two steps made the difference: 0 is most likely.
 
-    Late events are what handlers do not count with; nor do timers with events of their time that come after them. That
-    later events are handled before a timer fires is what always happens.
+    Late events come first, as handlers rarely expect them. Then come events at or before the time of the other step. It is
+    normal that events of a later time are handled before a timer fires.
     """
     found = [version[each[0]] for version in versions if each[0] in version]
     if any(version.moment.is_late for version in found):
@@ -178,7 +178,7 @@ def _likely(each: tuple[Id, Step], step: Step, versions: tuple[dict[Id, Step], d
 
 
 def _until(steps: Numbered, step_id: Id) -> Numbered:
-    """The steps before one; all if it is not among them."""
+    """The steps before a given one; all if it is not among them."""
     return next((steps[:at] for at, (found, _) in enumerate(steps) if found == step_id), steps)
 
 

@@ -1,12 +1,12 @@
-"""Where a difference in the state of a key comes from: followed back, field by field, to the step that brought it in.
+"""Follows a difference in the state of a key back, field by field, to the step that caused it.
 
 A *label* is a plain field, an entry of a collection or a timer. If a label differs after two tracks, the last step that
-changed it in each of them is looked at:
+changed it in each of them shows the cause:
 
-    two steps       they came the other way round, or only one run has one of them
-    the same step   the label differed before it, or the step asked its context for something that was not the same, or another
-                    label differed before it; if nothing did, the handler uses more than its state. Where nothing differs but
-                    when an entry expires, its time to live was counted from another watermark.
+    two steps       they came in the opposite order, or only one run has one of them
+    the same step   the label differed before it, or the step read a different value from its context, or another label
+                    differed before it. If nothing differed, the handler uses more than its state. If only the expiry of an
+                    entry differs, its time to live was counted from another watermark.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ State: TypeAlias = dict[Label, bytes]
 
 
 def origin_of_state(place: TrackId, one: Numbered, other: Numbered, start: int) -> Parting | None:
-    """The parting that the states after two tracks go back to; None if they are equal, or were not followed.
+    """The parting that made the states after two tracks differ; None if they are equal, or were not recorded.
 
-    After ``start`` steps they were equal.
+    After ``start`` steps the states were equal.
     """
     return _Origin(place, one, other, start).find()
 
@@ -44,7 +44,7 @@ class _Origin:
         return self._of(labels[0], ends) if labels else None
 
     def _state(self, side: int, at: int) -> State:
-        """The state after so many steps."""
+        """The state after ``at`` steps."""
         return self._states[side][at - 1] if at else {}
 
     def _differing(self, ends: tuple[int, int]) -> list[Label]:
@@ -64,7 +64,7 @@ class _Origin:
                 return self._two_writers(writers, ends)
             if there >= ends[1 - side]:
                 return self._one_writer(side, step_id, step, ends)
-            # The same step: what it found, or what it asked for.
+            # The same step: compare the states before it, and what it read from its context.
             before = (at, there) if side == 0 else (there, at)
             labels = self._differing(before)
             pair = (self._sides[0][before[0]][1], self._sides[1][before[1]][1])
@@ -77,7 +77,7 @@ class _Origin:
             ends = before
 
     def _is_time_to_live(self, label: Label, ends: tuple[int, int]) -> bool:
-        """Whether two states differ in nothing but when a field or an entry expires."""
+        """Whether two states differ only in the expiry of a field or an entry."""
         was, now = (self._state(side, ends[side]).get(label) for side in (0, 1))
         kind, rest = label
         if kind == "field" or was is None or now is None:
@@ -93,7 +93,7 @@ class _Origin:
         return None
 
     def _two_writers(self, writers: list[int | None], ends: tuple[int, int]) -> Parting:
-        """Each run has another last writer: which of the two came last is the order of their arrival."""
+        """The last writers differ: their order of arrival decided which of them came last."""
         assert writers[0] is not None
         assert writers[1] is not None
         (id_0, step_0), (id_1, step_1) = self._sides[0][writers[0]], self._sides[1][writers[1]]
@@ -102,14 +102,14 @@ class _Origin:
         return self._one_writer(0, id_0, step_0, ends)
 
     def _one_writer(self, side: int, step_id: Id, step: Step, ends: tuple[int, int]) -> Parting:
-        """A step that the other run has not, or not yet."""
+        """A parting for a step that the other run does not have, or does not have yet."""
         if step_id not in self._at[1 - side] or not ends[1 - side]:
             return Parting("missing", self._place, side, step, None)
         return Parting("order", self._place, side, step, self._sides[1 - side][ends[1 - side] - 1][1])
 
 
 def _states(steps: Numbered) -> Iterator[State]:
-    """The state after each step; an expiry has let go of one label."""
+    """The state after each step. An expiry removes one label."""
     state: State = {}
     for _, step in steps:
         if step.after is not None:

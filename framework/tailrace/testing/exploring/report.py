@@ -1,4 +1,4 @@
-"""What an exploration has found, for a person and for a program."""
+"""The findings of an exploration, for people and for programs."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from tailrace.core.errors import TailraceError
 from tailrace.history.comparing.differences import Difference
 
 SHOWN = 3
-"""Dependences and keys that are told in full; the others are counted."""
+"""Number of dependences and keys shown in full; the others are only counted."""
 CHANGES = 2
-"""Labels that are shown of each key."""
+"""Number of changed labels shown for each key."""
 
 
 @dataclass(slots=True)
 class Dependence:
-    """One cause for which results depend on the schedule, with the keys that it was found under."""
+    """One cause why results depend on the schedule, with the keys that it affects."""
 
     cause: str
     """Where the two schedules part, in words."""
     schedule: int
     """The schedule that differs from schedule 0."""
     special: str
-    """What is special about it."""
+    """How that schedule differs from schedule 0, as text."""
     declared: str = ""
-    """What the app declares that this rests on; empty: it declares nothing of the kind."""
+    """The declaration of the app that allows this dependence; empty if there is none."""
     time_ms: int = 0
     """The event time at which the schedules part."""
     timer: str | None = None
-    """The timer concerned, "" for one without a name; None where it is none."""
+    """The name of the timer involved, "" for an unnamed one; None if no timer is involved."""
     handlers: tuple[str, ...] = ()
     differences: list[Difference] = field(default_factory=list[Difference])
     keys: int = 0
-    """Keys that differ for this cause, in the schedules that were looked into."""
+    """Number of keys that differ for this cause, in the schedules whose causes were searched."""
 
     def lines(self) -> list[str]:
         """For a person."""
@@ -52,31 +52,31 @@ class Dependence:
 
 @dataclass(slots=True)
 class ExploreReport:
-    """The result of ``explore``: what was run and what was found; ``str(report)`` is the text for a person.
+    """The result of ``explore``: what was run, and what was found. ``str(report)`` is the text for people.
 
-    ``errors`` are causes for which results depend on the schedule although the app declares nothing of the kind; ``declared``
-    are those that it declares, such as ``late="drop"``.
+    ``errors`` are the causes of undeclared dependence on the schedule. ``declared`` are those that the app declares, for
+    example with ``late="drop"``.
     """
 
     app: str
     seed: int
     schedules: int = 0
-    """Schedules that were run, schedule 0 included."""
+    """Number of schedules that were run, schedule 0 included."""
     records: int = 0
-    """Records of the history."""
+    """Number of records of the history."""
     keys: int = 0
-    """Keys that were compared: of topics that the app writes, and of actors."""
+    """Number of keys compared: of topics that the app writes, and of actors."""
     differing: dict[int, int] = field(default_factory=dict[int, int])
     """By schedule, the number of keys that differ from schedule 0."""
     errors: list[Dependence] = field(default_factory=list[Dependence])
     declared: list[Dependence] = field(default_factory=list[Dependence])
     unexplained: int = 0
-    """Schedules that differ and were not looked into, as enough of them were."""
+    """Number of schedules that differ but whose cause was not searched, as enough others were."""
     seconds: float = 0.0
 
     @property
     def equal(self) -> bool:
-        """Whether every schedule has given the same."""
+        """Whether every schedule gave the same results."""
         return not self.differing and not self.errors
 
     def lines(self) -> list[str]:
@@ -100,7 +100,7 @@ class ExploreReport:
 
 
 class ScheduleDependentError(TailraceError, AssertionError):
-    """Results depend on the schedule, and the app does not declare that they do. ``report`` is the ``ExploreReport``."""
+    """Results depend on the schedule, and the app does not declare it. ``report`` is the ``ExploreReport``."""
 
     def __init__(self, report: ExploreReport) -> None:
         number = next((one.schedule for one in (*report.errors, *report.declared)), 0)

@@ -1,15 +1,15 @@
-"""Schedules: in which order and in what pieces the same records reach an app, and what happens to its tasks meanwhile.
+"""Schedules: in which order and in what pieces the same records reach an app, and which faults its tasks have meanwhile.
 
 A schedule is drawn from a seed and a number, so it can be repeated. It decides only what no service controls:
 
     arrival     which topics are ahead, which partitions are slow, and how many records appear at once
     tasks       which task works when, as if they were in several workers, and how many records a slice has
-    commits     after how many records, and at odd moments of each task
-    faults      crashes with and without the local state, and rebalances
+    commits     after how many records, and at random moments of each task
+    faults      crashes with and without loss of the local state, and rebalances
     the clock   stands still in most schedules; in some it advances
-    idleness    inputs of which nothing more will come may fall idle; others only where the app declares ``idle_after``
+    idleness    inputs without further records may become idle; others only if the app declares ``idle_after``
 
-Schedule 0 is the reference: everything is there from the beginning, tasks take turns, nothing fails.
+Schedule 0 is the reference: all records are there from the beginning, tasks take turns, nothing fails.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Kind: TypeAlias = Literal["still", "clock", "idle"]
 NEVER = 1 << 60
 _PIECES = (1, 5, 25, 100)
 _SLICES_OF_ALL = 100
-"""The smallest slice is this part of the history, so that a long one does not take too long."""
+"""The smallest slice is one such part of the history, so that a run over a long history does not take too long."""
 _SLOW = 0.3
 
 
@@ -43,27 +43,27 @@ class Schedule:
     number: int
     seed: int
     waves: tuple[tuple[TopicPartition, ...], ...]
-    """The records of one wave are all appended before those of the next."""
+    """All records of a wave are appended before those of the next."""
     settled: tuple[bool, ...]
-    """By wave, whether it is also handled and committed before the next begins."""
+    """By wave, whether its records are also handled and committed before the next begins."""
     speeds: tuple[tuple[TopicPartition, float], ...]
     piece: int
     """The most records that appear at once."""
     slice_records: int
     slices: int
-    """How many slices are taken, by any tasks, after each piece."""
+    """Number of slices after each piece. A random task takes each of them."""
     task_speeds: tuple[float, ...]
     commit_records: int
     commit_odds: float
-    """The chance that a task commits after a slice."""
+    """Probability that a task commits after a slice."""
     faults: int
     firing_budget: int
     kind: Kind
-    """What happens besides. ``idle``: the clock advances, and inputs fall idle as they declare with ``idle_after``."""
+    """Whether the clock advances. ``idle``: it does, and inputs become idle after their declared ``idle_after``."""
     clock_ms: int
-    """How far the clock advances in all; 0: it stands still."""
+    """By how much the clock advances in total; 0: it stands still."""
     quiet_idle: bool
-    """An input partition of which nothing more will come falls idle."""
+    """Whether input partitions without further records become idle."""
 
     @property
     def is_reference(self) -> bool:
@@ -72,15 +72,15 @@ class Schedule:
 
     @property
     def declared_idle(self) -> bool:
-        """Whether inputs fall idle as they declare."""
+        """Whether inputs become idle as declared."""
         return self.kind == "idle"
 
     def random(self) -> Random:
-        """What draws the single steps."""
+        """The generator that draws the single steps."""
         return Random(f"{self.seed}/{self.number}/steps")
 
     def __str__(self) -> str:
-        """What is special about it, for a person."""
+        """How this schedule differs from others, as text for people."""
         if self.is_reference:
             return "everything is there from the beginning"
         said: list[str] = []
@@ -100,7 +100,7 @@ class Schedule:
         if self.clock_ms:
             said.append("the clock advances")
         if self.quiet_idle or self.declared_idle:
-            said.append("inputs fall idle")
+            said.append("inputs become idle")
         return "; ".join(said) or "tasks work in another order"
 
 
@@ -128,7 +128,7 @@ def reference(plan: Plan, feed: Feed, seed: int) -> Schedule:
 
 
 def drawn(plan: Plan, feed: Feed, seed: int, number: int) -> Schedule:
-    """The schedule of a number; 0 is the reference."""
+    """The schedule with this number; 0 is the reference."""
     if number == 0:
         return reference(plan, feed, seed)
     random = Random(f"{seed}/{number}")
@@ -158,12 +158,12 @@ def drawn(plan: Plan, feed: Feed, seed: int, number: int) -> Schedule:
 
 
 def idleness_is_declared(one: InputPlan) -> bool:
-    """Whether an input says when it falls idle, so that its app has to live with what comes after it."""
+    """Whether an input declares an ``idle_after``, so its app must expect late events after an idle time."""
     return bool(one.moves) and one.watermark != "upstream" and one.idle_after_ms != duration(IDLE_AFTER)
 
 
 def _waves(random: Random, places: Sequence[TopicPartition]) -> tuple[tuple[TopicPartition, ...], ...]:
-    """All at once; topic after topic; or some partitions, of any topics, before the others."""
+    """All partitions at once; topic after topic; or some partitions, of any topics, before the others."""
     kind = random.choice(("together", "together", "topics", "halves"))
     if kind == "together" or len(places) < 2:
         return (tuple(places),)
@@ -177,7 +177,7 @@ def _waves(random: Random, places: Sequence[TopicPartition]) -> tuple[tuple[Topi
 
 
 def _speed(random: Random) -> float:
-    """Most are alike, some are ten or a hundred times slower."""
+    """Half of the speeds are normal; the others are ten or a hundred times slower."""
     return exp(random.choice((0.0, 0.0, -2.3, -4.6)))
 
 

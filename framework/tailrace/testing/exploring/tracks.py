@@ -1,8 +1,8 @@
-"""Tracks: what every key of a run went through, call by call.
+"""Tracks: the history of every key of a run, call by call.
 
-An entry of a track is a *step*: one call of a handler, or an expiry. Its ``id`` says what caused it in a way that is the
-same in every schedule: a record from outside by its offset, what the app wrote itself by its content, a timer by its name
-and time. Only what was committed counts; what a crash undid is handled again.
+An entry of a track is a *step*: one call of a handler, or an expiry. Its ``id`` names its cause in a form that is the same in
+every schedule: a record from outside by its offset, a record of the app itself by its content, a timer by its name and time.
+Only committed steps count. Steps that a crash undid are handled again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Id: TypeAlias = tuple[Any, ...]
 
 
 LATENESS = ("is_late", "watermark")
-"""What a handler asks its context if it treats late events in a way of its own."""
+"""Attributes of the context that a handler reads if it treats late events in its own way."""
 
 
 class TrackId(NamedTuple):
-    """A key of an actor, by its bytes, or of a stateless function, by what ``repr`` shows."""
+    """A key of an actor (its bytes) or of a stateless function (its ``repr``)."""
 
     operator: str
     key: bytes
@@ -41,25 +41,25 @@ class Step:
     partition: int
     id: Id
     cause: Id
-    """The same without the handler: what it was called for."""
+    """The ``id`` without the handler: the record or timer that caused the step."""
     handler: str
     moment: Moment
     reads: frozenset[str] = frozenset()
-    """What the handler asked of its context."""
+    """Attributes of its context that the handler has read."""
     outputs: tuple[RawOutput, ...] = ()
     after: tuple[tuple[bytes, bytes], ...] | None = None
-    """The rows of the key afterwards, for the keys whose state is followed."""
+    """The rows of the key after the step. Only keys that are followed have them."""
     of_stream: bool = False
-    """The event came by a stream, from a handler that was called for the same cause."""
+    """Whether the event came through a stream, from a handler that was called for the same cause."""
 
     @property
     def is_timer(self) -> bool:
-        """Whether a timer, or an expiry, caused it."""
+        """Whether a timer or an expiry caused the step."""
         return self.moment.input == TIMER and not self.of_stream
 
     @property
     def effect(self) -> tuple[tuple[RawOutput, ...], object]:
-        """What it left."""
+        """The outputs, and the state after the step."""
         return self.outputs, self.after
 
 
@@ -73,17 +73,18 @@ class Trace:
 
     tracks: dict[TrackId, list[Step]] = field(default_factory=dict[TrackId, list[Step]])
     passed: dict[Id, Moment] = field(default_factory=dict[Id, Moment])
-    """What no handler was called for, or failed: late events that are dropped, among others."""
+    """Causes without a successful handler call, such as late events that were dropped."""
 
     def track(self, place: TrackId) -> list[Step]:
-        """What a key went through."""
+        """The steps of a key, in order."""
         return self.tracks.get(place, [])
 
 
 class Parting(NamedTuple):
-    """What two tracks of a key part with. ``side`` is the run (0 or 1) in which ``step`` came before ``other``, or came at all.
+    """The first relevant difference of two tracks of a key.
 
-    ``result``, ``time to live``: ``step`` is of run 0, ``other`` the same of run 1. ``missing``: there is no other.
+    ``order``: ``side`` is the run (0 or 1) in which ``step`` came before ``other``. ``missing``: ``step`` happened only in run
+    ``side``; there is no other. ``result`` and ``time to live``: ``step`` is of run 0, ``other`` is the same step of run 1.
     """
 
     kind: Literal["result", "time to live", "missing", "order"]
@@ -94,7 +95,7 @@ class Parting(NamedTuple):
 
 
 class Tracer:
-    """Records the tracks of a run. ``followed`` are the keys whose state is noted after each step, by actor and key."""
+    """Records the tracks of a run. ``followed`` are the actors' keys whose state is recorded after each step."""
 
     def __init__(self, plan: Plan, followed: Collection[TrackId], *, timestamps: bool) -> None:
         self.trace = Trace()
@@ -102,23 +103,23 @@ class Tracer:
         self.followed = frozenset(followed)
         written = {*written_topics(plan), plan.inbox_topic}
         self.written = frozenset(one.name for one in plan.inputs if one.name in written)
-        """The inputs that hold what the app writes."""
+        """The inputs that the app writes itself."""
         self.keys_of: dict[str, Callable[[Any], bytes]] = {
             one.name: one.key_codec.encode for one in plan.actors
         }
         self.timed: Collection[str] = (
             frozenset((*plan.outputs, str(plan.inbox_topic))) if timestamps else self.written
         )
-        """Where the timestamps of outputs count: where the app reads them itself, if it is not asked for all."""
+        """Topics whose output timestamps are compared: all if requested, else only those that the app reads itself."""
         self._recorders: dict[int, _Recorder] = {}
 
     def watch(self, partition: int) -> Watch:
-        """What shows the work of a task that starts now."""
+        """A watch that records the calls of a task that starts now."""
         recorder = self._recorders[partition] = _Recorder(self, partition)
         return Watch(recorder)
 
     def committed(self, partition: int) -> None:
-        """What a task has done counts from now on."""
+        """Add the steps of a task since its last commit to the tracks."""
         recorder = self._recorders[partition]
         for step in recorder.steps:
             track = self.trace.tracks.setdefault(step.place, [])
@@ -128,12 +129,12 @@ class Tracer:
         recorder.passed.clear()
 
     def lost(self, partition: int) -> None:
-        """What a task has done since its last commit is undone."""
+        """Drop the steps of a task since its last commit."""
         self._recorders.pop(partition, None)
 
 
 class _Noticing:
-    """Stands for a context, and notes what is asked of it."""
+    """A proxy for a context that records which attributes are read."""
 
     __slots__ = ("_context", "_reads")
 
@@ -157,7 +158,7 @@ class _Recorder:
         self._reads: set[str] = set()
         self._unit: tuple[int, int] | None = None
         self._first: object = None
-        """The event that the present unit began with: another one in the same unit came by a stream."""
+        """The first event of the current unit. Another event in the same unit came through a stream."""
 
     def begins(self, call: Call) -> None:
         """See ``Observer.begins``."""
@@ -199,7 +200,7 @@ class _Recorder:
         return topic, key, value, time_ms if topic in self._tracer.timed else 0, headers
 
     def passed_over(self, moment: Moment, _why: str) -> None:
-        """See ``Observer.passed_over``. Of a unit that failed nothing remains."""
+        """See ``Observer.passed_over``. Removes the steps of a failed unit."""
         cause = self._cause(moment)
         self.passed[cause] = moment
         while self.steps and self.steps[-1].cause == cause and self.steps[-1].moment.at == moment.at:
@@ -237,7 +238,7 @@ def numbered(steps: Sequence[Step]) -> Numbered:
 
 
 def varying(one: Step, other: Step) -> frozenset[str]:
-    """What a step asked of its context that follows from the schedule, and was not the same in the other run."""
+    """Values that a step read from its context, that depend on the schedule, and that differ between two runs."""
     reads = one.reads | other.reads
     found = {
         f"ctx.{name}"
@@ -245,6 +246,6 @@ def varying(one: Step, other: Step) -> frozenset[str]:
         if name in reads and getattr(one.moment, name) != getattr(other.moment, name)
     }
     if one.cause[0] == "written" and one.moment.at != other.moment.at:
-        # What is drawn follows from the offset.
+        # Drawn values depend on the offset.
         found |= {f"ctx.{name}" for name in ("random", "uuid") if name in reads}
     return frozenset(found)
