@@ -1,4 +1,4 @@
-"""The graph for other tools to draw: Mermaid, which Markdown pages show, and DOT, the language of Graphviz."""
+"""The graph in formats that other tools draw: Mermaid (for Markdown pages) and DOT (for Graphviz)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DOT: dict[NodeKind, str] = {
     "dead-letters": "cylinder",
 }
 _DOTTED = ("late", "dead-letters")
-"""Edges beside the way that events normally take."""
+"""Kinds of edges that events take only in special cases."""
 
 
 def as_mermaid(graph: Graph) -> str:
@@ -63,7 +63,7 @@ def _title(graph: Graph, node: Node) -> str:
 
 
 def _label(edge: Edge) -> str:
-    """The methods, or what kind of edge it is where that is not plain."""
+    """The handler methods of an edge, after its kind if that is not ``takes`` or ``emits``."""
     methods = ", ".join(handler.rpartition(".")[2] for handler in edge.handlers)
     kind = edge.kind if edge.kind not in ("takes", "emits") else "feedback" if edge.feedback else ""
     return ": ".join(filter(None, (kind, methods)))

@@ -1,6 +1,6 @@
-"""Where the nodes and edges of a graph go in a picture, from left to right. Graphviz's ``dot`` computes it, through pygraphviz.
+"""Positions of the nodes and edges of a graph in a picture, from left to right. Graphviz's ``dot`` computes them.
 
-Graphviz gets nodes of a given size and without text, so the result depends on no font: it is the same on every machine.
+Graphviz gets nodes of a given size without text. So the result does not depend on fonts and is the same on every machine.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from tailrace.core.errors import MissingExtraError
 
 _PER_INCH = 72
-"""Units of a picture in an inch, which is Graphviz's unit for sizes."""
+"""Units of the picture per inch. Graphviz's unit of size is the inch."""
 
 Point = tuple[float, float]
 
 
 class Box(NamedTuple):
-    """A place: the left upper corner, and the size."""
+    """The place of a node: its upper left corner and its size."""
 
     x: float
     y: float
@@ -27,7 +27,10 @@ class Box(NamedTuple):
 
 
 class Laid(NamedTuple):
-    """Boxes by node, and the size of it all; for each edge, the points of a curve: its begin, then three for each Bézier curve."""
+    """A layout: the box of each node, the size of the whole, and the points of each edge.
+
+    The points of an edge are its start, followed by three points for each Bézier curve.
+    """
 
     boxes: dict[str, Box]
     curves: list[list[Point]]
@@ -42,7 +45,7 @@ def lay_out(
     column_gap: float = 90,
     gap: float = 22,
 ) -> Laid:
-    """Lay nodes of given width and height out. The result depends on the order of ``sizes`` and ``edges`` alone.
+    """Lay out nodes of given width and height. The result depends only on ``sizes`` and ``edges`` and their order.
 
     Raises:
         MissingExtraError: pygraphviz is not installed.
@@ -66,7 +69,7 @@ def lay_out(
 
     def points(text: str) -> list[Point]:
         found = [tuple(map(float, one.split(","))) for one in text.split()]
-        return [(x - left, top - y) for x, y in found]  # Graphviz's ordinates rise
+        return [(x - left, top - y) for x, y in found]  # Graphviz's y axis points upwards
 
     boxes: dict[str, Box] = {}
     for node, (width, height) in sizes.items():

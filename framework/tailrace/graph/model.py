@@ -1,18 +1,19 @@
 """The graph of one or several apps: topics and streams, actors and functions, and the edges between them.
 
-A topic that two apps name is one node, which is how services are chained; everything else belongs to its app. A node's
-``id`` is its kind and name. Edges:
+A topic that two apps name is one node: this connects the apps of a chain. Every other node belongs to one app. The ``id`` of a
+node consists of its kind and name. Edges:
 
 ==============  ====================================================================================
-takes           a topic or stream to the actor or function that handles it
-emits           an actor or function to a topic or stream, as far as its code shows
-sends           an actor or function to the inbox of an app; ``takes`` leads from there to the actors
-forwards        a topic to the internal one that it is repartitioned through
-late            a topic to the one that its late events go to
-dead-letters    a topic to the dead letters of its app, where what cannot be handled goes
+takes           from a topic or stream to the actor or function that handles it
+emits           from an actor or function to a topic or stream that its code may emit to
+sends           from an actor or function to the inbox of an app; ``takes`` leads from there to the actors
+forwards        from a topic to the internal topic that repartitions it
+late            from a topic to the topic that receives its late events
+dead-letters    from a topic to the dead-letter topic of its app, for events that cannot be handled
 ==============  ====================================================================================
 
-A ``takes`` edge may be *feedback*: the topic follows from what its taker emits, and is neither waited for nor late there.
+A ``takes`` edge may be *feedback*: the events of the topic follow from what its reader emits. The reader does not wait for
+such a topic, and its events are never late.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ EdgeKind = Literal["takes", "emits", "sends", "forwards", "late", "dead-letters"
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node; ``about`` are short facts on it, for people."""
+    """A node. ``about`` has short facts for people."""
 
     id: str
     kind: NodeKind
@@ -41,13 +42,13 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     apps: tuple[str, ...]
     partitions: int | None = None
     type: str | None = None
-    """Of the events of a topic or stream."""
+    """Type of the events, for a topic or stream."""
     key: str | None = None
     about: tuple[str, ...] = ()
 
 
 class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An edge from a node to another, by their ids; ``handlers`` are the methods it stands for."""
+    """An edge between two nodes, by their ids. ``handlers`` are the methods that it stands for."""
 
     source: str
     target: str
@@ -57,7 +58,7 @@ class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AppNote(msgspec.Struct, frozen=True):
-    """What is to be said of an app as a whole. ``own_topics`` are those it keeps for itself alone."""
+    """Facts about an app as a whole. ``own_topics`` are the topics that only this app uses."""
 
     name: str
     version: str
@@ -67,7 +68,7 @@ class AppNote(msgspec.Struct, frozen=True):
 
 
 class Graph(msgspec.Struct, frozen=True):
-    """Nodes and edges, each ordered and there once."""
+    """Nodes and edges, sorted and without duplicates."""
 
     apps: tuple[AppNote, ...]
     nodes: tuple[Node, ...]
@@ -79,7 +80,7 @@ class Graph(msgspec.Struct, frozen=True):
 
 
 def graph_of(plans: Iterable[Plan]) -> Graph:
-    """The graph of some apps."""
+    """The graph of one or several apps."""
     drawn = _Drawn()
     apps: list[AppNote] = []
     for plan in plans:
@@ -239,7 +240,7 @@ def _times(one: InputPlan) -> tuple[str, ...]:
 
 
 def _follows(one: InputPlan) -> list[str]:
-    """What its watermark goes by, if that is not its events."""
+    """The source of an input's watermark, if it is not the input's events."""
     assert one.topic is not None
     if one.watermark == "upstream":
         return ["follows its writers" if one.own else "upstream's watermark"]

@@ -1,4 +1,4 @@
-"""The graph as a picture: one SVG, without script and without anything from elsewhere, in light and in dark."""
+"""The graph as a picture: one SVG without scripts and external resources, for light and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ text { fill: #1f2933; } .name { font-weight: 600; } .about { fill: #616e7c; font
 
 
 def as_svg(graph: Graph) -> str:
-    """The picture, as the text of an SVG file. Raises MissingExtraError where pygraphviz is not installed."""
+    """The picture as the text of an SVG file. Raises MissingExtraError if pygraphviz is not installed."""
     lines = {node.id: list(_lines(node, several=len(graph.apps) > 1)) for node in graph.nodes}
     sizes = {id_: _size(said) for id_, said in lines.items()}
     laid = lay_out(sizes, [(edge.source, edge.target) for edge in graph.edges])
@@ -89,7 +89,7 @@ def _cut(line: str) -> str:
 
 def _node(node: Node, box: Box, lines: list[str]) -> str:
     x, y, width, height = box
-    # What acts has corners; what lies in the log is round.
+    # Actors and functions have sharp corners; topics and streams are round.
     radius = 4 if node.kind in ("actor", "function") else min(16.0, height / 2)
     place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="{radius:g}"'
     said = [f'<g><rect class="node {node.kind}" {place}/>']
@@ -112,7 +112,7 @@ def _edge(edge: Edge, curve: list[Point]) -> str:
 
 
 def _legend(graph: Graph, y: float) -> Iterator[str]:
-    """The kinds that occur, along the lower edge."""
+    """The legend at the bottom: the kinds of nodes and edges in this graph."""
     x = _MARGIN
     for kind in dict.fromkeys(node.kind for node in graph.nodes):
         radius = 2 if kind in ("actor", "function") else 7

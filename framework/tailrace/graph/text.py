@@ -1,4 +1,4 @@
-"""The graph as text: what every topic and actor is, and where its events go."""
+"""The graph as text: every topic and actor with its facts, and where its events come from and go to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tailrace.graph.model import Edge, Graph, Node
 
 
 def as_text(graph: Graph) -> str:
-    """Lines for people, ending in a newline."""
+    """The graph as lines for people. Ends with a newline."""
     return "\n".join(_lines(graph)) + "\n"
 
 

@@ -1,1 +1,1 @@
-"""What a process needs from its machine: the app it runs, its environment, hash seed, signals, logs, and ownership of tasks."""
+"""A process and its machine: loading the app, environment, hash seed, signals, logs, child processes, ownership of tasks."""

@@ -1,10 +1,10 @@
-"""From ``package.module:app`` to the app: what every command and every worker process begins with.
+"""Loads the app that ``package.module:app`` names. Every command and every worker process begins with this.
 
-``package.module:app@other`` is the same app under another name: it runs beside the first, with a state of its own.
+``package.module:app@other`` is the same app under another name, with its own state. Both can run at the same time.
 
-A script that runs is the module of its name. ``python ships.py`` is ``__main__``, and imported as ``ships`` it would be executed
-a second time, with a second app; the same holds for a process that multiprocessing has spawned, which executes the script
-as ``__mp_main__``. So whoever asks for the module ``ships`` is given the script.
+A running script counts as the module of its name. ``python ships.py`` runs as ``__main__``. An import of ``ships`` would
+execute the file a second time and make a second app. The same happens in a process spawned by multiprocessing, which executes
+the script as ``__mp_main__``. So a reference to the module ``ships`` uses the running script.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tailrace.core.suggestions import did_you_mean, nearest
 
 
 def find_app(reference: str) -> App:
-    """The app that ``package.module:attribute`` names. Modules are also looked for in the working folder.
+    """The app that ``package.module:attribute`` names. The working folder is also searched for modules.
 
     Raises:
-        UnknownAppError: There is no such module or attribute, or it is no app; or the module fails when imported.
-        DefinitionError: The app, its other name, or another declaration in its module, makes no sense.
+        UnknownAppError: There is no such module or attribute, or it is not an app; or the import of the module fails.
+        DefinitionError: The app, its other name, or another declaration in its module is invalid.
     """
     place, at, other = reference.partition("@")
     name, colon, attribute = place.partition(":")
@@ -63,10 +63,10 @@ def find_app(reference: str) -> App:
 
 
 def plan_reading(reference: str, read: Mapping[str, str]) -> Plan:
-    """The plan of an app that reads some of its inputs under other names: ``read`` has them by the declared ones.
+    """The plan of an app that reads other topics for some of its inputs. ``read`` maps declared names to other topics.
 
-    All that is kept of an input (positions, the tape, cuts) is then kept under the topic's name, so that nobody takes it for
-    the other's. The order of the inputs stays.
+    Everything that is stored about such an input (positions, the tape, cuts) has the name of the other topic, so it is never
+    confused with the declared one. The order of the inputs does not change.
 
     Raises:
         UsageError: The app reads no such topic, or two inputs would be the same.
@@ -89,10 +89,10 @@ def plan_reading(reference: str, read: Mapping[str, str]) -> Plan:
 
 
 def name_of_script() -> str:
-    """The name under which the script that runs here can be imported elsewhere.
+    """The module name under which other processes can import the running script.
 
     Raises:
-        UsageError: There is none: it is an interactive session, or its file has no name that a module can have.
+        UsageError: There is no such name: this is an interactive session, or the name of the file is not valid for a module.
     """
     script = sys.modules["__main__"]
     spec, file = getattr(script, "__spec__", None), getattr(script, "__file__", None)
@@ -113,7 +113,7 @@ def name_of_script() -> str:
 
 
 def _is_script(name: str) -> bool:
-    """Whether a module that is not imported yet is the script that runs, or that this process was spawned by."""
+    """Whether a module is the running script, or the script that spawned this process."""
     file = getattr(sys.modules["__main__"], "__file__", None)
     if file is None:
         return False
@@ -123,7 +123,7 @@ def _is_script(name: str) -> bool:
         spec = importlib.util.find_spec(name)
         return spec is not None and spec.origin is not None and Path(spec.origin).samefile(file)
     except (ImportError, ValueError, OSError):
-        return False  # the import itself says what is wrong
+        return False  # the import itself reports the error
 
 
 def _import(name: str) -> ModuleType:
@@ -154,7 +154,7 @@ def _import(name: str) -> ModuleType:
 
 
 def _place(error: BaseException) -> str:
-    """Where in the user's code the import went wrong."""
+    """Where in the user's code the import failed."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
     ]
@@ -162,7 +162,7 @@ def _place(error: BaseException) -> str:
 
 
 def _failed(name: str, error: Exception) -> UnknownAppError:
-    """The error of an import, in one line."""
+    """The error of a failed import, in one line."""
     place = _place(error)
     return UnknownAppError(
         f"the module {name!r} cannot be imported: {type(error).__name__}: {error}{place}",
@@ -180,11 +180,11 @@ def _apps_in(module: ModuleType) -> list[str]:
 
 
 def _meant(missing: str, more: str) -> str:
-    """What a module was meant to be: one beside it in its package, or in the working folder; and then ``more``."""
+    """A suggestion for a misspelt module name, from its package or the working folder, followed by ``more``."""
     package, dot, name = missing.rpartition(".")
     places = list(sys.modules[package].__path__) if package in sys.modules else [str(Path.cwd())]
     modules = [found.name for found in pkgutil.iter_modules(places)]
-    # A folder with modules is a package without an __init__.py, too.
+    # A folder with modules is a package even without an __init__.py.
     modules += [file.parent.name for place in places for file in Path(place).glob("*/*.py")]
     near = nearest(name, modules)
     return did_you_mean(missing, [] if near is None else [f"{package}{dot}{near}"], more)

@@ -1,7 +1,7 @@
-"""Work beside a service: in a process of its own, nicer than the service, that may be ended at any moment.
+"""Background work of a service: a separate process of lower priority, which may be killed at any moment.
 
-It does what takes long and is not urgent: cleaning the log, taking snapshots. It ends with whoever began it, however that
-ended; what the process does has to bear that.
+It does work that is slow and not urgent: cleaning the log, taking snapshots. It ends with the process that started it, even if
+that one is killed. So the work must tolerate a kill at any point.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NICER = 10
 
 
 class BackgroundProcess:
-    """One process at a time that runs ``work(*arguments)``, which can be sent to it."""
+    """Runs ``work(*arguments)`` in a process, one at a time. ``work`` and its arguments must be picklable."""
 
     def __init__(self, name: str, log_format: LogFormat, work: Callable[..., None]) -> None:
         self._name = f"the process for the {name}"
@@ -32,26 +32,26 @@ class BackgroundProcess:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a process was begun and has not been closed."""
+        """Whether a process was started and not closed yet."""
         return self._process is not None
 
     @property
     def is_done(self) -> bool:
-        """Whether the process that was begun has come to its end."""
+        """Whether the started process has ended."""
         return self._process is not None and not self._process.is_alive
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; negative for a signal; None if it has not."""
+        """The exit code of the process, negative for a signal; None if it has not ended."""
         return None if self._process is None or self._process.is_alive else self._process.exit_code
 
     @property
     def took_s(self) -> float:
-        """For how long the process has been there."""
+        """Seconds since the process was started."""
         return time.monotonic() - self._begun_s
 
     def begin(self, *arguments: Any) -> None:
-        """Begin a process. Where the system gives none, that is said, and it is as if nothing had been begun."""
+        """Start a process. If the system cannot start one, log a warning; there is no process then."""
         self.close()
         self._begun_s = time.monotonic()
         try:
@@ -60,12 +60,12 @@ class BackgroundProcess:
             _log.warning("%s", error)
 
     def join(self, timeout_s: float) -> None:
-        """Wait for its end, at most so long."""
+        """Wait until the process ends, at most ``timeout_s``."""
         if self._process is not None:
             self._process.join(timeout_s)
 
     def close(self) -> None:
-        """End it, if it is under way, and forget it."""
+        """Kill the process if it still runs, and release it."""
         process, self._process = self._process, None
         if process is not None:
             process.close()

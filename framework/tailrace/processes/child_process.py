@@ -1,6 +1,6 @@
-"""A process that this process starts: a worker, a part of a replay or of a rebuild, work beside a service.
+"""A child process: a worker, a part of a replay or of a rebuild, background work of a service.
 
-All of them are started here, so all of them obey the same rules::
+All of them are started here, so all of them follow the same rules::
 
     Ctrl-C            reaches every process at the terminal. A child ignores it from its first instruction on: the parent decides
     the parent ends   the child ends at once, however the parent ended. With ``leaves_by_itself`` it sees its pipe closed instead
@@ -9,9 +9,9 @@ All of them are started here, so all of them obey the same rules::
     no process        the constructor raises WorkerLostError, and nothing is left behind
     ``close``         kills a child that still runs; waits for it and frees the pipe. It leaves nothing behind
 
-What the child does is a function of a module, ``life(pipe, *arguments)``. It is imported and called in a new interpreter
-("spawn"), so that no thread, lock or open file of the parent gets into the child. A spawned process imports the main module
-as well; ``testing.other_seed`` starts its process in another way, as a test's main module may be anything.
+The child runs a function of a module, ``life(pipe, *arguments)``. It is imported and called in a new interpreter ("spawn"),
+so the child inherits no thread, lock or open file. A spawned process also imports the main module. In a test that can be any
+program, so ``testing.other_seed`` starts its process in another way.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Pipe: TypeAlias = "Connection[Any, Any]"
 
 @dataclass(frozen=True, slots=True)
 class Conduct:
-    """How a child behaves besides its work. It is sent to the child."""
+    """Settings of a child that do not concern its work. They are sent to the child."""
 
     hash_seed: int | None = None
     """Seed of its hashes (default: as the environment says)."""
@@ -51,7 +51,7 @@ class Conduct:
     niceness: int = 0
     """Added to the niceness of the parent."""
     leaves_by_itself: bool = False
-    """It may outlive its parent to leave in good order, hears SIGTERM, and may have children of its own."""
+    """Whether the child may outlive its parent to shut down cleanly, receives SIGTERM, and may have children itself."""
 
 
 class ChildProcess:
@@ -65,10 +65,10 @@ class ChildProcess:
         conduct: Conduct | None = None,
         hint: str = "",
     ) -> None:
-        """``name`` is for messages, such as "a process of the replay"; ``hint``, what to do if it is lost.
+        """Start the process. ``name`` is for messages, such as "a process of the replay"; ``hint`` is advice if it is lost.
 
         Raises:
-            WorkerLostError: The system gives no process.
+            WorkerLostError: The system cannot start a process.
         """
         conduct = conduct or Conduct()
         self.name = name
@@ -105,19 +105,19 @@ class ChildProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether the process still runs."""
         return self.exit_code is None and not self._has_ended(0)
 
     @property
     def how_it_ended(self) -> str:
-        """The verb of a message: how the process ended."""
+        """How the process ended, as the predicate of a message."""
         code = self.exit_code
         if code is not None and code < 0:
             return f"was ended by {signal.Signals(-code).name}"
         return "left by itself" if not code else f"died with exit code {code}"
 
     def send(self, message: object) -> None:
-        """Send a message. One that has ended does not get it, which the next ``receive`` shows."""
+        """Send a message. If the child has ended, the message is lost; the next ``receive`` raises."""
         try:
             self.pipe.send(message)
         except OSError:
@@ -127,8 +127,8 @@ class ChildProcess:
         """Wait for the next message.
 
         Raises:
-            Exception: What the child has failed with.
-            WorkerLostError: It has ended without a word.
+            Exception: The error that the child has sent.
+            WorkerLostError: The child has ended without sending one.
         """
         try:
             message = self.pipe.recv()
@@ -140,23 +140,23 @@ class ChildProcess:
         return message
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait for its end, at most so long."""
+        """Wait until the process ends, at most ``timeout_s`` (None: without a limit)."""
         if self.exit_code is None:
             self._has_ended(timeout_s)
 
     def kill(self) -> None:
-        """End it at once. It can be called from a signal handler."""
+        """Kill the process. Can be called from a signal handler."""
         if self.exit_code is None and self._process.pid is not None:
             self._process.kill()
 
     def leave(self) -> None:
-        """Let it end: close the pipe, which it sees, wait for it, and close it."""
+        """Close the pipe, so that the child leaves by itself; wait for it, and release it."""
         self.pipe.close()
         self.join()
         self.close()
 
     def close(self) -> None:
-        """End it if it still runs, and free what it holds."""
+        """Kill the process if it still runs, and release its resources."""
         self.pipe.close()
         if self.exit_code is None and self._process.pid is not None:
             self._process.kill()
@@ -170,7 +170,7 @@ class ChildProcess:
 
 
 def wait_for(children: Iterable[ChildProcess], timeout_s: float | None = None) -> list[ChildProcess]:
-    """Wait until one of them has said something or has ended; returns those that have."""
+    """Wait until a child has sent a message or has ended. Returns all such children; none after ``timeout_s``."""
     by_pipe = {child.pipe: child for child in children}
     return [by_pipe[cast("Pipe", pipe)] for pipe in connection.wait(by_pipe, timeout_s)]
 
@@ -179,7 +179,7 @@ def wait_for(children: Iterable[ChildProcess], timeout_s: float | None = None) -
 
 
 def _live(conduct: Conduct, life: Callable[..., None], pipe: Pipe, arguments: tuple[Any, ...]) -> None:
-    """The whole life of the child."""
+    """The main function of the child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if not conduct.leaves_by_itself:
         threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -203,7 +203,7 @@ def _end_with_parent() -> None:
 
 
 def send_error(pipe: Pipe, error: Exception) -> None:
-    """Send an error to the parent, if there is one; as text if it cannot be sent, such as one with a key of a local class."""
+    """Send an error to the parent, if it still runs. An error that cannot be pickled is sent as text."""
     try:
         pipe.send(error)
     except OSError:

@@ -1,4 +1,4 @@
-"""What a result may depend on besides the code, as far as a driver has to find it out."""
+"""The environment that results depend on besides the code: versions of Python, msgspec and the time zone data."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tailrace.core.engine import tape
 
 
 def environment() -> dict[str, str]:
-    """All of it, by name: Python, msgspec, time zone data."""
+    """The versions of Python, msgspec and the time zone data, by name."""
     here = tape.environment(timezones_version())
     return {name: str(value) for name, value in msgspec.structs.asdict(here).items()}
 
 
 @cache
 def timezones_version() -> str:
-    """The version of the time zone data that ``zoneinfo`` reads here (``2025b``); empty where nothing tells."""
+    """The version of the time zone data that ``zoneinfo`` reads here, such as ``2025b``; empty if it is not known."""
     for folder in map(Path, TZPATH):
         if not folder.is_dir():
             continue

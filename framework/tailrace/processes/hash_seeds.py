@@ -1,7 +1,7 @@
-"""Hash seeds: what the order of a set, and ``hash()`` of a text, follow from. Each process has one, for its whole life.
+"""Hash seeds decide ``hash()`` of a text, and so the order of a set. A process keeps its seed for its whole life.
 
-A handler that depends on it gives other results in another process. So whatever is run again to be compared is run under
-another seed than the first time. A process takes one by chance, unless the environment gives it one.
+A handler that depends on the seed gives other results in another process. So a run that is repeated for comparison gets
+another seed than the first one. A process has a random seed, unless the environment sets one.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from contextlib import contextmanager
 from typing import Final
 
 HASH_SEED: Final = "PYTHONHASHSEED"
-"""The variable that gives a process its seed."""
+"""The environment variable that sets the seed of a process."""
 _SEEDS = (1, 2)
 
 
 def given_seed() -> str | None:
-    """The seed that the environment gives to this process and to those it starts; None if they take one by chance."""
+    """The seed that the environment sets for this process and its children; None if their seeds are random."""
     given = os.environ.get(HASH_SEED, "")
     return None if given in ("", "random") else given
 
 
 def another_seed() -> int:
-    """A seed that is not the one that the environment gives."""
+    """A seed other than the one that the environment sets."""
     return next(seed for seed in _SEEDS if str(seed) != given_seed())
 
 
 @contextmanager
 def started_with(seed: int | None) -> Generator[None]:
-    """Processes started meanwhile have this hash seed; None leaves the environment as it is."""
+    """Processes started inside the block have this hash seed; None does not change the environment."""
     if seed is None:
         yield
         return

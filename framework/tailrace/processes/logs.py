@@ -1,7 +1,7 @@
-"""Logs of a running service: short lines for a person at a terminal, one JSON object a line for everything else.
+"""Logs of a running service: short lines for people at a terminal, otherwise one JSON object per line.
 
-The library logs through the standard ``logging``, and so may handlers of events. What a line is about goes into
-``extra``, as fields of its own: ``log.info("a partition runs", extra={"partition": 3})``. Both formats show them.
+The library logs through the standard ``logging``. Handlers of events can do the same. Structured fields go into ``extra``:
+``log.info("a partition runs", extra={"partition": 3})``. Both formats show them.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import msgspec
 LogFormat = Literal["auto", "json", "text"]
 
 CLEAR_LINE = "\r\x1b[K"
-"""Takes a progress line off a terminal, so that a line of the log does not begin behind it."""
+"""Removes the progress line from a terminal, so that a log line begins at the left edge."""
 
 _OWN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What was given as ``extra``."""
+    """The fields that were given as ``extra``."""
     return {name: value for name, value in vars(record).items() if name not in _OWN}
 
 
 class JsonFormatter(logging.Formatter):
-    """One object: ``at`` (ISO 8601, UTC), ``level``, ``message``, ``logger``, ``process``, the fields, ``traceback``."""
+    """One JSON object: ``at`` (ISO 8601, UTC), ``level``, ``message``, ``logger``, ``process``, the fields, ``traceback``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class JsonFormatter(logging.Formatter):
         try:
             return self._encoder.encode(line).decode()
         except (TypeError, ValueError):
-            # A field that JSON cannot say, deep inside: a log line is never the reason for a failure.
+            # JSON cannot represent a nested field. A log line must never cause a failure.
             return self._encoder.encode({name: _plain(value) for name, value in line.items()}).decode()
 
 
@@ -61,9 +61,9 @@ def _plain(value: object) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """``12:00:00 message  field=value ...``; the level where it is more than information, a ``traceback`` below.
+    """``12:00:00 message  field=value ...``, with the level if it is above INFO, and a ``traceback`` below.
 
-    On a ``terminal`` a progress line is taken away first.
+    On a ``terminal`` the progress line is removed first.
     """
 
     def __init__(self, *, terminal: bool = False) -> None:
@@ -78,7 +78,7 @@ class TextFormatter(logging.Formatter):
         trace = fields.pop("traceback", None)
         shown = "".join(f"  {name}={value}" for name, value in fields.items())
         line = f"{self._begin}{at} {level}{record.getMessage()}{shown}"
-        if trace is not None:  # of an exception that is only known by its words
+        if trace is not None:  # of an exception that is known only as text
             line += f"\n{str(trace).rstrip()}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
@@ -86,9 +86,9 @@ class TextFormatter(logging.Formatter):
 def configure(
     format: LogFormat = "auto", *, level: int = logging.INFO, stream: TextIO | None = None
 ) -> logging.Handler:
-    """Send the logs of this process to ``stream`` (None: standard error); whatever was set up before is taken out.
+    """Send the logs of this process to ``stream`` (default: standard error). Removes the existing root handlers.
 
-    ``auto`` is text for a terminal, JSON otherwise. Returns the handler that does it.
+    ``auto`` is text for a terminal, JSON otherwise. Returns the new handler.
     """
     out: TextIO = sys.stderr if stream is None else stream
     text = format == "text" or (format == "auto" and out.isatty())

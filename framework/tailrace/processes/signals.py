@@ -1,4 +1,4 @@
-"""How a process is told to stop: SIGTERM or Ctrl-C once, in good order; Ctrl-C twice, at once. And who is not told."""
+"""Signals that stop a process: SIGTERM or one Ctrl-C, cleanly; a second Ctrl-C, at once. Also: blocking them for children."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from multiprocessing import resource_tracker
 from types import FrameType
 
 INTERRUPTED = 130
-"""The exit code of a process that left at once."""
+"""The exit code of a process that stopped at once."""
 
 
 @contextmanager
 def stop_signals(
     stop: Callable[[], None], at_once: Callable[[], None] | None = None
 ) -> Generator[None, None, None]:
-    """While in here, the first SIGTERM or Ctrl-C calls ``stop``; a second Ctrl-C calls ``at_once`` and ends the process.
+    """Inside the block, SIGTERM and the first Ctrl-C call ``stop``; a second Ctrl-C calls ``at_once`` and ends the process.
 
-    Both are called from a signal handler, between any two steps of the main thread. What is not committed by then is
-    done again by who starts next, so there is nothing that leaving at once could break.
+    Both are called from a signal handler, between any two steps of the main thread. Stopping at once is safe: the next start
+    repeats the work that was not committed.
     """
     interrupts = 0
 
@@ -45,15 +45,15 @@ def stop_signals(
 
 @contextmanager
 def held_back(*numbers: signal.Signals) -> Generator[None]:
-    """Processes started meanwhile do not hear these, or Ctrl-C, from their first instruction on: it is for their parent.
+    """Block these signals (default: Ctrl-C) for processes started inside the block, from their first instruction on.
 
-    They inherit that the signals are held back, and may let them through when they know what to do then. The parent hears
-    them when the processes have been started: nothing is lost.
+    The children inherit the blocked signals, and may unblock them when they are ready to handle them. The parent receives
+    pending signals at the end of the block, so none is lost.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # it would not hear them anyway
+        yield  # Python handles signals in the main thread only
         return
-    # It would be started on the way otherwise, and let the signals through when it is.
+    # Otherwise it would be started inside the block, and its start unblocks the signals.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers or {signal.SIGINT})
     try:

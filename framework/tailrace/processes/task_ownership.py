@@ -1,8 +1,8 @@
-"""Owning tasks on one machine: claimed before anything is touched, kept alive beside the work, given back at the end.
+"""Ownership of tasks on one machine: claimed before any work, renewed in the background, released at the end.
 
-A claim decides who works; what protects the log is fencing (``tailrace.log.embedded``). The lease is renewed by a
-thread, since a slice or a restore may take longer than it. A process that was stopped does not run its threads either:
-its lease ends, another may take over, and when it wakes the first renewal, or the first commit, tells it.
+A claim decides which process works. Fencing protects the log (``tailrace.log.embedded``). A thread renews the lease, since a
+slice or a restore may take longer than the lease. A stopped process (SIGSTOP) does not run its threads either: its lease
+expires, and another process may take over. When it runs again, its first renewal or commit fails.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from tailrace.log.embedded import Claim, claim, owner_of
 
 LEASE_S = 10.0
 _BEATS = 5
-"""Renewals in a lease."""
+"""Number of renewals per lease."""
 _PATIENCE_S = 1.0
-"""Processes that start together stand in one another's way for a moment."""
+"""For how long a claim is retried: processes that start together may block each other for a moment."""
 _FOR_EVER_S = 1e9
 
 
 class TaskOwnership:
     """Some tasks of an app, owned by this process until ``release``.
 
-    With ``from_stopped`` they are taken from an owner that has not renewed its claim for ``lease_s``; without, only
-    from nobody.
+    With ``from_stopped`` a task is also taken from an owner that has not renewed its claim for ``lease_s``. Without it, only
+    tasks without an owner are taken.
 
     Raises:
         TaskOwnedError: Another process owns one of them.
@@ -58,23 +58,23 @@ class TaskOwnership:
         self._thread.start()
 
     def check(self) -> None:
-        """See that the tasks are still ours, now.
+        """Check that this process still owns the tasks.
 
         Raises:
-            FencedError: Another has taken one over.
+            FencedError: Another process has taken one over.
         """
         if self._lost is None:
-            # The thread that renews may not have run yet since the process woke.
+            # After a stop of the process, the renewing thread may not have run yet.
             self._lost = next((number for number, one in self._claims.items() if not one.holds()), None)
         if self._lost is not None:
             raise FencedError(
                 f"the task {self._app}/{self._lost} was taken over by another process: this one did not run for "
                 "longer than its lease",
-                hint="Nothing is lost: the new owner goes on from the last commit.",
+                hint="Nothing is lost: the new owner continues from the last commit.",
             )
 
     def release(self) -> None:
-        """Let others have them. May be called again."""
+        """Release the tasks for other processes. Can be called repeatedly."""
         self._done.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -90,14 +90,14 @@ class TaskOwnership:
                 try:
                     is_ours = one.renew()
                 except OSError:
-                    continue  # a disk that is full, say: the lease is several renewals long
+                    continue  # such as a full disk: the lease lasts for several renewals
                 if not is_ours:
                     self._lost = number
                     return
 
 
 def is_owned(log_folder: Path, transactional_id: str) -> bool:
-    """Whether a live process owns the task that commits under an id; one that was stopped counts, as it may go on."""
+    """Whether a live process owns the task with this transactional id. A stopped process counts, as it may continue."""
     return owner_of(log_folder, transactional_id) is not None
 
 

@@ -1,19 +1,19 @@
-"""A service spread over several processes: started, watched, started again when they die, and led to a common end.
+"""The supervisor: runs a service in several processes, restarts those that die, and coordinates their end.
 
-Process i of n owns the partitions p with ``p % n == i``. The parent does no work of its own: it asks each child how it
-stands, adds the answers up, passes on what it was told, and ends with the first error that is no accident.
+Process i of n owns the partitions p with ``p % n == i``. The parent handles no events. It asks each child for its status, adds
+the answers up, forwards requests to stop, and fails with the first ``TailraceError`` that a child reports.
 
-A child that dies without a word (a kill, a crash of the interpreter, an exception nobody foresaw) is started again,
-after ever longer pauses if it goes on dying. One that says why it ends (``TailraceError``) would end the same way
-again: then all leave. When the parent dies, its children see the pipe to it closed, commit and leave.
+A child that dies without reporting an error (a kill, a crash of the interpreter, an unexpected exception) is restarted. If it
+keeps dying, the pause before each restart grows. A child that reports a ``TailraceError`` would fail the same way again, so all
+children leave. If the parent dies, its children see that their pipe is closed; they commit and leave.
 
-No child takes a record before all have started their tasks, and committed what these owe: what was idle before the stop
-counts again, and the others have to hear of that. One that is started again later does not hold the others up.
+No child reads a record before all have started their tasks and made the first commits of these. Inputs that were idle before
+the stop count again, and the other tasks must learn that first. A child that is restarted later does not block the others.
 
-The end of a bounded run needs all of them, as messages go from one to another. It is found by asking twice (Mattern's
-four counters, with "turns in which something was done" for the counts): when all were quiet in two rounds of questions,
-each answered from a turn begun after it was asked, and nobody has done anything in between, then no message is on
-its way.
+A bounded run ends when all children are done, as they send messages to each other. The parent finds this by asking twice
+(Mattern's four counters, with the number of turns that had work as the counts). It asks in rounds; each answer comes from a
+turn that began after the question. If all children were quiet in two rounds, and none had work in between, then no message
+is in flight.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ _log = logging.getLogger("tailrace.supervisor")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 30.0
 _STEADY_S = 10.0
-"""Who has lived for so long begins with the first pause again."""
+"""A child that runs for this long has its pause reset."""
 _SILENT_S = 15.0
 _LEAVING_S = 60.0
-"""For how long a child may take to leave."""
+"""How long a child may take to leave."""
 _ASK_S, _ASK_BOUNDED_S = 1.0, 0.02
 
 _Order: TypeAlias = Literal["status", "stop"] | int
@@ -69,7 +69,7 @@ _Answer: TypeAlias = Status | TailraceError
 
 
 class _Link:
-    """The child's side: answers, and passes orders on to the worker."""
+    """The child's end of the pipe: answers questions, and passes orders to the worker."""
 
     def __init__(
         self,
@@ -85,11 +85,11 @@ class _Link:
         self._asked = False
 
     def terminated(self, _signal: int, _frame: FrameType | None) -> None:
-        """SIGTERM: leave in good order."""
+        """Handle SIGTERM: shut down cleanly."""
         self._worker.stop()
 
     def steer(self) -> None:
-        """After each turn. What is asked now is answered after the next: from a turn begun after the question."""
+        """Called after each turn. A question is answered after the next turn, which then began after the question."""
         self._ownership.check()
         if self._housekeeping is not None:
             self._housekeeping.look()
@@ -113,7 +113,7 @@ class _Link:
 
 
 def work(pipe: Pipe, options: ServiceOptions, index: int, phase: int) -> None:
-    """The whole life of a child process."""
+    """The main function of a child process."""
     tune_collector()
     app = find_app(options.app)
     _check_declared(app, options)
@@ -124,16 +124,16 @@ def work(pipe: Pipe, options: ServiceOptions, index: int, phase: int) -> None:
         opened.worker.phase = phase
         link = _Link(pipe, *opened)
         signal.signal(signal.SIGTERM, link.terminated)
-        # Held back since the child was started: there was nothing yet that could leave in good order.
+        # Blocked since the start of the child: until now there was no worker to stop.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
         run_worker(opened.worker, link.steer)
 
 
 def _check_declared(app: App, options: ServiceOptions) -> None:
-    """See that this process has imported the app that its parent runs.
+    """Check that this process has imported the same app that its parent runs.
 
     Raises:
-        UsageError: A script has declared something that its import does not.
+        UsageError: The script declares something that its import does not, or the other way round.
     """
     found = declared_by(app)
     if options.declared is not None and found != options.declared:
@@ -155,7 +155,7 @@ def declared_by(app: App) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _Child:
-    """The place of one worker process."""
+    """The state of one worker process, across its restarts."""
 
     index: int
     process: ChildProcess | None = None
@@ -166,16 +166,16 @@ class _Child:
     silent: bool = False
     status: Status | None = None
     fresh: bool = False
-    """Its status belongs to the present round of questions."""
+    """Whether ``status`` belongs to the current round of questions."""
     failed: TailraceError | None = None
 
 
 class Supervisor:
-    """The parent of a service's processes: ``run`` is all of it.
+    """The parent of a service's processes. Call ``run``, then ``close``.
 
     Raises, from ``run``:
-        TailraceError: What the first child that said why it ended has said.
-        WorkerLostError: A child could not leave in good order when it was asked to.
+        TailraceError: The first error that a child has reported.
+        WorkerLostError: A child did not leave cleanly when it was asked to.
     """
 
     def __init__(self, options: ServiceOptions, plan: Plan) -> None:
@@ -184,7 +184,7 @@ class Supervisor:
         self._children = [_Child(index) for index in range(options.workers)]
         self._phase = STARTING
         self._round: tuple[tuple[int, int], ...] | None = None
-        """Who was quiet in the last round of questions, and after how many turns."""
+        """Process id and number of turns of each child, if all were quiet in the last round of questions; else None."""
         self._stopping_s: float | None = None
         self._asked_s = 0.0
         self._failure: TailraceError | None = None
@@ -194,7 +194,7 @@ class Supervisor:
         os.set_blocking(self._wake_writer, False)
 
     def run(self) -> Counter[Kind]:
-        """Supervise until all children have left; which dead letters they have made."""
+        """Supervise until all children have left. Returns the number of new dead letters of each kind."""
         prepare(self._options, self._plan)
         options = with_snapshot_settled(self._options, self._plan)
         self._options = replace(options, declared=declared_by(find_app(options.app)))
@@ -243,7 +243,7 @@ class Supervisor:
         return letters
 
     def close(self) -> None:
-        """Let go of what it holds itself. After ``run``."""
+        """Release the supervisor's own resources. Call after ``run``."""
         os.close(self._wake_reader)
         os.close(self._wake_writer)
 
@@ -270,12 +270,12 @@ class Supervisor:
         _log.info("a worker is started", extra={"worker": child.index, "worker_process": process.pid})
 
     def _look(self, child: _Child) -> None:
-        """Take in what a child says, and see whether it lives."""
+        """Read the messages of a child, and check whether it still runs; start it if its restart is due."""
         if child.process is None:
             if self._due_again(child) and time.monotonic() >= child.again_at_s:
                 self._start(child)
             return
-        alive = child.process.is_alive  # asked first: what it said last is then still read
+        alive = child.process.is_alive  # checked first, so that its last messages are still read
         try:
             while child.process.pipe.poll():
                 answer: _Answer = child.process.pipe.recv()
@@ -305,11 +305,11 @@ class Supervisor:
             _log.warning("a worker %s while leaving", process.how_it_ended, extra=said)
             self._failure = self._failure or WorkerLostError(
                 f"worker {child.index} {process.how_it_ended} while it was leaving",
-                hint="What it had not committed is done again by who starts next.",
+                hint="The next start repeats the work that it had not committed.",
             )
 
     def _pause(self, child: _Child) -> float:
-        """For how long one that has died is not started again: ever longer, if it goes on dying."""
+        """Set and return the pause before a restart. It doubles if the child keeps dying, up to a limit."""
         lived_s = time.monotonic() - child.begun_s
         if lived_s > _STEADY_S or not child.pause_s:
             child.pause_s = _FIRST_PAUSE_S
@@ -328,7 +328,7 @@ class Supervisor:
     # --- all of them
 
     def _wait(self) -> None:
-        """Until a child says something or dies, a signal comes, or it is time for the next question."""
+        """Wait until a child sends a message or dies, a signal arrives, or the next question is due."""
         now_s = time.monotonic()
         timeout_s = min(
             [self._ask_every_s if self._stopping_s is None else _ASK_S]
@@ -342,7 +342,7 @@ class Supervisor:
             os.read(self._wake_reader, 4096)
 
     def _ask(self, now_s: float) -> None:
-        """End a round of questions that all have answered, and begin the next when it is time."""
+        """Evaluate a round of questions that all children have answered; begin the next round when it is due."""
         children = self._children
         if all(one.fresh for one in children):
             if self._phase == STARTING:
@@ -370,7 +370,7 @@ class Supervisor:
         return _ASK_BOUNDED_S if self._options.until_end or self._phase == STARTING else _ASK_S
 
     def _release(self) -> None:
-        """Let the workers take records, once all have started."""
+        """Let the workers read records, once all have started."""
         for child in self._children:
             child.fresh = False
         if all(child.process and child.status and child.status.started for child in self._children):
@@ -382,7 +382,7 @@ class Supervisor:
             self._tell(child, self._phase)
 
     def _conclude(self) -> None:
-        """Whether the present phase is over for all. See the head of this file."""
+        """End the current phase if it is over for all children. See the head of this file."""
         found: list[tuple[int, int]] = []
         for child in self._children:
             child.fresh = False

@@ -425,7 +425,7 @@ class Flow:
         self.use(result, by)
         return result
 
-    # --- what the context is for ---
+    # --- emit and send ---
 
     def _emit(self, call: Call, by: Frame) -> Value:
         to = self._spread(call.first("to"), by)
