@@ -57,8 +57,8 @@ def test_who_must_not_miss_anything_is_not_cleaned_under(log: EmbeddedLog) -> No
     ("arguments", "code", "said"),
     [
         (["retain"], 2, "Missing argument 'TOPIC'"),
-        (["retain", "plain"], 2, "Give --retention, --retention-bytes or both; or --forever alone"),
-        (["retain", "plain", "--forever", "--retention", "1d"], 2, "--forever alone"),
+        (["retain", "plain"], 2, "Give --retention, --retention-bytes or both; or only `--forever`"),
+        (["retain", "plain", "--forever", "--retention", "1d"], 2, "only `--forever`"),
         (["retain", "plain", "--retention", "a while"], 2, "'a while' is not a duration"),
         (["retain", "plain", "--retention-bytes", "0"], 2, "--retention-bytes"),
         (["retain", "nowhere", "--forever"], 1, "no such topic in the log (topic 'nowhere')"),

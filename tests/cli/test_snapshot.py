@@ -74,7 +74,7 @@ class TestSnapshots:
         assert snapshot(lived, "show", APP, "before-release") == 0
         shown = capsys.readouterr().out
         assert made["id"] in shown
-        assert "goes on at ticks" in shown
+        assert "continues at ticks" in shown
         assert snapshot(lived, "show", APP, "before-release", "--json") == 0
         assert len(json.loads(capsys.readouterr().out)["tasks"]) == 4
         assert snapshot(lived, "verify", APP) == 0

@@ -21,6 +21,7 @@ from tests.test_documentation import PAGES, ROOT, name_of
 
 ROOMS: Final = (
     "__init__.py",
+    "cli/*.py",
     "core/*.py",
     "core/declare/**/*.py",
     "core/handling/**/*.py",

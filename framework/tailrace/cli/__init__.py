@@ -1,4 +1,4 @@
-"""The command line: ``tailrace <command>``, each command in a module of its own.
+"""The command line: ``tailrace <command>``. Each command has its own module.
 
-A command reads its arguments, calls what does the work, and says what came of it.
+A command reads its arguments, calls the library for the work, and prints the result.
 """

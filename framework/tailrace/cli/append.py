@@ -1,4 +1,4 @@
-"""``tailrace log append``: rows of files into a topic, some thousands in each commit."""
+"""``tailrace log append``: appends rows of files to a topic, some thousands in each commit."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def append(
 
 
 class _Appending:
-    """Rows on their way into a log, some thousands in each commit."""
+    """Appends rows to a log, some thousands in each commit."""
 
     def __init__(self, log: EmbeddedLog, producer: Producer, *, strict: bool) -> None:
         self.count = 0
@@ -119,7 +119,7 @@ class _Appending:
         self._strict = strict
 
     def append(self, read: Rows, file: IO[bytes], source: str, side: SideFile) -> None:
-        """Append the valid rows, write the others to a file; with ``strict`` stop at the first of those."""
+        """Append the valid rows and write the broken ones to a file; with ``strict`` stop at the first broken row."""
         most_bytes = self._log.options.max_record_bytes
         batch: list[Output] = []
         size, now_ms = 0, _now_ms()
@@ -171,11 +171,11 @@ def _report(topic: str, appended: int, kept: list[SideFile], *, as_json: bool) -
 
 
 def _judge(appended: int, sides: list[SideFile], *, allow_rejects: bool) -> None:
-    """End with another exit code than 0 where lines are broken.
+    """Set the exit code if lines are broken.
 
     Raises:
-        click.ClickException: All are.
-        SetAsideError: Some are, and that is not allowed.
+        click.ClickException: All lines are broken.
+        SetAsideError: Some lines are broken, and ``allow_rejects`` is not set.
     """
     broken = sum(side.count for side in sides)
     first = showing.printable(sides[0].first[0])

@@ -1,4 +1,4 @@
-"""``tailrace archive``: a log's topics as Parquet files, kept without a limit, and read with the log as one history."""
+"""``tailrace archive``: copies a log's topics to Parquet files without a retention limit; both are read as one history."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ any_environment_option = click.option(
 
 
 def packed(into: str, make: Callable[..., object], *options: Callable[[Any], Any]) -> Callable[[FC], FC]:
-    """Several options as one argument of a command, ``into``: what ``make`` returns for the values of the options."""
+    """Pass several options as one argument, ``into``, of a command: ``make`` gets their values and returns the argument."""
     known = click.Command(None)
     for option in options:
         option(known)
@@ -88,7 +88,7 @@ def packed(into: str, make: Callable[..., object], *options: Callable[[Any], Any
 
 
 def workers_option(default: int | None, help: str) -> Callable[[FC], FC]:
-    """``--workers``; None stands for as many as there are cores."""
+    """The option ``--workers``. A default of None means the number of cores."""
     return click.option(
         "--workers",
         cls=Setting,
@@ -111,7 +111,7 @@ partitions_option = click.option(
 )
 STDOUT = "-"
 _OWN = ("changelog", "tape", "inbox", "dead-letters", "redriven")
-"""Suffixes of the topics that an app keeps for itself, after the app's name."""
+"""Suffixes of an app's own topics, after the name of the app."""
 output_option = click.option(
     "--output",
     type=click.Path(dir_okay=False, allow_dash=True),
@@ -125,7 +125,7 @@ json_option = click.option(
 
 @contextmanager
 def opened(folder: Path, *, create: bool = False) -> Generator[EmbeddedLog]:
-    """The log in a folder, for the length of a command."""
+    """The log in a folder. It is closed at the end of the block."""
     log = EmbeddedLog(folder, create=create)
     try:
         yield log
@@ -134,7 +134,7 @@ def opened(folder: Path, *, create: bool = False) -> Generator[EmbeddedLog]:
 
 
 def name_of(app: str) -> str:
-    """The name of an app, from a reference to its code, or given as a name: the code may be gone."""
+    """The name of an app, from a reference to its code or from the name itself (its code may not exist any more)."""
     return find_app(app).name if ":" in app else app
 
 
@@ -142,8 +142,8 @@ def topic_of_app(reference: str, name: str) -> Topic[Any, Any]:
     """A topic as an app declares it.
 
     Raises:
-        click.BadParameter: It declares no such topic.
-        UnknownAppError, DefinitionError: There is no such app, or it makes no sense.
+        click.BadParameter: The app declares no such topic.
+        UnknownAppError, DefinitionError: There is no such app, or its definition is invalid.
     """
     topics = find_app(reference).plan().topics
     if name not in topics:
@@ -154,10 +154,10 @@ def topic_of_app(reference: str, name: str) -> Topic[Any, Any]:
 
 
 def refuse_own_topic(log: Log, topic: str, why: str) -> None:
-    """Refuse a topic that an app keeps for itself; ``why`` completes the sentence "the app …, which".
+    """Refuse an app's own topics. ``why`` completes the sentence "the app …, which".
 
     Raises:
-        click.BadParameter: The topic is an app's own: its changelog, tape, inbox, dead letters.
+        click.BadParameter: The topic is an app's changelog, tape or inbox, or holds its dead letters or redriven records.
     """
     app, _, own = topic.rpartition(".")
     if own in _OWN and f"{app}.tape" in log.topics():
@@ -165,10 +165,10 @@ def refuse_own_topic(log: Log, topic: str, why: str) -> None:
 
 
 def outside_of_log(place: str | Path, log: Path, hint: str) -> None:
-    """A place, given by a path or a URI, that is not in the log's folder.
+    """Check that a place, given by a path or a URI, is outside the log's folder.
 
     Raises:
-        click.BadParameter: It is in that folder, or it is empty: that would stand for the working folder.
+        click.BadParameter: The place is in that folder; or it is empty, which would mean the working folder.
     """
     if not str(place):
         raise click.BadParameter("it is empty", param_hint=hint)
@@ -195,7 +195,7 @@ class TopicPositionType(click.ParamType):
     example = "2013-01-01T05:17:00Z"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> TopicPosition:
-        """The place."""
+        """Parse the position."""
         if isinstance(value, TopicPosition):
             return value
         text = str(value)
@@ -217,7 +217,7 @@ class TopicPositionType(click.ParamType):
 
 
 class DurationType(click.ParamType):
-    """A duration as the API takes it: 500ms, 1h, 7d, of at least ``least_ms``. Its value is in milliseconds."""
+    """A duration in the format of the API (500ms, 1h, 7d), of at least ``least_ms``. Its value is in milliseconds."""
 
     name = "duration"
     example = "30s"
@@ -226,7 +226,7 @@ class DurationType(click.ParamType):
         self._least_ms = least_ms
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The milliseconds."""
+        """Parse the duration into milliseconds."""
         try:
             found = duration(value)
         except TailraceError as error:
@@ -239,18 +239,18 @@ class DurationType(click.ParamType):
 
 @contextmanager
 def piped(path: str = STDOUT) -> Generator[None]:
-    """Output that may be cut short by its reader, as by ``head``: that ends the command without an error.
+    """Handle errors of the output. A reader that closes the pipe early, such as ``head``, ends the command without an error.
 
-    ``path`` is what is written: standard output, or a file.
+    ``path`` is the output: standard output, or a file.
 
     Raises:
-        click.ClickException: It cannot be written for another reason, such as a full disk.
+        click.ClickException: The output cannot be written for another reason, such as a full disk.
     """
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # What is still buffered would raise again when the interpreter ends.
+        # Otherwise the flush of the remaining buffer at exit would raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         where = "The output" if path == STDOUT else repr(path)
@@ -259,10 +259,10 @@ def piped(path: str = STDOUT) -> Generator[None]:
 
 @contextmanager
 def written(path: str) -> Generator[BinaryIO]:
-    """The output of a command: a file, or with ``-`` standard output.
+    """Open the output of a command: a file, or standard output for ``-``.
 
     Raises:
-        click.ClickException: It cannot be opened or written.
+        click.ClickException: The output cannot be opened or written.
     """
     with piped(path):
         if path == STDOUT:

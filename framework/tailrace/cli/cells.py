@@ -1,8 +1,8 @@
-"""From the cells of a row to an event: text and numbers become what the fields are declared as, but nothing is guessed.
+"""Converts the cells of a row to an event: text and numbers become the declared types of the fields, without guesses.
 
-CSV knows text alone and Parquet has no structs of ours, so cells are converted: ``"12"`` to an int, ``"true"`` to a bool,
-``"null"`` to None where the field may be None and is no text. What msgspec would convert as well, to a value that the cell
-may not have meant or does not have, breaks the row:
+CSV has only text, and Parquet does not have our structs. So cells are converted: ``"12"`` to an int, ``"true"`` to a bool,
+``"null"`` to None if the field may be None and is not text. msgspec would also convert the following cells, but to a value that
+may not be the intended one. Here they break the row:
 
 =============================  ===========================================================
 a cell                         would become
@@ -33,10 +33,10 @@ _NUMBER = re.compile(r"\s*[+-]?[0-9]*\.?[0-9]+\.?([eE][+-]?[0-9]+)?\s*")
 
 
 def event_of_cells(cells: Mapping[str, Any], declared: Any) -> Any:
-    """The event that a row's cells are.
+    """Convert the cells of a row to an event.
 
     Raises:
-        BadRecordError: They are none, or one of them could be taken for something else.
+        BadRecordError: The cells are not a valid event, or one of them is ambiguous.
     """
     if kind_of(declared) == "model":
         raise BadRecordError(
@@ -51,7 +51,7 @@ def event_of_cells(cells: Mapping[str, Any], declared: Any) -> Any:
 
 
 def fields_of(declared: Any) -> frozenset[str]:
-    """The names that columns may have: those of the fields as they are written, and of the tags."""
+    """The names that columns may have: the encoded names of the fields, and of the tags."""
     names: set[str] = set()
     for member in members_of(declared):
         cls = get_origin(member) or member
@@ -70,7 +70,7 @@ def _check(cell: Any, value: Any, path: str) -> None:
 
 
 def _pairs(cell: Any, value: Any) -> Iterator[tuple[Any, Any, str]]:
-    """The parts of a cell, each with what has become of it, and its step in the path."""
+    """The parts of a cell, each with its converted value and its step in the path."""
     if isinstance(value, msgspec.Struct) and isinstance(cell, Mapping):
         for name, field in zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True):
             if name in cell:
@@ -95,7 +95,7 @@ def _values(value: dict[Any, Any]) -> Iterable[Any]:
 
 
 def _guess(cell: Any, value: Any) -> str | None:
-    """Why it is a guess, or no more than nearly true, that a cell says this value; None if it is neither."""
+    """Why the converted value is a guess, or not exactly the value of the cell; None if it is exact."""
     is_text = isinstance(cell, str)
     if isinstance(value, (datetime, timedelta)):
         if isinstance(cell, (int, float)) or (is_text and _NUMBER.fullmatch(cell)):

@@ -1,4 +1,4 @@
-"""The classes of all commands and groups: how arguments are read, and the hints that are added to errors."""
+"""The classes of all commands and groups: they parse arguments and add hints to errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ANY_TEXT = (
     click.types.IntParamType,
     click.types.UnprocessedParamType,
 )
-"""Types that accept nearly any text: a stray argument tells nothing about them."""
+"""Types that accept nearly any text, so they are not suggested for a stray argument."""
 
 
 class Command(click.Command):
@@ -91,7 +91,7 @@ def _stray(command: click.Command, ctx: click.Context, text: str) -> str:
 
 
 def _takers(command: click.Command, ctx: click.Context, text: str) -> Iterator[str]:
-    """The options that are not given yet and whose type accepts this text, but not any text."""
+    """Options that are not given yet and whose type accepts this text, but not every text."""
     for one in command.params:
         if not isinstance(one, click.Option) or one.is_flag or isinstance(one.type, _ANY_TEXT):
             continue

@@ -55,12 +55,12 @@ _EVERYTHING = (b"\x01", b"\xff")
 def compare(
     *, app: str, one: str, other: str, other_app: str | None, explain: bool, folder: Path, as_json: bool
 ) -> int:
-    """Compare two states of APP byte by byte, and say key by key in which fields they differ. Exit 1 if they do.
+    """Compare two states of APP byte by byte, and show for each key the fields that differ. Exit 1 if any do.
 
-    What two versions of the code have written is compared by what each of them reads.
+    States written by two versions of the code are compared by the values that each version reads from its own state.
 
-    ONE and OTHER are each a folder of state (of a service that is not running), an event log (then it is what the
-    changelog in it leaves), or a place of snapshots: URI for the latest, URI#ID for another.
+    ONE and OTHER are each a folder of state (of a service that is not running), an event log (then its changelog is used), or a
+    place of snapshots: URI for the latest, URI#ID for another.
     """
     plans = [find_app(reference).plan() for reference in (app, other_app or app)]
     if plans[0].partitions != plans[1].partitions:
@@ -80,7 +80,7 @@ def compare(
 
 
 def _explain(log: EmbeddedLog, plans: Sequence[Plan], sides: Sequence[Side], found: Comparison) -> None:
-    """Find from which event on keys differ, as far as the log can tell; what stands in its way is noted."""
+    """Find the event from which on keys differ, as far as the log shows it; otherwise add a note with the reason."""
     for side in sides:
         if side.canonical:
             found.cuts.append(
@@ -91,7 +91,7 @@ def _explain(log: EmbeddedLog, plans: Sequence[Plan], sides: Sequence[Side], fou
     try:
         find_first(log, codes[0], codes[1], found, (sides[0].name, sides[1].name))
     except TailraceError as error:
-        # What differs is known, and is worth more than why.
+        # The differences are known even if their cause is not: report them.
         found.cuts.append(f"from which event on keys differ is not known: {error.what}")
 
 
@@ -106,7 +106,7 @@ def _side(text: str, plan: Plan, closing: ExitStack) -> Side:
         return _of_folder(text, folder / plan.app, plan, closing)
     uri, which = which_where(text)
     if "://" not in uri and not (Path(uri) / plan.app).is_dir():
-        # Said before pyarrow is asked for, which may not be there and is not what is wrong.
+        # Checked before the import of pyarrow: if that is missing too, its error would hide this one.
         raise click.BadParameter(
             f"{uri!r} holds nothing of the app {plan.app!r}: it is not an event log, and there is no folder "
             f"{str(Path(uri) / plan.app)!r} with its state or its snapshots"
@@ -117,7 +117,7 @@ def _side(text: str, plan: Plan, closing: ExitStack) -> Side:
             f"the snapshot {found.manifest.id} has {found.manifest.partitions} partitions, {plan.app!r} has "
             f"{plan.partitions}"
         )
-    # One that was edited stands where the one it was made of does.
+    # An edited snapshot is at the same position as the one that it was made from.
     canonical = (
         next((one.source for one in reversed(found.chain) if one.source != "edited"), "") == "canonical"
     )
@@ -135,7 +135,7 @@ def _of_changelog(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Si
     log = EmbeddedLog(folder, create=False)
     closing.callback(log.close)
     history = AppHistory(plan, log)
-    # The service may go on meanwhile: what is compared is where all its tasks stood at one commit.
+    # The service may continue meanwhile: all its tasks are compared as of one commit.
     closing.enter_context(log.uncleaned())
     ends = log.ends([plan.changelog_topic]).offsets[plan.changelog_topic]
 
@@ -163,7 +163,7 @@ def _of_folder(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
         return stores[number]
 
     def is_there(number: int) -> bool:
-        return (folder / str(number) / STATE_LABEL).is_file()  # opening it would make it
+        return (folder / str(number) / STATE_LABEL).is_file()  # opening a store would create it
 
     def cut(number: int) -> bytes | None:
         data = store(number).cut if is_there(number) else None
@@ -185,7 +185,7 @@ def _of_folder(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
     return Side(text, rows, cut, schema)
 
 
-# --- what is said
+# --- the output
 
 
 def _say(found: Comparison) -> None:

@@ -1,7 +1,7 @@
-"""What commands show to a person: styled lines, tables, and a progress bar on a terminal. All of it is drawn by rich.
+"""Output for people: styled lines, tables, and a progress bar on a terminal. rich draws all of them.
 
-Where the output is no terminal, the same text is written without styles, and there is no progress bar. A variable
-``NO_COLOR`` that is not empty turns the styles off on a terminal, too. JSON and records are written with ``click.echo``.
+If the output is not a terminal, the same text is written without styles and without a progress bar. A non-empty environment
+variable ``NO_COLOR`` also turns the styles off on a terminal. JSON and records are written with ``click.echo``.
 
 rich is imported by the functions that draw: a command that draws nothing, such as ``run``, starts faster without it.
 """
@@ -22,17 +22,17 @@ Part: TypeAlias = str | tuple[str, str]
 """A part of a line: text, or text with its style, such as ``("late", "red")``."""
 
 ReportProgress: TypeAlias = Callable[[str, int, int], None]
-"""Takes what is being done, how much of it is done, and how much there is; 0 if that is not known."""
+"""Called with the current work, how much of it is done, and how much there is in total (0 if not known)."""
 
 _ENDLESS = 1 << 20
-"""A width that no table reaches: a row is always one line."""
+"""Wider than any table, so a row is always one line."""
 
 
 def say(*parts: Part, err: bool = False) -> None:
     """Write a line to standard output, or with ``err`` to standard error.
 
     Raises:
-        OSError: It cannot be written; BrokenPipeError if its reader has left.
+        OSError: The line cannot be written; BrokenPipeError if the reader has closed the pipe.
     """
     from rich.text import Text
 
@@ -40,7 +40,7 @@ def say(*parts: Part, err: bool = False) -> None:
 
 
 def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> list[str]:
-    """The lines of a table: columns as wide as they need to be, numbers to the right, the header first."""
+    """The lines of a table, header first. Columns are as wide as their content; numbers are aligned to the right."""
     from rich.table import Table
     from rich.text import Text
 
@@ -65,7 +65,7 @@ def show_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> None:
 
 @contextmanager
 def progress(*, shown: bool = True) -> Generator[ReportProgress]:
-    """A progress bar on standard error, until the end of ``with``; nothing is drawn unless that is a terminal."""
+    """A progress bar on standard error, until the end of ``with``. Drawn only if standard error is a terminal."""
     if not (shown and sys.stderr.isatty()):
         yield _draw_nothing
         return
@@ -93,7 +93,7 @@ def _console(stream: TextIO) -> Console:
     from rich.console import Console
 
     class Plain(Console):
-        """Leaves a reader that has left to the command: see ``piped``."""
+        """Leaves the handling of a closed pipe to the command: see ``piped``."""
 
         def on_broken_pipe(self) -> None:
             raise  # noqa: PLE0704  # called while the BrokenPipeError is handled

@@ -30,7 +30,7 @@ class _IdType(click.ParamType):
     example = "2-17"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The id as it is."""
+        """Check the format of the id, and return it unchanged."""
         if letters.parse_id(str(value)) is None:
             self.fail(f"{value!r} is not the id of a dead letter, such as 2-17.", param, ctx)
         return str(value)
@@ -59,7 +59,7 @@ def dead_letters() -> None:
 @json_option
 @log_option
 def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, folder: Path) -> None:
-    """List dead letters: ids, reasons, origins, and what became of them."""
+    """List dead letters: ids, reasons, origins, and their outcomes."""
     name = name_of(app)
     with opened(folder) as log, piped():
         found = [
@@ -155,8 +155,8 @@ def redrive(
 ) -> None:
     """Append the records of dead letters to their topics again, each once.
 
-    What was redriven before is left out, however often this is called. A record carries a header, tailrace-redriven,
-    that names its dead letter.
+    Records that were redriven before are left out, so the command can be repeated. Each record has a header,
+    tailrace-redriven, that names its dead letter.
     """
     if not (ids or reasons or everything) or (everything and (ids or reasons)):
         raise click.UsageError("Name the dead letters: --id, --reason, or --all.")
@@ -213,7 +213,7 @@ def _was_redriven(outcome: Outcome) -> bool:
 
 
 def _became(outcome: Outcome, *, hint: bool = False) -> str:
-    """What became of a letter, for a person; with ``hint`` also what to do where it cannot be redriven."""
+    """The outcome of a letter, for people; with ``hint``, also what to do if it cannot be redriven."""
     if outcome.state == "timer":
         return f"a timer has no record to redrive. {_OF_TIMERS}" if hint else "cannot be redriven: a timer"
     if outcome.state == "pending":

@@ -1,4 +1,4 @@
-"""``tailrace explore``: whether the results of an app depend on the schedule, tried on the events of a log."""
+"""``tailrace explore``: tests with the events of a log whether the results of an app depend on the schedule."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def explore(
 ) -> int:
     """Run APP (package.module:app) over the events of a log in many schedules, and compare the results key by key.
 
-    It runs in memory, in this process; the log is only read. What the app writes itself is not taken from the log: each run
-    writes it again. Exit 1 if results depend on the schedule.
+    It runs in memory, in this process; the log is only read. Topics that the app writes itself are not read from the log: each
+    run writes them again. Exit 1 if results depend on the schedule.
     """
     plan = find_app(app).plan()
     inputs = [one.name for one in inputs_from_outside(plan)]

@@ -1,4 +1,4 @@
-"""``tailrace graph``: what flows where in an app, or in several that share topics."""
+"""``tailrace graph``: shows the data flow in an app, or in several apps that share topics."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _WRITERS: dict[str, Callable[[Graph], str]] = {
 def graph(*, apps: tuple[str, ...], format_: str, output: str, as_json: bool) -> None:
     """Show topics, actors, functions and the edges between them. An APP is given as package.module:app.
 
-    What a handler emits is read from its code: a topic that it only finds when it runs is not shown.
+    Outputs are found by an analysis of the handlers' code. A topic that a handler selects only at run time is not shown.
     """
     plans = _plans(apps)
     drawn = graph_of(plans)
@@ -72,7 +72,7 @@ def graph(*, apps: tuple[str, ...], format_: str, output: str, as_json: bool) ->
 
 
 def _plans(apps: tuple[str, ...]) -> list[Plan]:
-    """The plans of some apps, each once."""
+    """The plans of the apps, without duplicates."""
     found: dict[str, tuple[str, App]] = {}
     for reference in apps:
         app = find_app(reference)

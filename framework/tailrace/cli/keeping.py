@@ -1,4 +1,4 @@
-"""``tailrace log retain`` and ``clean``: how long records are kept, and deleting them now."""
+"""``tailrace log retain`` and ``clean``: set how long records are kept, and delete expired records now."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def retain(
 ) -> None:
     """Change for how long the records of TOPIC are kept. Services may keep running. A limit that is not given is removed.
 
-    What is past it goes with the next cleaning. A replay, a rebuild and a service that has yet to begin can then only go
-    back as far as the inputs do.
+    The next cleaning deletes the records past the limit. A replay, a rebuild or a new service can then only start at the oldest
+    record that is left.
     """
     if forever == (retention is not None or retention_bytes is not None):
-        raise click.UsageError("Give --retention, --retention-bytes or both; or --forever alone.")
+        raise click.UsageError("Give --retention, --retention-bytes or both; or only `--forever`.")
     with opened(folder) as log:
         refuse_own_topic(log, topic, "cannot be restored or replayed without it")
         log.set_retention(topic, retention_ms=retention, retention_bytes=retention_bytes)
@@ -43,7 +43,7 @@ def retain(
 def clean(*, as_json: bool, folder: Path) -> None:
     """Delete records past their retention, and all but the last record of each key in compacted topics.
 
-    Services do so by themselves. This does it now, the segment that is being written included.
+    Services clean the log regularly. This command does it now, and includes the segment that is being written.
     """
     with opened(folder) as log:
         log.roll()

@@ -1,4 +1,4 @@
-"""Where a command stops: at offsets, at an event time, at a reading of the service's clock."""
+"""Options that limit a command: to offsets, to an event time, to a clock reading of the service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailrace.core.suggestions import did_you_mean
 
 
 class EndOffset(NamedTuple):
-    """The first offset that is not taken: in one partition of a topic, or in all."""
+    """The first offset that is not read, in one partition of a topic or in all."""
 
     topic: str
     partition: int | None
@@ -31,7 +31,7 @@ class EndOffsetType(click.ParamType):
     _old_form = re.compile(r"([^:=]+):(\d+):(\d+)", re.ASCII)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> EndOffset:
-        """The topic, the partition and the offset."""
+        """Parse the topic, the partition and the offset."""
         if isinstance(value, EndOffset):
             return value
         found = self._form.fullmatch(str(value)) or self._old_form.fullmatch(str(value))
@@ -51,7 +51,7 @@ class TimeType(TopicPositionType):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Milliseconds."""
+        """Parse the instant into milliseconds since the epoch."""
         if isinstance(value, int):
             return value
         try:
@@ -92,14 +92,14 @@ _until_clock_option = click.option(
 
 
 class GivenLimits(NamedTuple):
-    """The limits as the command line gives them, before the app is known."""
+    """The limits from the command line, before the app is known."""
 
     offsets: tuple[EndOffset, ...]
     until_ms: int | None
     clock_ms: int | None
 
     def of(self, plan: Plan) -> Limits:
-        """The limits of an app.
+        """The limits for an app.
 
         Raises:
             click.BadParameter: An offset is of a topic or partition that the app does not read.
@@ -115,7 +115,7 @@ limit_options = packed("limits", GivenLimits, until_offset_option, _until_option
 def end_offsets(
     app: str, inputs: Collection[str], offsets: Iterable[EndOffset], partitions_of: Callable[[str], int]
 ) -> dict[str, dict[int, int]]:
-    """The offsets by input and partition; one that is given for a partition counts before one for all.
+    """The offsets by input and partition. An offset for one partition overrides an offset for all.
 
     Raises:
         click.BadParameter: The app does not read such a topic, or it has no such partition.

@@ -1,4 +1,4 @@
-"""``tailrace log``: the topics of an event log, what goes into them from files, and what is in them."""
+"""``tailrace log``: creates and lists the topics of an event log, appends to them from files, and shows their records."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def create(
 ) -> None:
     """Create TOPIC, or all topics of an app; and the log, if it does not exist.
 
-    A topic that is there with the same settings is left as it is.
+    A topic that exists with the same settings is not changed.
     """
     if (topic is None) == (app is None):
         raise click.UsageError("Name either a topic or --app.")
@@ -187,7 +187,7 @@ def dump(
 ) -> None:
     """Write the records in TOPIC now, with offsets, timestamps, keys and headers, partition after partition.
 
-    A time selects by the records' timestamps, in whichever order they lie in the log.
+    A time selects records by their timestamps, whatever their order in the log.
     """
     declared = None if app is None else topic_of_app(app, topic)
     with opened(folder) as log:
@@ -238,7 +238,7 @@ def _between(
 
 
 def _last(log: Log, topic: str, ends: dict[int, int], count: int) -> list[tuple[int, InputRecord]]:
-    """The last records of some partitions together, by their timestamps; in a compacted topic there may be fewer."""
+    """The last ``count`` records of some partitions together, by timestamp. In a compacted topic there may be fewer."""
     found = [
         (number, record)
         for number, end in ends.items()

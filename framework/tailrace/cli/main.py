@@ -1,10 +1,10 @@
-"""The group of all commands, and their exit codes.
+"""The main command group, and the exit codes of all commands.
 
 ========  =================================================================
 exit 0    done
 exit 1    it failed: a ``TailraceError``, reported in a sentence or two
 exit 2    wrong usage: a wrong argument, an unknown app
-exit 3    done, but something was set aside that could not be handled: events in the dead letters, rows of a file
+exit 3    done, but some input could not be handled and was set aside: events in the dead letters, rows of a file
 exit 130  ended by Ctrl-C
 ========  =================================================================
 """
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def execute(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code. An error goes to standard error, in one line."""
+    """Run a command and return its exit code. An error is written to standard error, in one line."""
     try:
         code = tailrace.main(arguments, prog_name="tailrace", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -122,7 +122,7 @@ def execute(arguments: Sequence[str] | None = None) -> int:
 
 
 def _origins(error: click.UsageError) -> list[str]:
-    """Where the wrong value came from, unless it was the command line."""
+    """Sentences that say where a wrong value came from, unless it was the command line."""
     if error.ctx is None:
         return []
     if isinstance(error, click.BadParameter) and error.param is not None:

@@ -1,4 +1,4 @@
-"""Misspelt options and choices: the message suggests the right one."""
+"""Suggestions for misspelt options and choices."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tailrace.core.suggestions import did_you_mean
 if TYPE_CHECKING:
     _Choice = click.Choice[str]
 else:
-    _Choice = click.Choice  # it takes a type from Click 8.2 on only
+    _Choice = click.Choice  # generic only since Click 8.2
 
 
 class Choice(_Choice):
-    """A choice of words; the error for another word suggests the nearest."""
+    """A choice of words. The error for an unknown word suggests the nearest one."""
 
     @property
     def example(self) -> str:
-        """A value, for messages."""
+        """An example value, for messages."""
         return str(self.choices[0])
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

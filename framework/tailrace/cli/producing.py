@@ -1,6 +1,6 @@
-"""From rows to records: either as the events of an app's topic, or as they are; and what becomes of those that fail.
+"""Converts rows to records: as events of an app's topic, or unchanged. Broken rows are set aside.
 
-A row fits or it does not; one that does not is never half-appended, it goes to the side file with the reason.
+A row is either appended completely, or it is written to the side file with the reason.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from tailrace.core.values.event_values import not_finite
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 
 _DATE = re.compile(r"(19|20|21)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
-"""A date without dashes. As milliseconds it would be some hours of 1970."""
+"""A date without dashes. Read as milliseconds it would be a time on the first day of 1970."""
 
 Producer = Callable[[Row, int], Output]
-"""Makes a row's record; the int is the present, in ms, for a record without another time. Raises BadRecordError."""
+"""Makes the record of a row. The int is the current time in ms, for records without a time. Raises BadRecordError."""
 
 
 def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Callable[[str], None]) -> Producer:
-    """Rows as the events of a topic: validated, encoded and keyed as its app does. Fields it does not know are dropped.
+    """A producer for events of a topic: validated, encoded and keyed like in its app. Unknown fields are dropped.
 
-    The record's timestamp is the field ``timestamp``, else the event's own time, else the present. ``notice`` is told of each
-    column of a table that is dropped, once.
+    The timestamp of a record is the field ``timestamp``, else the event time, else the current time. ``notice`` is called with
+    a message once for each dropped column of a table.
     """
     type_, settings = topic.type, topic.settings
     is_json = settings.format == "json"
@@ -88,7 +88,7 @@ def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Callable[[str],
 
 
 def raw(topic: str, keys: Sequence[str], timestamp: str | None) -> Producer:
-    """Rows as they are: a line of JSON byte for byte, cells as a JSON object. The key is one field or several."""
+    """A producer for unchanged rows: a JSON line byte for byte, cells as a JSON object. The key is one field or several."""
 
     def produce(row: Row, now_ms: int) -> Output:
         content = row.content
@@ -119,10 +119,10 @@ def raw(topic: str, keys: Sequence[str], timestamp: str | None) -> Producer:
 
 
 def produced(producer: Producer, row: Row, now_ms: int, most_bytes: int) -> Output:
-    """The record of a row.
+    """Make the record of a row.
 
     Raises:
-        BadRecordError: There is none; the message says why.
+        BadRecordError: The row is broken; the message has the reason.
     """
     if row.content is None:
         raise BadRecordError(row.error)
@@ -130,7 +130,7 @@ def produced(producer: Producer, row: Row, now_ms: int, most_bytes: int) -> Outp
         output = producer(row, now_ms)
     except TailraceError as error:
         raise BadRecordError(error.what) from error
-    except Exception as error:  # a user's own function, for the key or the time, fails as it likes
+    except Exception as error:  # a user's function for the key or the time may raise anything
         raise BadRecordError(f"{type(error).__name__}: {error}") from error
     size = len(output.value or b"") + len(output.key or b"")
     if size > most_bytes:
@@ -139,16 +139,16 @@ def produced(producer: Producer, row: Row, now_ms: int, most_bytes: int) -> Outp
 
 
 class SideFile:
-    """Where broken rows are kept: JSON lines, each with the row's source, line, reason and text.
+    """The file for broken rows: JSON lines, each with the row's source, line, reason and text.
 
-    It is opened with the first, and added to if it is there already.
+    It is opened for the first broken row. An existing file is appended to.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.count = 0
         self.first: list[str] = []
-        """Messages about the first few."""
+        """Messages about the first three rows."""
         self._file: BinaryIO | None = None
 
     def __enter__(self) -> Self:
@@ -161,7 +161,7 @@ class SideFile:
             self._file.close()
 
     def keep(self, source: str, row: Row, reason: str) -> None:
-        """Keep a row.
+        """Write a row to the file.
 
         Raises:
             click.FileError: The side file cannot be written.
@@ -193,7 +193,7 @@ def _at(cells: Any, path: str) -> Any:
 
 
 def _check_field(topic: Topic[Any, Any], path: str) -> None:
-    """Refuse a field that the events of a topic do not have, before each row is broken for it."""
+    """Refuse a field that the events of a topic do not have, before every row fails because of it."""
     fields = {name for member in members_of(topic.type) for name in event_fields(member)}
     name = path.partition(".")[0]
     if name not in fields:

@@ -1,4 +1,4 @@
-"""``tailrace rebuild``: history run again into a snapshot that a service starts from."""
+"""``tailrace rebuild``: replays history into a snapshot. A service can start from it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def rebuild(
     restart: bool,
     as_json: bool,
 ) -> int:
-    """Make a snapshot of APP (package.module:app) from its history. The service is neither changed nor held up.
+    """Make a snapshot of APP (package.module:app) from its history. The service is neither changed nor delayed.
 
     An interrupted rebuild resumes when you run the same command again. To rebuild several apps together, use --chain and
     name them in the order in which events pass through them.
@@ -134,7 +134,7 @@ def rebuild(
 
 
 def _fields(report: RebuildReport | TwiceReport) -> object:
-    """What ``--json`` writes."""
+    """The content of the output with ``--json``."""
     if isinstance(report, RebuildReport):
         return report
     return {
@@ -150,7 +150,7 @@ def _check_places(source: Source, to: Destination) -> None:
     """Refuse to write into the log.
 
     Raises:
-        click.BadParameter: A place is in the log's folder, or the outputs' topics have no suffix.
+        click.BadParameter: A place is in the log's folder, or the suffix for the topics of the outputs is missing.
     """
     log = Path(source.log)
     outside_of_log(to.uri, log, "--to")

@@ -1,4 +1,4 @@
-"""The options of ``tailrace rebuild``, by the group of the request that they fill."""
+"""The options of ``tailrace rebuild``, one group for each part of the request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _RenamedType(click.ParamType):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
-        """The declared topic, and the one that is read."""
+        """Parse the declared topic and the topic to read."""
         topic, _, other = str(value).partition("=")
         if not topic or not other:
             self.fail(f"{value!r} does not name two topics; write movements=movements-again.", param, ctx)
@@ -65,10 +65,10 @@ def _source(
 def _engines(
     *, engine: str, master: str | None, workers: int | None
 ) -> Generator[Callable[[int | None], Engine]]:
-    """What makes an engine of a hash seed, for the length of the command.
+    """A function that makes an engine for a hash seed. The engine is closed at the end of the block.
 
     Raises:
-        click.UsageError: A cluster is named for an engine that has none.
+        click.UsageError: ``--master`` is given for the local engine.
         MissingExtraError: Spark is not installed.
     """
     if engine == "local":

@@ -83,8 +83,8 @@ def replay(
 ) -> int:
     """Replay the history of APP (package.module:app) from the log, along its tape. The service is not changed.
 
-    --compare also compares with the state folder of the service, if it is there; one that is in use is compared by its changelog
-    only. --trace and --break replay only their keys, and --key those it names: then nothing else is called or compared.
+    --compare also compares with the state folder of the service, if it exists. If a running service uses the folder, only its
+    changelog is compared. --key, --trace and --break limit the replay to their keys: nothing else is called or compared.
     """
     plan = find_app(app).plan()
     _check(plan, actor, partitions, tracing=bool(traced or broken))
@@ -142,15 +142,15 @@ def replay(
 
 
 def _run(job: ReplayJob, workers: int, on_progress: Callable[[ReplayStatus], None]) -> ReplayReport:
-    """The replay, in this process or in others."""
-    # The service may have the hash seed that the environment gives to this process, too.
+    """Run the replay, in this process or in others."""
+    # The environment may have given the same hash seed to the service; a child process gets another one.
     apart = workers > 1 or (given_seed() is not None and job.options.observer is None)
     try:
         return replay_apart(job, workers, on_progress) if apart else run_job(job, on_progress)
     except OffsetGoneError as error:
         error.hint = (
-            "A replay has the log alone. `tailrace rebuild --archive` reads what is archived as well, "
-            "and `tailrace compare` holds what it makes against the service's state."
+            "A replay reads only the log. `tailrace rebuild --archive` reads the archive as well, "
+            "and `tailrace compare` compares its snapshot with the service's state."
         )
         raise
     except OutputFailed as failed:
@@ -201,7 +201,7 @@ def _partitions(plan: Plan, chosen: NamedKeys, given: tuple[int, ...]) -> list[i
 
 
 def _check_empty(place: Path) -> None:
-    """Refuse a folder that holds state already."""
+    """Refuse a folder that is not empty."""
     if place.exists() and any(place.iterdir()):
         raise click.BadParameter(f"the folder {str(place.parent)!r} is not empty", param_hint="--to")
 

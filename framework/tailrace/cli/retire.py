@@ -1,4 +1,4 @@
-"""``tailrace retire``: an app that has stopped for good no longer holds its readers back."""
+"""``tailrace retire``: declares that an app has stopped for good, so that its readers no longer wait for it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tailrace.history.retirement import retire as retire_app
 def retire(*, app: str, as_json: bool, folder: Path) -> None:
     """Declare that APP has stopped for good, so that services that follow its topics no longer wait for it.
 
-    APP is its name, as its code may be gone, or package.module:app. It must not run. Its state and its history stay: if it
-    is started again after all, it goes on where it was, and publishes again.
+    APP is package.module:app or, if its code no longer exists, its name. The app must not run. Its state and its history stay:
+    if it is started again after all, it resumes where it stopped, and publishes again.
     """
     name = name_of(app)
     with opened(folder) as log:

@@ -1,4 +1,4 @@
-"""``tailrace run``: runs an app."""
+"""``tailrace run``: runs an app as a service."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tailrace.runtime.supervisor import Supervisor
 _LEAST_LEASE_MS = 500
 """A lease is renewed by a thread that competes with handlers for the interpreter."""
 _LEAST_SNAPSHOT_MS = 1_000
-"""Each is taken by a process of its own, which has to start."""
+"""Each snapshot is taken by a new process, and its start takes time."""
 _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
 """``Ship``, ``Ship.calls``, ``Ship.timers:overdue``."""
 
@@ -124,7 +124,7 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
     type=click.IntRange(1),
     default=5,
     show_default=True,
-    help="With --snapshots: number of snapshots to keep. Savepoints, and snapshots that others build upon, are never deleted.",
+    help="With --snapshots: number of snapshots to keep. Savepoints, and snapshots that others build on, are never deleted.",
 )
 @click.option(
     "--as",
@@ -176,10 +176,9 @@ def run(
 ) -> None:
     """Run APP, given as package.module:app, until it is stopped.
 
-    SIGTERM or Ctrl-C: it commits and leaves. Ctrl-C twice: it leaves at once, and nothing is lost. Killed at any
-    moment, it resumes from its last commit when it is started again. --from-snapshot is for an app that has not begun; one that
-    has begun resumes where it was. With --until-end the exit code is 3 if events went
-    to the dead letters.
+    On SIGTERM or Ctrl-C it commits and stops. On a second Ctrl-C it stops at once, and nothing is lost. If it is killed, the
+    next start resumes from its last commit. --from-snapshot is for an app that has not begun; one that has begun resumes where
+    it stopped. With --until-end the exit code is 3 if events went to the dead letters.
     """
     if allow_dead_letters and not until_end:
         raise click.UsageError("--allow-dead-letters goes with --until-end.")
@@ -225,7 +224,7 @@ def run(
         if snapshots_at is None
         else SnapshotSchedule(snapshots_at, snapshot_every / 1_000, snapshot_keep),
         create_topics=create_topics,
-        # Who waits for a stopped process must not lose its patience before the other's lease ends.
+        # A writer that waits for a stopped process must wait longer than that process's lease.
         log_options=LogOptions(
             fsync=fsync,
             max_record_bytes=max_record_bytes,
@@ -260,7 +259,7 @@ def _check_snapshots(place: str | None, log_folder: Path) -> None:
         if "://" not in place and Path(place).is_file():
             raise click.BadParameter(f"{place!r} is a file, and no folder", param_hint="--snapshots")
         if find_spec("pyarrow") is None:
-            # The service would run, and every snapshot fail.
+            # Otherwise the service would run, and every snapshot would fail.
             raise MissingExtraError(
                 "snapshots need the package pyarrow, which is not installed",
                 hint="pip install 'tailrace[parquet]'",

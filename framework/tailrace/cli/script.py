@@ -1,9 +1,9 @@
-"""``app.run()``: what ``tailrace run`` does, from a script.
+"""``app.run()``: runs the command ``tailrace run`` from a script.
 
-It is the command itself, with the keywords as its arguments: one code path, one set of checks and messages. What is added
-is the way from an app to its name, because worker processes import the app by its name. A script that was started as
-``python ships.py`` is the module ``ships`` for them (see ``processes.app_loading``), so it has to be one that can be imported: its
-call of ``app.run`` stands under ``if __name__ == "__main__"``.
+It calls the command itself, with the keywords as its arguments: one code path, one set of checks and messages. In addition
+it finds the name of the app, because worker processes import the app by its name. A script that was started as
+``python ships.py`` is the module ``ships`` for them (see ``processes.app_loading``). So it must be importable: its call of
+``app.run`` must be under ``if __name__ == "__main__"``.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _GUARD: Final = 'Put the call under if __name__ == "__main__".'
 
 
 def run_app(app: App, options: Mapping[str, Any]) -> None:
-    """Run an app as ``tailrace run`` does; returns where that exits with 0, and else ends the process as it does.
+    """Run an app like ``tailrace run``. Returns if the command exits with 0.
 
     Raises:
-        UsageError: It cannot be run from here: the app has no name, or the script could not be imported by a worker.
+        UsageError: The app cannot be run from here: other processes could not import it, or this is not the main thread.
         DefinitionError: There is no such option.
-        SystemExit: With the exit code of the command, which has said on standard error what is wrong.
+        SystemExit: The command failed, and has written the error to standard error. Has the exit code of the command.
     """
     if threading.current_thread() is not threading.main_thread():
         raise UsageError(
@@ -52,7 +52,7 @@ def run_app(app: App, options: Mapping[str, Any]) -> None:
 
 
 def flags() -> dict[str, click.Option]:
-    """The options of the command by their keyword: ``until_end`` for ``--until-end``, ``as_`` for ``--as``."""
+    """The options of the command by keyword: ``until_end`` for ``--until-end``, ``as_`` for ``--as``."""
     found: dict[str, click.Option] = {}
     for option in run.params:
         if isinstance(option, click.Option):
@@ -62,13 +62,13 @@ def flags() -> dict[str, click.Option]:
 
 
 def reference_to(app: App) -> str:
-    """``module:attribute``, under which another process finds an app.
+    """The reference ``module:attribute`` with which other processes find an app.
 
     Raises:
-        UsageError: No module has it; or the script that has it cannot be imported.
+        UsageError: No module has the app as an attribute; or the script that has it cannot be imported.
     """
     scripts: list[str] = []
-    for name, module in reversed(list(sys.modules.items())):  # a module comes after those that import it
+    for name, module in reversed(list(sys.modules.items())):  # a module comes after the ones that import it
         attribute = _attribute(module, app)
         if attribute is None:
             continue
@@ -84,7 +84,7 @@ def reference_to(app: App) -> str:
 
 
 def _attribute(module: ModuleType, app: App) -> str | None:
-    # Any object may stand in sys.modules.
+    # sys.modules may hold any object.
     attributes: Mapping[str, object] = getattr(module, "__dict__", {})
     return next(
         (name for name, value in list(attributes.items()) if value is app and name.isidentifier()), None
@@ -100,7 +100,7 @@ def _arguments(app: App, options: Mapping[str, Any]) -> list[str]:
     for name, value in options.items():
         option, flag = known[name], known[name].opts[0]
         if value is None:
-            continue  # as if it were not given
+            continue  # None means not given
         if option.is_flag:
             if type(value) is not bool:
                 raise UsageError(f"{name}={value!r} is neither True nor False", hint=f"Write {name}=True.")
@@ -117,10 +117,10 @@ def _arguments(app: App, options: Mapping[str, Any]) -> list[str]:
 
 
 def _check_guarded(frame: FrameType | None) -> None:
-    """See that importing the script that calls does not call again: each worker process imports it.
+    """Check that an import of the calling script does not call ``app.run`` again: each worker process imports it.
 
     Raises:
-        UsageError: It does.
+        UsageError: The import would call it.
     """
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back
@@ -130,7 +130,7 @@ def _check_guarded(frame: FrameType | None) -> None:
     if name != "__main__":
         spec = frame.f_globals.get("__spec__")
         if name != "__mp_main__" and not getattr(spec, "_initializing", False):
-            return  # its code runs for another reason than an import
+            return  # not called during an import
         raise UsageError(f"app.run was called while the module {name!r} is imported", hint=_GUARD)
     file = frame.f_globals.get("__file__")
     if file is None or not Path(file).is_file():

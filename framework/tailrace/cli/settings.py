@@ -1,8 +1,8 @@
-"""Options that describe an installation: the command line sets them, else an environment variable, else a file, else the default.
+"""Options that describe an installation. Sources, in this order: command line, environment variable, file, default.
 
-The variable of ``--commit-interval`` is ``TAILRACE_COMMIT_INTERVAL``; its key is ``commit-interval``, in ``tailrace.toml`` or
-in the table ``[tool.tailrace]`` of ``pyproject.toml``, of the folder in which the command runs. A key applies to every command
-that has the option. A value that turns out to be wrong is reported with the place that it came from.
+For ``--commit-interval`` the variable is ``TAILRACE_COMMIT_INTERVAL``, and the key is ``commit-interval``. The file is
+``tailrace.toml``, or the table ``[tool.tailrace]`` of ``pyproject.toml``, in the working folder. A key applies to every command
+that has the option. The error for a wrong value names its source.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _GIVEN = (ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 
 
 class Setting(click.Option):
-    """An option that may be set for a whole installation. ``setting`` is its key, if it is not the option's name."""
+    """An option that can be set for a whole installation. ``setting`` is its key (default: the option's name)."""
 
     def __init__(self, declarations: Any = None, *, setting: str = "", **attributes: Any) -> None:
         super().__init__(declarations, show_envvar=True, **attributes)
@@ -35,28 +35,28 @@ class Setting(click.Option):
         self.envvar: str = f"{PREFIX}{self.setting.upper().replace('-', '_')}"
 
     def get_error_hint(self, ctx: Any) -> str:
-        """The name alone: ``origin`` says whether a value came from the environment."""
+        """Only the name: ``origin`` reports if a value came from the environment."""
         return click.Parameter.get_error_hint(self, ctx)
 
 
 class ConfigFile(NamedTuple):
-    """What a file says, by key."""
+    """The settings in a file, by key."""
 
     path: str
     table: str
-    """Of a ``pyproject.toml``."""
+    """The table that holds the settings in a ``pyproject.toml``; else empty."""
     values: dict[str, Any]
 
     def of_key(self, key: str) -> str:
-        """A key and where it is."""
+        """A key and its place, for messages."""
         return f"{key!r} in {f'[{self.table}] of ' if self.table else ''}{self.path}"
 
 
 def config_file(folder: Path) -> ConfigFile | None:
-    """The file of a folder, if there is one.
+    """The configuration file in a folder, if there is one.
 
     Raises:
-        click.UsageError: It is no TOML, or there are two.
+        click.UsageError: The file is not TOML, or there are two files with settings.
     """
     own = project = None
     if (data := _toml(folder / OWN_FILE)) is not None:
@@ -78,7 +78,7 @@ def default_map(file: ConfigFile, commands: click.Group) -> dict[str, Any]:
     """The values for Click, by command and parameter.
 
     Raises:
-        click.UsageError: There is no such setting, or its value is not of the option's kind.
+        click.UsageError: There is no such setting, or its value has the wrong type for the option.
     """
     known = {one.setting: one for one in _settings(commands)}
     for key, value in file.values.items():
@@ -96,7 +96,7 @@ def default_map(file: ConfigFile, commands: click.Group) -> dict[str, Any]:
 
 
 def _kinds(setting: Setting) -> tuple[tuple[type, ...], str]:
-    """The types that a setting may have in the file. A number in the place of text is refused: its meaning would be a guess."""
+    """The types that a setting may have in the file. A number instead of text is refused: its meaning would be a guess."""
     if setting.is_flag:
         return (bool,), "true or false"
     if isinstance(setting.type, click.IntRange | click.types.IntParamType):
@@ -105,7 +105,7 @@ def _kinds(setting: Setting) -> tuple[tuple[type, ...], str]:
 
 
 def misspelt_variables(commands: click.Group, environment: Iterable[str]) -> Iterator[str]:
-    """A sentence for each variable whose name is nearly that of a setting. Other variables are ignored."""
+    """A warning for each variable whose name is similar to that of a setting. Other variables are ignored."""
     known = {one.envvar.removeprefix(PREFIX) for one in _settings(commands)}
     for name in sorted(environment):
         rest = name.removeprefix(PREFIX)
@@ -115,7 +115,7 @@ def misspelt_variables(commands: click.Group, environment: Iterable[str]) -> Ite
 
 
 def origin(context: click.Context, parameter: click.Parameter) -> str:
-    """A sentence that says where the value of a parameter came from; none if it is from the command line."""
+    """A sentence that names the source of a parameter's value; empty if it is the command line."""
     if not isinstance(parameter, Setting):
         return ""
     source = context.get_parameter_source(str(parameter.name))
@@ -128,7 +128,7 @@ def origin(context: click.Context, parameter: click.Parameter) -> str:
 
 
 def origins_of_named(context: click.Context, message: str) -> list[str]:
-    """Where the values came from whose option, or value, a message names."""
+    """The origins of all parameters whose option or value a message names."""
     return [
         said
         for one in context.command.params

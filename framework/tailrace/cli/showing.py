@@ -1,7 +1,7 @@
-"""Records as they are shown: JSON, which loses nothing, a line of text, or cells of CSV.
+"""Formats records for output: as JSON (without loss), as a line of text, or as cells of CSV.
 
-In JSON a key or value that is text, or JSON, is that; what is not UTF-8 is given in base64 under another name. A
-deletion has no value at all, which is not the same as the JSON value ``null``::
+In JSON output, keys are text, and values are JSON or text. Data that is not UTF-8 is written in base64 under another name. A
+deletion has no value at all, which differs from the JSON value ``null``::
 
     {"partition":0,"offset":5,"timestamp_ms":1357017420000,"key":"N14228","value":{...},"headers":[["name","text"]]}
     value_text    the value is UTF-8, and no JSON          key_base64, value_base64    it is not UTF-8
@@ -37,12 +37,12 @@ _raw = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def as_json(partition: int, record: InputRecord, topic: AnyTopic | None = None) -> bytes:
-    """The record in one line. With ``topic`` its key and value are read as its app does, if they can be."""
+    """The record in one line. With ``topic``, its key and value are decoded as the app does, if possible."""
     return _encode(as_dict(partition, record, topic))
 
 
 def as_dict(partition: int, record: InputRecord, topic: AnyTopic | None = None) -> dict[str, Any]:
-    """What ``as_json`` writes."""
+    """The object that ``as_json`` encodes."""
     shown: dict[str, Any] = {
         "partition": partition,
         "offset": record.offset,
@@ -56,7 +56,7 @@ def as_dict(partition: int, record: InputRecord, topic: AnyTopic | None = None) 
 
 
 def as_cells(partition: int, record: InputRecord, topic: AnyTopic | None = None) -> bytes:
-    """The record as a line of CSV under ``CSV_HEADER``. What is not UTF-8 has ``base64:`` before it."""
+    """The record as a line of CSV with the columns of ``CSV_HEADER``. Data that is not UTF-8 has the prefix ``base64:``."""
     shown = as_dict(partition, record, topic)
     headers = _encode(shown["headers"]).decode() if "headers" in shown else ""
     return csv_line(
@@ -85,7 +85,7 @@ def as_text(partition: int, record: InputRecord, topic: AnyTopic | None = None) 
 
 
 def instant(timestamp_ms: int) -> str:
-    """An instant for people, in UTC; in milliseconds outside of the calendar's range."""
+    """An instant for people, in UTC; as milliseconds if it is outside the range of the calendar."""
     try:
         return to_datetime(timestamp_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except TailraceError:
@@ -98,7 +98,7 @@ def changes_as_dicts(changes: Sequence[Change], was: str = "one", now: str = "ot
 
 
 def difference_as_dict(found: Difference) -> dict[str, Any]:
-    """A key of an actor or of a topic that differs, for JSON."""
+    """A differing key of an actor or a topic, for JSON."""
     place = {"actor": found.actor} if found.kind == "state" else {"topic": found.topic}
     return {
         "partition": found.partition,
@@ -110,7 +110,7 @@ def difference_as_dict(found: Difference) -> dict[str, Any]:
 
 
 def printable(text: str) -> str:
-    """Text with control characters escaped, which a terminal would obey."""
+    """Text with escaped control characters, so that a terminal does not execute them."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
@@ -131,14 +131,14 @@ def _value(value: bytes | None, topic: AnyTopic | None) -> dict[str, Any]:
     if topic is not None:
         try:
             return {"value": _as_builtins(topic.decode(value))}
-        except (msgspec.MsgspecError, TypeError):  # TypeError: it has keys that JSON has no names for
+        except (msgspec.MsgspecError, TypeError):  # TypeError: it has keys that JSON cannot represent
             pass  # shown as it is
     try:
         value.decode()
         shown = _raw(value)
         if b"\n" in value or b"\r" in value:  # a line is a record
             msgspec.json.decode(value)
-            # The ends of lines within JSON stand between its parts, never in text.
+            # In valid JSON, raw line ends are only between tokens, never inside strings.
             shown = _raw(value.translate(_IN_ONE_LINE))
         return {"value": shown}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -147,7 +147,7 @@ def _value(value: bytes | None, topic: AnyTopic | None) -> dict[str, Any]:
 
 
 def _as_builtins(value: Any) -> Any:
-    """A value as JSON can hold it; NaN and infinities by name."""
+    """A value that JSON can represent; NaN and infinities as text."""
     shown = msgspec.to_builtins(value, str_keys=True)
     return shown if not_finite(shown) is None else _with_names(shown)
 

@@ -1,4 +1,4 @@
-"""``tailrace snapshot``: state as tables, taken from a service, running or not."""
+"""``tailrace snapshot``: takes and manages snapshots of an app's state. The service may run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def snapshot() -> None:
 @click.option(
     "--incremental",
     is_flag=True,
-    help="Store only the changes since the latest snapshot, if it can be built upon.",
+    help="Store only the changes since the latest snapshot, if it can be built on.",
 )
 @click.option("--automatic", is_flag=True, help="Mark the snapshot as automatic: --keep deletes old ones.")
 @click.option("--keep", type=click.IntRange(1), help="Then delete all automatic snapshots but the newest N.")
@@ -129,7 +129,7 @@ def list_(*, app: str, uri: str, as_json: bool) -> None:
 @snapshots_option
 @json_option
 def show(*, app: str, which: str, uri: str, as_json: bool) -> None:
-    """Show where a snapshot stands: per partition its offsets, watermark, counts and files."""
+    """Show the position of a snapshot: per partition its offsets, watermark, counts and files."""
     found = Snapshots(uri, name_of(app)).open(which)
     manifest = found.manifest
     with piped():
@@ -174,7 +174,7 @@ def verify(*, app: str, which: str, uri: str, as_json: bool) -> int:
 @app_argument
 @click.argument("ids", nargs=-1, metavar="ID...")
 @snapshots_option
-@click.option("--dependants", is_flag=True, help="Also delete the incremental snapshots that build upon it.")
+@click.option("--dependants", is_flag=True, help="Also delete the incremental snapshots that build on it.")
 @click.option("--keep", type=click.IntRange(1), help="Delete all automatic snapshots but the newest N.")
 @click.option(
     "--leftovers",
@@ -193,7 +193,7 @@ def delete(
     leftovers: int | None,
     as_json: bool,
 ) -> None:
-    """Delete snapshots by id or savepoint name, by number, or what unfinished ones left behind."""
+    """Delete snapshots by id or savepoint name, all but the newest N, or files of unfinished ones."""
     if not ids and keep is None and leftovers is None:
         raise click.UsageError("Name what to delete: an ID, --keep N or --leftovers AGE.")
     snapshots = Snapshots(uri, name_of(app))
@@ -214,7 +214,7 @@ def delete(
             click.echo("nothing to delete")
 
 
-# --- what is shown
+# --- the output
 
 
 def _shown(found: Snapshot) -> list[str]:
@@ -240,7 +240,7 @@ def _shown(found: Snapshot) -> list[str]:
             f"{counted(totals.records, 'record')}, {counted(totals.fired, 'timer')} fired, {counted(totals.outputs, 'output')}, "
             f"{totals.late:,} late, {totals.refused + totals.failed:,} bad, commit {cut.tape - 1:,}"
         )
-        lines += [f"  goes on at {name} {position:,}" for name, position in cut.positions.items()]
+        lines += [f"  continues at {name} {position:,}" for name, position in cut.positions.items()]
         lines += [f"  {file.rows:>10,} rows  {file.bytes:>12,} bytes  {file.name}" for file in task.files]
     return lines
 

@@ -1,7 +1,7 @@
-"""What is read from files: JSON lines, CSV and Parquet become numbered rows, of which some are broken.
+"""Reads files: JSON lines, CSV and Parquet become numbered rows. Some rows may be broken.
 
-A row that cannot be read does not end the reading, and nothing that was read is lost: a broken row has the text that it
-was made of, however many lines that swallowed.
+A row that cannot be read does not end the reading, and no text is lost: a broken row has its original text, even if it spans
+many lines.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _ROWS_AT_ONCE = 10_000
 
 
 class Row(NamedTuple):
-    """One row of a source. ``number`` is that of its first line, from 1; of Parquet the row's own.
+    """One row of a source. ``number`` is the number of its first line, or in Parquet of the row, from 1.
 
-    ``content`` is what it says: a line of JSON as it is, or the cells by name. None: it is broken, and ``error`` says why.
+    ``content`` is a line of JSON unchanged, or the cells by name. It is None for a broken row; then ``error`` has the reason.
     """
 
     number: int
@@ -38,7 +38,7 @@ Rows = Callable[[IO[bytes]], Iterator[Row]]
 
 
 def json_rows(file: IO[bytes]) -> Iterator[Row]:
-    """The lines of a file that are not blank; whether they are JSON is checked when they are decoded."""
+    """The non-blank lines of a file. They are decoded, and so checked, later."""
     for number, line in enumerate(file, 1):
         text = (line.removeprefix(_BOM) if number == 1 else line).strip()
         if text:
@@ -46,7 +46,7 @@ def json_rows(file: IO[bytes]) -> Iterator[Row]:
 
 
 def csv_rows(file: IO[bytes]) -> Iterator[Row]:
-    """The rows of a CSV file with a header, as dicts of text. An empty cell is a field that is missing.
+    """The rows of a CSV file with a header, as dicts of text. An empty cell means that the field is missing.
 
     Raises:
         click.ClickException: There is no header, or it names a column twice.
@@ -86,13 +86,13 @@ def csv_rows(file: IO[bytes]) -> Iterator[Row]:
 
 
 def parquet_rows(file: IO[bytes]) -> Iterator[Row]:
-    """The rows of a Parquet file, as dicts. A null is None. It is not a missing field, which would get its default.
+    """The rows of a Parquet file, as dicts. A null becomes None, not a missing field, which would get its default.
 
     Raises:
-        click.ClickException: pyarrow is not installed, or this is no Parquet file.
+        click.ClickException: pyarrow is not installed, or the file is not Parquet.
     """
     try:
-        # By name: it is an extra, and its types are not there where it is not.
+        # By name: pyarrow is an optional extra, and without it type checkers would not find its types.
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise click.ClickException(
@@ -115,12 +115,12 @@ _SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 
 
 def format_of(path: str) -> str:
-    """The format that a file's name stands for; JSON lines by default."""
+    """The format for the suffix of a file name (default: JSON lines)."""
     return _SUFFIXES.get(PurePath(path).suffix.lower(), "jsonl")
 
 
 class _Lines(Iterator[str]):
-    """The lines of a file for the CSV reader, and those that it has taken since the last call."""
+    """The lines of a file for the CSV reader. ``taken`` has the lines that it has read since ``taken`` was last cleared."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = iter(file)

@@ -1,4 +1,4 @@
-"""``tailrace status``: the progress of an app, and what holds its actors back."""
+"""``tailrace status``: shows the progress of an app, and the inputs that hold its actors back."""
 
 from __future__ import annotations
 
@@ -42,9 +42,8 @@ _UNKNOWN = "?"
 def status(*, app: str, state_folder: Path, watch: bool, as_json: bool, folder: Path) -> None:
     """Show the progress of APP (package.module:app), read from its log. The app need not run.
 
-    For each task: who owns it, its last commit, what there is to read. For each actor and function: its watermark, the source
-    that holds it back and why, its pending timers,
-    counted in the state folder if it is there.
+    For each task: its owner, its last commit, the number of unread records. For each actor and function: its watermark, the
+    source that holds it back and why, and its pending timers (counted in the state folder, if that exists).
     """
     plan = find_app(app).plan()
     with opened(folder) as log, piped():
@@ -179,7 +178,7 @@ def _when(time_ms: int | None) -> str:
 
 
 def _ago(milliseconds: int) -> str:
-    """``0.4 s ago``, ``3 min ago``: with about two digits."""
+    """A past time with about two digits: ``0.4 s ago``, ``3 min ago``."""
     seconds = max(0, milliseconds) / 1_000
     for name, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length:

@@ -1,6 +1,6 @@
-"""Traces what happens to some keys during a replay, and opens a debugger before their handlers.
+"""Traces some keys during a replay, and opens a debugger before their handlers.
 
-One paragraph for each record and timer, one entry in it for each handler: what changed in the state, what was emitted::
+The trace has one paragraph for each record and timer. It has an entry for each handler, with state changes and outputs::
 
     2013-01-01T10:17:00.000Z  departures @1234  Departure(tail='N14228', ...)
       Aircraft.departed
@@ -34,11 +34,11 @@ from tailrace.history.comparing.outputs import output_event
 
 
 class DebuggerLeft(BaseException):
-    """The user quit the debugger. This is not a failure of a handler: it passes through the task."""
+    """The user quit the debugger. Not an ``Exception``, so the task does not treat it as a failure of a handler."""
 
 
 class OutputFailed(BaseException):
-    """The trace cannot be written any more. This is not a failure of a handler either."""
+    """The trace cannot be written any more. Not a failure of a handler either."""
 
     def __init__(self, why: OSError) -> None:
         super().__init__(why)
@@ -46,20 +46,20 @@ class OutputFailed(BaseException):
 
 
 class _Debugger(pdb.Pdb):
-    """Remembers that the user quit, which ``runcall`` does not return."""
+    """Records that the user quit, since ``runcall`` does not return this."""
 
     left = False
 
     def set_quit(self) -> None:
-        """Quit."""
+        """See ``bdb.Bdb``."""
         self.left = True
         super().set_quit()
 
 
 class Tracer:
-    """Shows the calls for the keys ``traced``, and opens a debugger before those for the keys ``stopped_at``.
+    """Shows the handler calls for the keys ``traced``, and opens a debugger before the calls for the keys ``stopped_at``.
 
-    ``actor`` confines both to one actor. ``as_json``: a line of JSON for each call.
+    ``actor`` limits both to one actor. With ``as_json``, each call is a line of JSON.
     """
 
     def __init__(
@@ -140,13 +140,13 @@ class Tracer:
             _say(_time(moment.at), f"  {printable(name)} has expired")
             self._shown = None
 
-    # --- how it is shown
+    # --- the output
 
     def _is_chosen(self, actor: ActorPlan | None) -> bool:
         return self._actor is None or (actor is not None and actor.name == self._actor)
 
     def _show(self, moment: Moment) -> None:
-        """The line of a record or timer, once for all of its handlers."""
+        """Write the line of a record or timer once, before the first of its handlers."""
         if self._shown is None or (moment.input, moment.at, moment.timer, moment.event) != (
             self._shown.input,
             self._shown.at,
@@ -195,7 +195,7 @@ class Tracer:
             click.echo(msgspec.json.encode({"trace": said}, enc_hook=str))
 
     def _debug(self, handler: Callable[..., None], *arguments: Any) -> None:
-        """Call a handler in the debugger, which stops at its first line; another one is asked for by its hook."""
+        """Call a handler in the debugger, which stops at its first line. Another debugger is started by ``breakpoint``."""
         if sys.breakpointhook is not sys.__breakpointhook__ or os.environ.get("PYTHONBREAKPOINT"):
             breakpoint()  # noqa: T100  # as above; step into the next line
             handler(*arguments)
@@ -209,7 +209,7 @@ class Tracer:
 
 @contextmanager
 def _failing() -> Generator[None]:
-    """Writing in the middle of a handler's call: a pipe whose reader has left is not the handler's failure."""
+    """Wrap writes inside a handler call: a closed pipe must not count as a failure of the handler."""
     try:
         yield
     except OSError as error:
