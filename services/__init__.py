@@ -1,4 +1,4 @@
-"""Example services, each a small program on the public API; each runs alone and in a container.
+"""Example services: small programs on the public API. Each runs alone, also in a container.
 
-They share nothing but the event types in `schemas`.
+They share only the event types in `schemas`.
 """

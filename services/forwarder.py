@@ -1,13 +1,12 @@
-"""Forwarder: readings pass while a control event holds their sensor's gate open, in whichever order the two arrive.
+"""Forwarder: readings pass while a control event keeps their sensor's gate open, whichever of the two arrives first.
 
     openings  ──┐
-                ├──►  Gate  ──►  forwarded       what was measured while the gate was open
+                ├──►  Gate  ──►  forwarded       readings measured while the gate was open
     readings  ──┘
-       └──────────────────────►  late-readings   what came after event time had passed it by
+       └──────────────────────►  late-readings   readings that arrived after the watermark had passed them
 
-A reading may come before the opening that lets it pass. So it waits until the watermark has reached its time: then
-every opening that could concern it is here, and what passes depends on event times alone. Readings leave in the order
-of their times.
+A reading may arrive before the opening that lets it pass. So it waits until the watermark has reached its time. Then all
+openings that affect it have arrived, and the result depends only on event times. Readings leave in the order of their times.
 """
 
 import tailrace as tr
@@ -16,7 +15,7 @@ from schemas.sensors import Opening, Reading
 app = tr.App("forwarder")
 late_readings = app.topic("late-readings", Reading)
 readings = app.topic("readings", Reading, out_of_order="1s", late=late_readings)
-# Openings are rare: after 5 s with none, the readings wait for them no longer.
+# Openings are rare: after 5 s without one, the readings no longer wait for them.
 openings = app.topic("openings", Opening, out_of_order="1s", idle_after="5s")
 forwarded = app.topic("forwarded", Reading)
 
@@ -30,13 +29,13 @@ class Gate(tr.Actor):
 
     @tr.process(openings)
     def opened(self, opening: Opening, ctx: tr.Context[str]) -> None:
-        """Keep the opening, and forget those that can concern no reading any more."""
+        """Store the opening, and drop those that ended before the watermark."""
         self.known = [one for one in self.known if one.at_ms + one.for_ms > ctx.watermark]
         self.known.append(opening)
 
     @tr.process(readings)
     def measured(self, reading: Reading, ctx: tr.Context[str]) -> None:
-        """Let the reading wait for its time."""
+        """Store the reading until the watermark reaches its time."""
         waiting = self.waiting.get(reading.at_ms)
         if waiting is None:
             waiting = self.waiting[reading.at_ms] = []
@@ -45,7 +44,7 @@ class Gate(tr.Actor):
 
     @tr.on_timer
     def judged(self, ctx: tr.Context[str]) -> None:
-        """Everything up to this time is here: let pass what was measured now, if the gate was open."""
+        """All events up to this time have arrived: forward the readings of this time if the gate was open."""
         now_ms = ctx.event_time
         waiting = self.waiting.pop(now_ms)
         if any(one.at_ms <= now_ms < one.at_ms + one.for_ms for one in self.known):

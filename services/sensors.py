@@ -1,10 +1,10 @@
-"""Sensors: averages over windows of event time, and an alert by the clock on the wall.
+"""Sensors: averages over windows of event time, and an alert in processing time.
 
     readings ──┬──►  Windows  ──►  averages       °C per sensor and 5 s of event time
-               │         └────►  late-readings    those whose window had been closed
+               │         └────►  late-readings    readings whose window was closed
                └──►  Rise     ──►  rising-alerts   a sensor has been rising for 1 s
 
-The window is written out by hand here, from a map and a timer, to show that there is nothing more to one.
+The window is written by hand here, with a map and a timer, to show that a window needs nothing else.
 """
 
 import msgspec
@@ -23,7 +23,7 @@ rising_alerts = app.topic("rising-alerts", RisingAlert)
 
 
 class Sum(msgspec.Struct):
-    """What a window has to remember of its readings."""
+    """Sum and number of the readings in a window."""
 
     celsius: float = 0.0
     readings: int = 0
@@ -31,13 +31,13 @@ class Sum(msgspec.Struct):
 
 @app.actor
 class Windows(tr.Actor):
-    """A sensor's open windows. Several are open while readings come out of order."""
+    """The open windows of a sensor. There may be several, as readings arrive out of order."""
 
     open: tr.MapState[int, Sum]  # by the end of the window
 
     @tr.process(readings)
     def measured(self, reading: Reading, ctx: tr.Context[str]) -> None:
-        """Add the reading to its window, unless that is closed."""
+        """Add the reading to its window, unless the window is closed."""
         end_ms = reading.at_ms - reading.at_ms % WINDOW_MS + WINDOW_MS
         last_ms = end_ms - 1
         if ctx.watermark >= last_ms:
@@ -52,7 +52,7 @@ class Windows(tr.Actor):
 
     @tr.on_timer
     def complete(self, ctx: tr.Context[str]) -> None:
-        """The watermark has reached the window's last millisecond: no reading of it is to come."""
+        """The watermark has reached the window's last millisecond: emit its average, and close it."""
         end_ms = ctx.event_time + 1
         window = self.open.pop(end_ms)
         ctx.emit(averages, Average(ctx.key, end_ms, window.celsius / window.readings, window.readings))
@@ -60,14 +60,14 @@ class Windows(tr.Actor):
 
 @app.actor
 class Rise(tr.Actor):
-    """Whether a sensor is rising. This goes by arrival: the alert is for somebody who waits for it now."""
+    """Whether a sensor is rising. This depends on the order of arrival, as the alert is for people who wait for it now."""
 
     last: float | None = None
-    since_ms: int | None = None  # when it began to rise, by the clock
+    since_ms: int | None = None  # start of the rise, in processing time
 
     @tr.process(readings)
     def measured(self, reading: Reading, ctx: tr.Context[str]) -> None:
-        """Start the clock with a rise and stop it with a fall; what is level changes nothing."""
+        """Start the timer at a rise, and cancel it at a fall. An equal reading changes nothing."""
         before, self.last = self.last, reading.fahrenheit
         if before is None:
             return
@@ -80,7 +80,7 @@ class Rise(tr.Actor):
 
     @tr.on_processing_timer("risen")
     def risen(self, ctx: tr.Context[str]) -> None:
-        """There was no fall: alert, and begin anew with the next rise."""
+        """There was no fall: emit an alert. The next rise starts the timer again."""
         assert self.last is not None
         assert self.since_ms is not None
         ctx.emit(rising_alerts, RisingAlert(ctx.key, self.since_ms, self.last))

@@ -1,9 +1,10 @@
-"""Shapes: filtered by a stateless function, re-keyed by colour through a topic, and counted by an actor.
+"""Shapes: a stateless function filters them, a topic re-keys them by colour, and an actor counts them.
 
     shapes  ──►  not_orange  ──►  shapes-by-colour  ──►  Colour  ──►  colour-counts
     (key: drawing)                (key: colour)                       (key: colour)
 
-A colour's shapes come from every partition of `shapes`; the topic between brings them to the one task that counts them.
+The shapes of a colour come from all partitions of `shapes`. The topic `shapes-by-colour` brings them to the one task that
+counts them.
 """
 
 import tailrace as tr
@@ -30,6 +31,6 @@ class Colour(tr.Actor):
 
     @tr.process(by_colour)
     def drawn(self, shape: Shape, ctx: tr.Context[str]) -> None:
-        """Count it, and tell."""
+        """Count the shape, and emit the count."""
         self.count += 1
         ctx.emit(colour_counts, ColourCount(ctx.key, self.count))

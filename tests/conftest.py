@@ -1,11 +1,11 @@
-"""How much the property tests try, and what every test may ask for.
+"""Settings of the property tests, and fixtures for all tests.
 
 TAILRACE_SEEDS is the number of seeds (`make test`: 1000 on one Python, 100 on the others; `make fuzz`: many more), and
-TAILRACE_FIRST_SEED the first of them. Everything random in a test comes from such a seed or from Hypothesis.
+TAILRACE_FIRST_SEED is the first of them. All randomness in a test comes from such a seed or from Hypothesis.
 
-A property test runs all seeds if one takes less than about 10 ms. Otherwise `@pytest.mark.one_seed_in(n)` leaves it every n-th
-seed, so that it takes some ten seconds with 1000 seeds. That is still more seeds than any mutation needs to be caught: the laws
-(`tests/proof/laws.py`) run 10 to 80 of each property, and those always.
+A property test runs all seeds if one takes less than about 10 ms. Slower tests have `@pytest.mark.one_seed_in(n)` and run only
+every n-th seed, so that they take about ten seconds with 1000 seeds. These are still more seeds than are needed to catch any
+mutation: the laws (`tests/proof/laws.py`) always run 10 to 80 seeds of each property.
 """
 
 import os
@@ -19,24 +19,24 @@ from hypothesis import HealthCheck, settings
 
 from tailrace.log.embedded import EmbeddedLog
 
-# A thousand seeds on real files take more of them than a cautious limit lets one process have.
+# A thousand seeds on real files need more open files than a low default limit allows.
 MOST_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES, MOST_FILES))
 
 # A test's Spark lives for seconds. Without the optimizing compiler its Java takes half of the processor time.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# Begun in the background of a shell, they ignore Ctrl-C, and so would what they start: some of them send it.
+# Tests started in the background of a shell ignore Ctrl-C, and so do their child processes. Some tests send it to these.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SEEDS = int(os.environ.get("TAILRACE_SEEDS", "100"))
 FIRST_SEED = int(os.environ.get("TAILRACE_FIRST_SEED", "0"))
-SEEDS_PER_TEST = 50  # dealt out in stretches of this length, so that workers share them and a failure is near
+SEEDS_PER_TEST = 50  # split into ranges of this length, so that workers share them and a failure is found soon
 FEWEST_PER_TEST = 10  # and of so many that are run: a test may ask that faults have struck, on average
 FUZZING = SEEDS > 1000
 
-# The suite draws the same examples each time, so a red run is a change's doing; `make fuzz` looks for new ones.
+# The suite draws the same examples each time, so a failure is caused by a change; `make fuzz` searches for new ones.
 settings.register_profile(
     "suite",
     max_examples=max(10, SEEDS // 10),
@@ -49,7 +49,7 @@ settings.load_profile("suite")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test with an argument `seeds: range` runs once for each stretch of the seeds; it loops over them itself."""
+    """Run a test with an argument `seeds: range` once for each range of seeds. The test loops over them itself."""
     if "seeds" in metafunc.fixturenames:
         marker = metafunc.definition.get_closest_marker("one_seed_in")
         step: int = marker.args[0] if marker else 1
@@ -60,7 +60,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what tries many seeds as `property`."""
+    """Mark tests that run many seeds as `property`."""
     for item in items:
         if item.get_closest_marker("hypothesis") or "seeds" in getattr(item, "fixturenames", ()):
             item.add_marker("property")
@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _logs_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Close the logs that a test has left open, as it does to act out a death: each holds a file per segment."""
+    """Close the logs that a test has left open to simulate a crash: each holds one open file per segment."""
     opened: list[EmbeddedLog] = []
     original = EmbeddedLog.__init__
 

@@ -1,5 +1,5 @@
-"""The example services at work, for whoever looks on: ``python -m services.demo``.
+"""A demonstration of the example services: ``python -m services.demo``.
 
-A year of flights through two real processes, one of which is killed on the way, and all of it replayed; or the small
-examples, a scene for each.
+It runs a year of flights through two real processes, kills one of them on the way, and replays everything. Or it runs the
+small examples, one scene for each.
 """

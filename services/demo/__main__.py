@@ -1,4 +1,4 @@
-"""What ``make demo`` runs, and the small examples. The exit code is 1 if anything comes out other than it should."""
+"""The demo of the flights (``make demo``), and the small examples. The exit code is 1 if any result is wrong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from services.demo import examples, flights
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the demo of the flights, or the examples that are named; returns the exit code."""
+    """Run the demo of the flights, or the named examples. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m services.demo", description=__doc__)
     shows = parser.add_subparsers(dest="show", metavar="flights | examples")
     year = shows.add_parser(

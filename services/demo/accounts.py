@@ -1,7 +1,7 @@
-"""Accounts: what the services have said, held against the history itself, without any replay.
+"""Accounts: compares the outputs of the services with the history itself, without a replay.
 
-A replay shows that everything can be done again. Only the history can tell that it was the right thing, once each: a kill
-must not have lost a flight, nor counted one twice.
+A replay shows that every result can be reproduced. Only the history shows that the results are right: the kill must not have
+lost a flight, or counted one twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Landing: TypeAlias = tuple[str, str, int, int]
 
 
 class Accounts(NamedTuple):
-    """What has to come out, whatever happens on the way."""
+    """The expected outputs. Faults during the run must not change them."""
 
     departures: Counter[Leg]
     arrivals: Counter[Landing]
@@ -33,7 +33,7 @@ class Accounts(NamedTuple):
 
     @classmethod
     def of(cls, history: Iterable[Fact]) -> Accounts:
-        """What the history demands."""
+        """The outputs that a history must lead to."""
         departures: Counter[Leg] = Counter()
         arrivals: Counter[Landing] = Counter()
         cancellations = 0
@@ -52,7 +52,7 @@ class Accounts(NamedTuple):
         return cls(departures, arrivals, cancellations)
 
     def errors(self, log: Log, results: Results) -> list[str]:
-        """What is wrong with what the services have said; nothing, if all is well."""
+        """The errors in the outputs of the services; an empty list if they are right."""
         found = list(_compared("movements", self.departures, map(leg_of, read(log, aircraft.movements))))
         joined = map(leg_of, read(log, airport.departures_in_weather))
         found += _compared("departures-in-weather", self.departures, joined)
@@ -60,7 +60,7 @@ class Accounts(NamedTuple):
             (one.tail, one.carrier, one.flight, one.arrived_ms) for one in read(log, aircraft.legs_finished)
         )
         if more := landed - self.arrivals:
-            # The other way round is no error: an arrival may be of a leg that was given up as lost.
+            # A missing one is not an error: the leg of an arrival may have been closed as lost.
             found.append(f"legs-finished: {more.total():,} too many, such as {next(iter(more))}")
         for what, said, due in (
             ("departures", sum(hour.departures for hour in results.hours), self.departures.total()),
@@ -72,7 +72,7 @@ class Accounts(NamedTuple):
 
 
 def leg_of(event: Movement | DepartureInWeather) -> Leg:
-    """What both say of a departure."""
+    """The departure, in the form in which both events describe it."""
     return event.airport, event.carrier, event.flight, event.scheduled_ms, event.delay_minutes
 
 
@@ -87,7 +87,7 @@ def read(log: Log, topic: tr.Topic[E, Any]) -> Iterator[E]:
 
 
 def results_of(log: Log) -> Results:
-    """What the services have said in the end."""
+    """The final results of the services."""
     events: list[Any] = [*read(log, airport.hourly_statistics), *read(log, airport.congestion_alerts)]
     events += read(log, aircraft.aircraft_overdue)
     return Results.of(events)

@@ -1,4 +1,4 @@
-"""Lines for whoever looks on: on a terminal one that is written over, else one now and then."""
+"""Output of the demo: on a terminal a progress line that is overwritten, otherwise a line from time to time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EVERY_S, _EVERY_LASTING_S = 0.2, 10.0
 
 
 class Console:
-    """Standard output, and the line at its end that says how far things are."""
+    """Standard output, with a progress line at its end."""
 
     def __init__(self) -> None:
         self._terminal = sys.stdout.isatty()
@@ -18,16 +18,16 @@ class Console:
         self._told_s = time.monotonic()
 
     def title(self, words: str) -> None:
-        """Begin a part."""
+        """Write the title of a part."""
         self.say(f"\n── {words} ──\n")
 
     def say(self, line: str = "") -> None:
-        """A line that stays."""
+        """Write a line that is not overwritten."""
         print(f"{self._cleared()}{line}", flush=True)
         self._told_s = time.monotonic()
 
     def progress(self, line: str) -> None:
-        """How far things are. Call it as often as you like."""
+        """Show the progress. Most calls are skipped, so it can be called often."""
         now_s = time.monotonic()
         if now_s - self._told_s < (_EVERY_S if self._terminal else _EVERY_LASTING_S):
             return

@@ -1,9 +1,9 @@
-"""The small examples at work: what goes in, what comes out, a crash in the middle, and everything again from nothing.
+"""Shows the small examples: their inputs and outputs, a crash in the middle, and a replay from the beginning.
 
     python -m services.demo examples [name ...]
 
-Every scene is a list of events and faults, run three times: as it stands, without its crashes, and along the tape. The
-exit code is 1 if any two differ, or if something else comes out than is written here.
+Every scene is a list of events and faults. It runs three times: as written, without its crashes, and replayed along the tape.
+The exit code is 1 if any two runs differ, or if the outputs are not the expected ones.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SIGNS = {
 
 @dataclass(frozen=True)
 class Scene:
-    """One example: what happens, and what has to come out, in order for each topic and key."""
+    """One example: its script, and the expected outputs, in order for each topic and key."""
 
     app: tr.App
     about: str
@@ -146,7 +146,7 @@ SCENES = [
 
 
 def main(names: Sequence[str]) -> int:
-    """Run the scenes, or those of the apps that are named. Returns the exit code."""
+    """Run all scenes, or those of the named apps. Returns the exit code."""
     scenes = [scene for scene in SCENES if not names or scene.app.name in names]
     if not scenes or len(scenes) < len(set(names)):
         print("There are:", ", ".join(scene.app.name for scene in SCENES))
@@ -171,7 +171,7 @@ def main(names: Sequence[str]) -> int:
 
 
 def play(scene: Scene) -> ReplayReport | None:
-    """Run a scene and show it; None if anything came out that should not, or not as it should."""
+    """Run a scene and show it. Returns None if the outputs are not the expected ones."""
     print(f"\n── {scene.app.name} ── {scene.about}\n")
     try:
         disturbed, report = run(scene, scene.script, show)
@@ -190,7 +190,7 @@ def play(scene: Scene) -> ReplayReport | None:
 def run(
     scene: Scene, script: Sequence[Item], on_progress: Callable[[Item, Emitted, Scene], None] | None
 ) -> tuple[Emitted, ReplayReport]:
-    """Take a script item by item, then do all of it again along the tape and compare every byte."""
+    """Run a script item by item, then replay it along the tape and compare every byte."""
     emitted = Emitted()
     with Harness(scene.app, commit_every="manual") as h:
         for item in script:
@@ -202,7 +202,7 @@ def run(
 
 
 def show(item: Item, visible: Emitted, scene: Scene) -> None:
-    """Print one item of a script, and what has become visible with it."""
+    """Print one item of a script, and the outputs that became visible with it."""
     match item:
         case (topic, event):
             print(f"   → {topic.name:16}{TELL[type(event)](event)}")
@@ -219,14 +219,14 @@ def show(item: Item, visible: Emitted, scene: Scene) -> None:
 
 
 def by_key(emitted: Emitted, topic: tr.Topic[Any, Any]) -> list[Any]:
-    """The events in a topic; in order for each key, as between keys there is none."""
+    """The events in a topic, grouped by key. They are ordered within a key only, as keys have no order between them."""
     return [
         out.event for out in sorted((o for o in emitted if o.topic == topic.name), key=lambda out: out.key)
     ]
 
 
 def sorted_by_key(topic: tr.Topic[Any, Any], events: Sequence[Any]) -> list[Any]:
-    """The same of events as they are written here."""
+    """Expected events, grouped by key like in ``by_key``."""
     return sorted(events, key=topic.key_of)
 
 

@@ -1,13 +1,13 @@
-"""A year of flights: loaded into a log, run through both services as real processes, one of them killed, replayed, drawn.
+"""A year of flights: loaded into a log, run through both services as real processes (one is killed), replayed, drawn.
 
-The last days are kept back: by then Spark has rebuilt both states from the log, and the services go on from those.
+The last days are loaded later, after Spark has rebuilt both states from the log. The services continue from these states.
 
-Four proofs, each of which makes the exit code 1 if it fails:
+Four checks. The exit code is 1 if one fails:
 
-    rebuild       the states that Spark makes of the log equal the live ones in every byte, before and after
-    replay        state and outputs made again along the tape equal those of the live run in every byte
-    accounts      every departure and cancellation of the history is in what the services said, once
-    the tape      what the replays did is as much as the live run did
+    rebuild       the states that Spark rebuilds from the log equal the live ones byte for byte, before and after
+    replay        state and outputs of a replay along the tape equal those of the live run byte for byte
+    accounts      every departure and cancellation of the history is in the outputs of the services exactly once
+    the tape      the replays did as much work as the live run
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ ABOUT = """The flights from New York in 2013, through two services. Each is a pr
    keyed by tail number                                                               keyed by airport"""
 
 KEPT_BACK = 40
-"""One in so many facts is kept back at first."""
+"""One part in this many of the facts is loaded later."""
 COMPARED = 3
-"""A replay is to be held against the state folders, the changelog and the outputs."""
+"""Number of things that a replay is compared with: the state folders, the changelog, the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Which days, and where log, state and picture go. What an earlier run has left there is removed."""
+    """The days, and the folder for log, state and picture. Results of an earlier run are removed from it."""
 
     since: date = date(2013, 1, 1)
     until: date = date(2014, 1, 1)
-    """It is not part of it."""
+    """The day after the last."""
     out: Path = Path("out")
     commit_interval: str = "1s"
 
 
 def main(settings: Settings) -> int:
-    """Run the demo; returns the exit code."""
+    """Run the demo. Returns the exit code."""
     console, begun_s = Console(), time.monotonic()
     console.say(ABOUT)
     try:
@@ -92,7 +92,7 @@ class Demo:
         self._folders.base.mkdir(parents=True, exist_ok=True)
 
     def run(self) -> list[str]:
-        """Everything; returns what has failed."""
+        """Run all parts. Returns the failures."""
         log = EmbeddedLog(self._folders.log)
         try:
             first, rest = self._history()
@@ -117,7 +117,7 @@ class Demo:
             log.close()
 
     def _history(self) -> tuple[list[Fact], list[Fact]]:
-        """What became known, in two parts: the second comes when the first has been lived through and rebuilt."""
+        """The history in two parts: the second is loaded after the first has been run and rebuilt."""
         console, settings = self._console, self._settings
         console.title("The history, into the log")
         begun_s = time.monotonic()
@@ -131,7 +131,7 @@ class Demo:
     def _load(self, log: EmbeddedLog, history: Sequence[Fact]) -> None:
         console = self._console
         begun_s = time.monotonic()
-        # Nothing of it is garbage before it is all loaded.
+        # Nothing becomes garbage before everything is loaded.
         gc.disable()
         try:
 
@@ -249,18 +249,18 @@ class Demo:
 
 
 def interpreter() -> Path:
-    """The interpreter that runs this, as one calls it from here."""
+    """The path of the running interpreter, relative to the working folder if possible."""
     path = Path(sys.executable)
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def day_of(day: date) -> str:
-    """A day of the year, as one says it."""
+    """A day of the year, as text."""
     return f"{day.day} {day:%B}"
 
 
 def replay_line(found: Replayed) -> str:
-    """What a replay did, and whether it differs."""
+    """A line with the counts of a replay and its number of differences."""
     return (
         f"   {found.app:9}{found.records:8,} records, {found.timers:,} timers, {found.outputs:,} outputs, "
         f"{found.rows:,} rows of state: differences {found.differences:,}   "
@@ -269,7 +269,7 @@ def replay_line(found: Replayed) -> str:
 
 
 def totals_of(log: Log, service: Service) -> Totals:
-    """What a service has counted over all its tasks, by the last cut of each."""
+    """The totals of a service, summed over the last cuts of its tasks."""
     history = AppHistory(service.plan, log)
     totals = Totals()
     for number in range(service.plan.partitions):

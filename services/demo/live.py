@@ -1,6 +1,6 @@
-"""Both services over the history at the same time, one following the other, and that other killed half way.
+"""Runs both services over the history at the same time. One follows the other, which is killed half way.
 
-Later both go on, on states that are empty but for what a snapshot brings.
+Later both continue with empty state folders, from snapshots.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from services.demo.process import Service, ServiceFailed
 
 _LOOK_S = 0.005
 _STANDSTILL_S = 120.0
-"""Who commits nothing for so long has failed."""
+"""If nothing is committed for this long, the run has failed."""
 
 
 class Live(NamedTuple):
-    """What it took."""
+    """The measurements of a run."""
 
     records: int
     seconds: float
     killed_at: int
-    """How many records the killed service had committed."""
+    """Number of records that the killed service had committed."""
     back_s: float
-    """From the kill to its next commit."""
+    """Seconds from the kill to the next commit of the service."""
 
 
 class LiveRun:
-    """``run``, then ``go_on``; ``end`` leaves no process behind, whatever has happened."""
+    """Call ``run``, then ``go_on``. ``end`` kills all processes, also after an error."""
 
     def __init__(self, aircraft: Service, airport: Service, console: Console) -> None:
         self._aircraft = aircraft
         self._airport = airport
         self._console = console
         self._running: list[Service] = []
-        """Those that may not leave by themselves."""
+        """The services that must not exit by themselves."""
         self._begun_s = time.monotonic()
         self._before = 0.0, 0
         self._rate = 0.0
 
     def run(self) -> Live:
-        """Run both until they have read all there is, and stop them.
+        """Run both until they have read the whole log, and stop them.
 
         Raises:
-            ServiceFailed: One of them ended otherwise than it should, or was done before it could be killed.
+            ServiceFailed: A service failed or exited too early, or was done before it could be killed.
         """
         aircraft, airport, say = self._aircraft, self._airport, self._console.say
         self._begun_s = time.monotonic()
@@ -74,10 +74,10 @@ class LiveRun:
         return Live(records, seconds, killed_at, back_s)
 
     def go_on(self, snapshots: Path) -> Live:
-        """Run both to the end, from the snapshots of each that are there; what was committed before is not counted.
+        """Run both to the end, from their snapshots. Records that were committed before are not counted.
 
         Raises:
-            ServiceFailed: One of them ended otherwise than it should.
+            ServiceFailed: A service failed or exited too early.
         """
         aircraft, airport, say = self._aircraft, self._airport, self._console.say
         self._begun_s, before = time.monotonic(), aircraft.committed() + airport.committed()
@@ -102,12 +102,12 @@ class LiveRun:
         self._until(service.has_left)
 
     def end(self) -> None:
-        """Leave no process behind."""
+        """Kill the processes that still run."""
         self._aircraft.end()
         self._airport.end()
 
     def _until(self, condition: Callable[[], bool]) -> None:
-        """Wait, and tell how far things are."""
+        """Wait for a condition, and show the progress."""
         aircraft, airport = self._aircraft, self._airport
         committed, moved_s = -1, time.monotonic()
         while not condition():

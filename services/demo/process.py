@@ -1,4 +1,4 @@
-"""A service as a process of its own, started by ``tailrace run``, and how far it has come by the log."""
+"""A service as a separate process, started with ``tailrace run``; its progress is read from the log."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tailrace.log.embedded import EmbeddedLog
 
 
 class ServiceFailed(Exception):
-    """A service has ended otherwise than it should, or comes no further."""
+    """A service has failed or exited too early, or makes no progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where the services work."""
+    """The folders of the services."""
 
     base: Path
 
@@ -36,17 +36,17 @@ class Folders:
 
     @property
     def snapshots(self) -> Path:
-        """What is rebuilt."""
+        """The rebuilt snapshots."""
         return self.base / "snapshots"
 
     @property
     def rebuilt(self) -> Path:
-        """The state of both services after they were started from what was rebuilt."""
+        """The state of both services after their start from the rebuilt snapshots."""
         return self.base / "state-rebuilt"
 
 
 class Service:
-    """One service; at most one process at a time. ``reference`` names its app: ``package.module:app``."""
+    """One service, with at most one process at a time. ``reference`` names its app: ``package.module:app``."""
 
     def __init__(
         self, app: tr.App, reference: str, folders: Folders, log: EmbeddedLog, interval: str
@@ -55,7 +55,7 @@ class Service:
         self.reference = reference
         self.plan = app.plan()
         self.words = folders.base / f"{app.name}.log"
-        """Where its processes log to."""
+        """The file with the logs of its processes."""
         self.state = folders.state
         self._folders = folders
         self._log = log
@@ -70,7 +70,7 @@ class Service:
     # --- its process
 
     def start(self, *, until_end: bool, from_snapshot: Path | None = None) -> None:
-        """Start a process. With ``until_end`` it leaves when it has read everything there is."""
+        """Start a process. With ``until_end`` it exits when it has handled all records in the log."""
         command = [sys.executable, "-m", "tailrace", "run", self.reference]
         command += ["--log", str(self._folders.log), "--state", str(self.state)]
         command += ["--commit-interval", self._interval, "--log-format", "json"]
@@ -81,12 +81,12 @@ class Service:
 
     @property
     def pid(self) -> int:
-        """Of the process that was started last."""
+        """Process id of the process that was started last."""
         assert self._process is not None
         return self._process.pid
 
     def kill(self) -> bool:
-        """SIGKILL: it gets no chance to do anything more. False if it had left before."""
+        """Send SIGKILL: the process ends at once. False if it had already exited."""
         assert self._process is not None
         if self._process.poll() is not None:
             return False
@@ -94,15 +94,15 @@ class Service:
         return self._process.wait() == -signal.SIGKILL
 
     def terminate(self) -> None:
-        """SIGTERM: it commits and leaves."""
+        """Send SIGTERM: the process commits and exits."""
         assert self._process is not None
         self._process.terminate()
 
     def has_left(self) -> bool:
-        """Whether it has ended, in good order.
+        """Whether the process has exited, with code 0.
 
         Raises:
-            ServiceFailed: It has ended, and not in good order.
+            ServiceFailed: The process has exited with another code.
         """
         assert self._process is not None
         code = self._process.poll()
@@ -112,7 +112,7 @@ class Service:
         return code == 0
 
     def end(self) -> None:
-        """Leave no process behind."""
+        """Kill the process if it still runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -120,9 +120,9 @@ class Service:
     # --- how far it is
 
     def committed(self) -> int:
-        """How many records are behind it for good."""
+        """Number of records whose handling is committed."""
         return sum(self._log.committed_offsets(self.name, self._places).values())
 
     def waiting(self) -> int:
-        """How many there are for it in the log so far, with those that are behind it."""
+        """Number of records in the log for this service so far, including the committed ones."""
         return sum(self._log.end_offset(*place) for place in self._places)

@@ -1,4 +1,4 @@
-"""A service's state made again by Spark, held against the live one, each by the command that a user would type."""
+"""Rebuilds a service's state with Spark, and compares it with the live one, with the commands that a user would run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOOK_S = 0.05
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
-    """What ``tailrace rebuild`` says, as far as it matters here."""
+    """The part of the output of ``tailrace rebuild`` that is used here."""
 
     app: str
     snapshot: str
@@ -32,7 +32,7 @@ class Rebuilt(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """What ``tailrace compare`` says."""
+    """The output of ``tailrace compare``."""
 
     rows: tuple[int, int]
     keys: int
@@ -64,10 +64,10 @@ def rebuild(service: Service, folders: Folders, console: Console, engine: str = 
 
 
 def compare(service: Service, folders: Folders, console: Console, other: Path) -> Compared:
-    """Hold the latest snapshot of a service against its live state: a folder of state, or the log.
+    """Compare the latest snapshot of a service with its live state: a folder of state, or the log.
 
     Raises:
-        ServiceFailed: The command has failed. That it found differences is no failure of it.
+        ServiceFailed: The command has failed. Differences are not a failure.
     """
     arguments: list[str | Path] = [
         service.reference,

@@ -1,4 +1,4 @@
-"""The replay of a service as a process of its own: ``tailrace replay --compare``."""
+"""Replays a service in a separate process, with ``tailrace replay --compare``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOOK_S = 0.05
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """What the command says of a replay, as far as it matters here."""
+    """The part of the command's output that is used here."""
 
     app: str
     commits: int
@@ -27,17 +27,17 @@ class Replayed(msgspec.Struct, frozen=True):
     rows: int
     seconds: float
     compared: list[str]
-    """What it was held against: state folders, changelog, outputs."""
+    """What the replay was compared with: state folders, changelog, outputs."""
     differences: int
     notes: list[str] = []
     first: list[msgspec.Raw] = []
 
 
 def replay_all(services: Sequence[Service], folders: Folders, console: Console) -> list[Replayed]:
-    """Replay services, each in its process, all at once.
+    """Replay services at the same time, each in its own process.
 
     Raises:
-        ServiceFailed: A replay could not be carried through. That it found differences is no failure of it.
+        ServiceFailed: A replay did not complete. Differences are not a failure.
     """
     begun_s = time.monotonic()
     with ExitStack() as closing:

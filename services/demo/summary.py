@@ -1,4 +1,4 @@
-"""The summary of a year: what it was like at New York's airports, as the services have seen it."""
+"""The summary of a year at New York's airports, from the results of the services."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from services.flights.results import Results
 
 WORST = 5
 FEWEST = 10
-"""Departures an hour needs to be among the worst."""
+"""Number of departures that an hour needs to be listed among the worst."""
 
 
 def summary(results: Results) -> Iterator[str]:
-    """Lines of text."""
+    """The summary as lines of text."""
     hours = results.hours
     departures = sum(hour.departures for hour in hours)
     minutes = sum(hour.delay_minutes for hour in hours)

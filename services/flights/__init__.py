@@ -1,6 +1,6 @@
-"""A year of flights from New York: two chained services, the history they run on, and the picture they end in.
+"""A year of flights from New York: two chained services, their input history, and a picture of their results.
 
     departures, arrivals, airframes  ──►  aircraft  ──►  movements  ──►  airport  ◄──  weather, cancellations
 
-How instants are derived, and what is known of the data: docs/flights.md.
+For the data, and how instants are derived from it, see docs/flights.md.
 """

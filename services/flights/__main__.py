@@ -1,4 +1,4 @@
-"""The flights of some days, or of the year, through both services, replayed, and drawn into ``out/``.
+"""Runs the flights of some days, or of the year, through both services, replays them, and draws them into ``out/``.
 
 python -m services.flights [2013-02-01 2013-02-15]
 """
@@ -16,7 +16,7 @@ from services.flights.rehearsal import Rehearsal
 
 
 def main(arguments: list[str]) -> int:
-    """Play, replay, draw, and say what came of it."""
+    """Play, replay and draw the history, and print the results."""
     since, until = (date.fromisoformat(one) for one in (arguments or ["2013-01-01", "2014-01-01"]))
     out = Path("out")
     out.mkdir(exist_ok=True)

@@ -1,12 +1,12 @@
-"""Aircraft: every aircraft's legs, the delay it hands from one to the next, and whether it is overdue.
+"""Aircraft: the legs of every aircraft, the delay it carries from one leg to the next, and whether it is overdue.
 
     airframes   ──┐
     departures  ──┼──►  Aircraft  ──┬──►  movements          for the airports
     arrivals    ──┘                 ├──►  legs-finished
                                     └──►  aircraft-overdue
 
-What is said of a leg depends on event times alone: an aircraft that arrives after it was overdue has been overdue,
-even if it is here before event time has come that far and the timer has fired.
+The outputs for a leg depend only on event times. An aircraft that arrives after its overdue time counts as overdue, even if
+its arrival is read before the watermark has reached that time and the timer has fired.
 """
 
 import msgspec
@@ -24,17 +24,17 @@ from schemas.flights import (
 )
 
 GRACE_MS = HOUR_MS
-"""An aircraft is overdue this long after it was expected."""
+"""An aircraft is overdue this long after its expected arrival."""
 ROTATION_MS = 12 * HOUR_MS
-"""A delay is handed on to a leg that is scheduled to begin within this time of the scheduled end of the one before."""
+"""A delay is carried to the next leg if that is scheduled to begin within this time after the scheduled end of the last."""
 
 app = tr.App("aircraft")
-# Loaded before all else, and never waited for: of an aircraft that has not been read yet nothing is known.
+# Loaded first, and never waited for: an aircraft whose record is not read yet counts as unknown.
 airframes = app.topic("airframes", Airframe, watermark=False)
 # A departure is known at take-off. Few aircraft taxi for more than an hour; those are late, and handled.
 departures = app.topic("departures", Departure, out_of_order="1h")
 arrivals = app.topic("arrivals", Arrival)
-# Airports look at hours of the schedule, and departures are behind it: as far as this, the airports wait for them.
+# Airports work by hours of the schedule, and departures are behind the schedule: airports wait this long for them.
 movements = app.topic("movements", Movement, out_of_order="3h")
 legs_finished = app.topic("legs-finished", LegFinished)
 aircraft_overdue = app.topic("aircraft-overdue", AircraftOverdue)
@@ -49,12 +49,12 @@ class Leg(msgspec.Struct):
 
     @property
     def due_ms(self) -> int:
-        """When it is overdue unless it has ended."""
+        """Event time at which the leg is overdue, unless it has ended."""
         return self.departure.expected_ms + GRACE_MS
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """What the next leg has to know of the last one."""
+    """The facts about the last leg that the next leg needs."""
 
     scheduled_ms: int
     scheduled_arrival_ms: int
@@ -63,7 +63,7 @@ class Finished(msgspec.Struct, frozen=True):
 
 @app.actor
 class Aircraft(tr.Actor):
-    """One aircraft. More than one leg is open where nothing was heard of the end of the first."""
+    """One aircraft. Several legs are open if the end of an earlier one is not known."""
 
     airframe: Airframe | None = None
     open: dict[str, Leg] = tr.field(default_factory=dict)  # by their names
@@ -74,12 +74,12 @@ class Aircraft(tr.Actor):
 
     @tr.process(airframes)
     def registered(self, airframe: Airframe, ctx: tr.Context[str]) -> None:
-        """Keep what the registry says."""
+        """Store the entry of the registry."""
         self.airframe = airframe
 
     @tr.process(departures)
     def departed(self, departure: Departure, ctx: tr.Context[str]) -> None:
-        """Begin a leg, tell the airport, and be alarmed if it does not end."""
+        """Begin a leg, emit the movement to the airport, and set a timer for the overdue time."""
         self._give_up(departure, ctx)
         leg = Leg(departure, self._handed(departure))
         self.open[departure.leg] = leg
@@ -99,7 +99,7 @@ class Aircraft(tr.Actor):
 
     @tr.process(arrivals)
     def arrived(self, arrival: Arrival, ctx: tr.Context[str]) -> None:
-        """End the leg and tell of it."""
+        """End the leg, and emit it as finished."""
         leg = self.open.pop(arrival.leg, None)
         if leg is None:
             ctx.metrics.count("arrivals-without-departure")
@@ -134,13 +134,13 @@ class Aircraft(tr.Actor):
 
     @tr.on_timer("overdue")
     def missed(self, ctx: tr.Context[str]) -> None:
-        """It should have been there for an hour."""
+        """The aircraft has not arrived within the grace period: emit that it is overdue."""
         assert ctx.timer_name is not None
         self._tell_overdue(self.open[ctx.timer_name.partition(":")[2]], ctx)
 
     @tr.query
     def status(self) -> str:
-        """Where it is, in words."""
+        """The position of the aircraft, in words."""
         if not self.open:
             return f"on the ground after {self.legs} legs"
         leg = max(self.open.values(), key=lambda leg: leg.departure.departed_ms)
@@ -148,7 +148,7 @@ class Aircraft(tr.Actor):
         return f"{word} from {leg.departure.origin} to {leg.departure.destination}"
 
     def _give_up(self, departure: Departure, ctx: tr.Context[str]) -> None:
-        """An aircraft that departs has arrived before: close legs that were overdue by now, though nothing was heard."""
+        """Close the legs that were overdue at this departure: an aircraft that departs again must have arrived before."""
         for name, leg in list(self.open.items()):
             if leg.due_ms < departure.departed_ms:
                 if not leg.overdue:
@@ -158,7 +158,7 @@ class Aircraft(tr.Actor):
                 self.lost += 1
 
     def _handed(self, departure: Departure) -> int:
-        """How much of a departure's delay may have come with the aircraft: no more than it arrived with."""
+        """The part of a departure's delay that may come from the leg before: at most the delay of that arrival."""
         last = self.last
         if last is None or not 0 <= departure.scheduled_ms - last.scheduled_arrival_ms <= ROTATION_MS:
             return 0

@@ -1,13 +1,12 @@
-"""Airports: departures joined with the weather, statistics of every hour of the schedule, and alerts of congestion.
+"""Airports: departures joined with the weather, statistics for every hour of the schedule, and congestion alerts.
 
     movements      ──┐                ┌──►  departures-in-weather
     cancellations  ──┼──►  Airport  ──┼──►  hourly-statistics
     weather        ──┘                └──►  congestion-alerts
 
-An hour is what was scheduled in it. A flight becomes known when it leaves, so one that leaves hours late belongs to an
-hour that event time may have passed: it is late in both senses, and makes a revision of that hour's statistics. The
-last revision of an hour is therefore the same however far event time had come. An alert is not revised: it says
-what was known.
+A flight belongs to the hour for which it was scheduled. It becomes known when it leaves. So a flight that leaves hours late may
+belong to an hour that the watermark has passed. It then leads to a revision of that hour's statistics. So the last revision of
+an hour does not depend on the watermark. An alert is not revised: it contains what was known at the time.
 """
 
 import msgspec
@@ -24,20 +23,20 @@ from schemas.flights import (
 )
 
 DELAYED_MINUTES = 15
-"""From here on a flight counts as delayed, as in the industry's own statistics."""
+"""A flight with at least this delay counts as delayed, as in the statistics of the industry."""
 CONGESTED_MINUTES = 45
-"""An hour is congested whose departures are this late on average."""
+"""An hour is congested if its departures are at least this late on average."""
 CONGESTED_DEPARTURES = 10
-"""An hour with fewer departures says nothing about congestion."""
+"""An hour with fewer departures does not count as congested."""
 CONGESTED_HOURS = 4
-"""An airport is congested after so many congested hours on end."""
+"""An airport is congested after this many congested hours in a row."""
 
 app = tr.App("airport")
-# Many tasks write this topic, each at its own pace: what they publish says how far all of them are.
+# Many tasks write this topic, each at its own pace: the watermark that they publish covers all of them.
 movements = app.topic("movements", Movement, out_of_order="3h", watermark="upstream")
-# Rare, so nobody waits for one; one that comes after its hour makes a revision like any other.
+# Rare, so never waited for; a cancellation after the end of its hour leads to a revision.
 cancellations = app.topic("cancellations", Cancellation, watermark=False)
-# There are gaps, and the observations end a day before the flights: then an airport waits for them no longer.
+# There are gaps, and the observations end a day before the flights: then an airport no longer waits for them.
 weather = app.topic("weather", Weather, idle_after="5s")
 departures_in_weather = app.topic("departures-in-weather", DepartureInWeather)
 hourly_statistics = app.topic("hourly-statistics", HourlyStatistics)
@@ -45,7 +44,7 @@ congestion_alerts = app.topic("congestion-alerts", CongestionAlert)
 
 
 class Hour(msgspec.Struct):
-    """What is known of an hour so far."""
+    """The data of an hour so far."""
 
     weather: Weather | None = None
     departures: int = 0
@@ -68,7 +67,7 @@ class Congestion(msgspec.Struct):
 
 @app.actor
 class Airport(tr.Actor):
-    """One airport: its hours, which are forgotten when no flight of them can still be on the ground."""
+    """One airport. Its hours expire when all of their flights must have left."""
 
     hours: tr.MapState[int, Hour] = tr.field(ttl="3d")  # by their beginning
     waiting: tr.MapState[tuple[int, int], Movement]  # for the weather: by hour and running number
@@ -77,14 +76,14 @@ class Airport(tr.Actor):
 
     @tr.process(weather)
     def observed(self, weather: Weather, ctx: tr.Context[str]) -> None:
-        """Keep the weather for its hour, and join those that have waited for it."""
+        """Store the weather of an hour, and join the departures that waited for it."""
         hour = self._hour(weather.hour_ms, ctx)
         hour.weather = weather
         self._join(weather.hour_ms, weather, ctx)
 
     @tr.process(movements)
     def departed(self, movement: Movement, ctx: tr.Context[str]) -> None:
-        """Count a departure in its hour, and join it with the weather, now or when that is known."""
+        """Count a departure in its hour, and join it with the weather, at once or when the weather is known."""
         hour_ms = movement.scheduled_ms - movement.scheduled_ms % HOUR_MS
         hour = self._hour(hour_ms, ctx)
         delay = movement.delay_minutes
@@ -102,13 +101,13 @@ class Airport(tr.Actor):
 
     @tr.process(cancellations)
     def cancelled(self, cancellation: Cancellation, ctx: tr.Context[str]) -> None:
-        """Count a cancelled flight in the hour it was scheduled for."""
+        """Count a cancelled flight in the hour for which it was scheduled."""
         hour = self._hour(cancellation.scheduled_ms - cancellation.scheduled_ms % HOUR_MS, ctx)
         hour.cancelled += 1
 
     @tr.on_timer
     def complete(self, ctx: tr.Context[str]) -> None:
-        """Event time has passed an hour, or a flight of such an hour has become known: tell the statistics."""
+        """Emit the statistics of an hour: the watermark has passed it, or a flight of a past hour has become known."""
         hour_ms = ctx.event_time + 1 - HOUR_MS
         hour = self.hours.get(hour_ms)
         if hour is None:
@@ -136,7 +135,7 @@ class Airport(tr.Actor):
 
     @tr.on_timer("congested")
     def congested(self, ctx: tr.Context[str]) -> None:
-        """There was no better hour to stop this timer: alert, once until there is."""
+        """No hour without congestion has cancelled this timer: emit one alert for the run of hours."""
         run = self.congestion
         assert run is not None
         if run.hours >= CONGESTED_HOURS:
@@ -146,22 +145,22 @@ class Airport(tr.Actor):
             )
 
     def _hour(self, hour_ms: int, ctx: tr.Context[str]) -> Hour:
-        """The hour, begun if need be. Its statistics will be told when it is complete, or, if they were, again."""
+        """The hour, created if necessary. Sets the timer that emits its statistics, for the first time or again."""
         hour = self.hours.get(hour_ms)
         if hour is None:
             hour = self.hours[hour_ms] = Hour()
             ctx.set_timer(hour_ms + HOUR_MS - 1)
         elif hour.revision:
-            ctx.set_timer(hour_ms + HOUR_MS - 1)  # in the past: it fires as soon as this is done
+            ctx.set_timer(hour_ms + HOUR_MS - 1)  # in the past: it fires right after this handler
         return hour
 
     def _join(self, hour_ms: int, weather: Weather | None, ctx: tr.Context[str]) -> None:
-        """Let go of the departures that have waited for the weather of an hour."""
+        """Emit the departures that have waited for the weather of an hour."""
         for place in list(self.waiting.keys((hour_ms, 0), (hour_ms + 1, 0))):
             ctx.emit(departures_in_weather, in_weather(self.waiting.pop(place), weather))
 
     def _watch(self, hour_ms: int, hour: Hour, ctx: tr.Context[str]) -> None:
-        """Begin, go on with or end a run of congested hours."""
+        """Begin, continue or end a run of congested hours."""
         late = hour.delay_minutes >= CONGESTED_MINUTES * hour.departures
         if hour.departures < CONGESTED_DEPARTURES or not late:
             self.congestion = None

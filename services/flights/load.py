@@ -1,4 +1,4 @@
-"""From the history to records: what goes into which topic, in the order in which it became known.
+"""Converts the history to records: the facts with their topics, in the order in which they became known.
 
 for topic, event in records(): ...
 load(log, facts())
@@ -30,7 +30,7 @@ TOPIC_OF: Final[Mapping[type[Event], Topic]] = {
 }
 
 BATCH: Final = 20_000
-"""Records appended at once."""
+"""Number of records appended at once."""
 
 
 class Record(NamedTuple):
@@ -42,13 +42,13 @@ class Record(NamedTuple):
 
 
 def records(since: date = date(2013, 1, 1), until: date = date(2014, 1, 1)) -> Iterator[tuple[Topic, Event]]:
-    """The history of these days as (topic, event); ``until`` is not part of it."""
+    """The history of these days as (topic, event); ``until`` is exclusive."""
     for topic, event, _ in timed_records(facts(since, until)):
         yield topic, event
 
 
 def timed_records(history: Iterable[Fact]) -> Iterator[Record]:
-    """The topic of each fact. The topics' own events (movements) come from the services."""
+    """The facts as records of their topics. Movements are not among them: the services emit them."""
     for known_ms, event in history:
         yield Record(TOPIC_OF[type(event)], event, known_ms)
 
@@ -56,7 +56,7 @@ def timed_records(history: Iterable[Fact]) -> Iterator[Record]:
 def load(
     log: EmbeddedLog, history: Iterable[Fact], on_progress: Callable[[int], None] = lambda _: None
 ) -> int:
-    """Append the history to a log, whose topics are created; returns how many records. ``tell`` is told how many so far."""
+    """Append the history to a log, and create its topics. Returns the number of records, also passed to ``on_progress``."""
     for app in (aircraft.app, airport.app):
         prepare_topics(log, app.plan(), create_declared=True)
     outputs = (

@@ -1,6 +1,6 @@
-"""The picture of a year: how late departures were by month and hour of the day, and the aircraft that were overdue.
+"""The picture of a year: the delays of departures by month and hour of the day, and the overdue aircraft.
 
-One SVG, written by hand: it needs nothing installed, and any browser shows it.
+It is one SVG, written without a library. Any browser can show it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MAP_TOP: Final = 150
 BARS_TOP: Final = 590
 BARS_HEIGHT: Final = 120
 FEWEST: Final = 20
-"""Departures that a cell needs for its mean to say anything."""
+"""Number of departures that a cell needs for a meaningful mean."""
 AIRPORTS: Final = ("EWR", "JFK", "LGA")
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-# Minutes and colours; between them it is mixed.
+# Minutes and colours; values in between are interpolated.
 SCALE: Final = (
     (0.0, (247, 243, 232)),
     (10.0, (252, 217, 148)),
@@ -46,14 +46,14 @@ FAINT: Final = "#8b8794"
 
 
 class Mean(NamedTuple):
-    """What one cell of the map shows."""
+    """The value of one cell of the map."""
 
     minutes: float
     departures: int
 
 
 def draw(results: Results, file: Path) -> Path:
-    """Write the picture of a run to a file, which should end in ``.svg``; returns the file."""
+    """Write the picture of a run to a file, which should end in ``.svg``. Returns the file."""
     file.write_text(picture(results), encoding="utf-8")
     return file
 
@@ -90,7 +90,7 @@ def means(hours: Iterable[HourlyStatistics]) -> dict[tuple[int, int], Mean]:
 
 
 def header(results: Results) -> Iterator[str]:
-    """What it is, and the scale."""
+    """The title and the scale."""
     departures = sum(hour.departures for hour in results.hours)
     cancelled = sum(hour.cancelled for hour in results.hours)
     yield text(LEFT, 44, "How late New York departs", size=25, weight="bold")
@@ -109,7 +109,7 @@ def header(results: Results) -> Iterator[str]:
 
 
 def heat_map(cells: dict[tuple[int, int], Mean]) -> Iterator[str]:
-    """Months from top to bottom, hours from left to right."""
+    """The map of delays: months from top to bottom, hours from left to right."""
     for hour in range(FIRST_HOUR, 24):
         x = LEFT + (hour - FIRST_HOUR + 0.5) * CELL
         yield text(x, MAP_TOP - 10, str(hour), size=11, colour=FAINT, anchor="middle")
@@ -128,7 +128,7 @@ def heat_map(cells: dict[tuple[int, int], Mean]) -> Iterator[str]:
 
 
 def overdue_bars(results: Results) -> Iterator[str]:
-    """A bar for each day; the worst are named, as far apart as their names need."""
+    """A bar for each day. The worst days are labelled if there is space for the label."""
     days = Counter(in_new_york(one.departed_ms).date() for one in results.overdue)
     tails = len({one.tail for one in results.overdue})
     yield text(LEFT, BARS_TOP - 62, "Overdue aircraft", size=18, weight="bold")
@@ -153,7 +153,7 @@ def overdue_bars(results: Results) -> Iterator[str]:
 
 
 def alert_rows(results: Results) -> Iterator[str]:
-    """A dot for each alert of congestion, a row for each airport."""
+    """A dot for each congestion alert, in a row for each airport."""
     top = BARS_TOP + BARS_HEIGHT + 78
     heading = (
         f"{len(results.alerts)} alerts: four hours on end with departures 45 minutes late or more on average"
@@ -178,12 +178,12 @@ def in_new_york(at_ms: int) -> datetime:
 
 
 def x_of(day: date) -> float:
-    """Where a day of the year is."""
+    """The x coordinate of a day of the year."""
     return LEFT + INNER * ((day - date(2013, 1, 1)) / timedelta(days=365))
 
 
 def colour_of(minutes: float) -> str:
-    """A delay's colour."""
+    """The colour of a delay."""
     for (low, below), (high, above) in pairwise(SCALE):
         if minutes < high:
             share = max(0.0, (minutes - low) / (high - low))

@@ -1,7 +1,7 @@
-"""Both services on a stretch of the history, in one process, by the harness: no server, and nothing to wait for.
+"""Runs both services over a part of the history, in one process, with the harness: without a server and without waiting.
 
-The two are fed in turns, a few hours of the history at a time. After each, what the aircraft have emitted goes to the airports,
-and so does how far they all are, as it would be published through a log.
+The two get the history in turns of a few hours. After each turn, the outputs and the watermark of the aircraft service are
+passed to the airport service, as a log would do it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ BEHIND_MS = 3 * HOUR_MS
 
 
 class Rehearsal:
-    """Two harnesses, the second fed by the first. A context manager."""
+    """Two harnesses; the second reads the outputs of the first. A context manager."""
 
     def __init__(self, **how: Any) -> None:
-        """``how`` is what both harnesses are given."""
+        """``how`` are the options for both harnesses."""
         self._stack = ExitStack()
         self.aircraft = self._stack.enter_context(Harness(aircraft.app, **how))
         self.airport = self._stack.enter_context(Harness(airport.app, **how))
 
     def play(self, history: Iterable[Fact], turn_ms: int = TURN_MS) -> Results:
-        """Feed the history to its end, which is also that of all input; returns what came of it."""
+        """Feed the whole history, then end all inputs. Returns the results."""
         own = {one.name for one in aircraft.app.plan().inputs}
         for _, group in groupby(timed_records(history), lambda record: record.known_ms // turn_ms):
             records = list(group)
@@ -56,11 +56,11 @@ class Rehearsal:
 
     @property
     def watermark(self) -> int:
-        """How far all aircraft are."""
+        """The watermark of all aircraft tasks together."""
         return min(self.aircraft.watermark(number) for number in range(self.aircraft.plan.partitions))
 
     def results(self) -> Results:
-        """What has been said so far."""
+        """The results so far."""
         return Results.of(
             [
                 *self.airport.emitted(airport.hourly_statistics),
@@ -79,7 +79,7 @@ class Rehearsal:
 
 
 def append(h: Harness, records: Iterable[Record]) -> None:
-    """Append records to a harness' log, all at once: what is there together is merged as a worker merges it."""
+    """Append records to a harness' log at once, so that the inputs are merged as in a worker."""
     h.log.append_all(
         [Output(topic.name, topic.encode_key(event), topic.encode(event), at) for topic, event, at in records]
     )

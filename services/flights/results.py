@@ -1,4 +1,4 @@
-"""What a run of both services comes to: the last word on every hour, the overdue aircraft, the alerts."""
+"""The results of a run of both services: the last revision of every hour, the overdue aircraft, the alerts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from schemas.flights import AircraftOverdue, CongestionAlert, HourlyStatistics
 
 
 class Results(NamedTuple):
-    """Sorted by time, and so the same for any two runs that have said the same."""
+    """Results sorted by time, so that two runs with the same outputs have equal results."""
 
     hours: list[HourlyStatistics]
     """The last revision of each hour of each airport."""
@@ -18,7 +18,7 @@ class Results(NamedTuple):
 
     @classmethod
     def of(cls, events: Iterable[Any]) -> Self:
-        """Picks what matters from the events of any topics, in any order."""
+        """Select the results from events of any topics, in any order."""
         hours: dict[tuple[int, str], HourlyStatistics] = {}
         overdue: list[AircraftOverdue] = []
         alerts: list[CongestionAlert] = []
