@@ -1,4 +1,4 @@
-"""How fast, how large, how linear: each figure measured beside what it is compared with, in the same process.
+"""Benchmarks of speed, memory and growth. Each case and its baseline are measured in the same process.
 
-`python -m benchmarks.run` prints the table, `--quick` runs everything once on little data.
+`python -m benchmarks.run` prints the table. With `--quick`, everything runs once on little data.
 """

@@ -1,7 +1,7 @@
 """The measured apps. Each counts and sums the events of a key, and emits one event for each.
 
-They differ in what else they do: move a timer, change an entry of a map, read two topics, do it twice. The last joins two
-topics one of which it has to key anew.
+They differ in their additional work: move a timer, change an entry of a map, read two topics, run two actors. The last one
+joins two topics, one of which it must re-key.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ paid_totals = rekeying.topic("totals", Total, key="key")
 
 @rekeying.process(payments)
 def by_order(payment: Payment, ctx: tr.Context[str]) -> None:
-    """Keys a payment by the order that it is for."""
+    """Re-keys a payment by its order."""
     ctx.emit(paid, Event(payment.order, payment.at, payment.value))
 
 
@@ -186,13 +186,13 @@ def keys(count: int) -> list[str]:
 
 
 def events(count: int, names: Sequence[str], *, per_ms: float = 10, seed: int = 1) -> Iterator[Event]:
-    """Events of random keys, so many to a millisecond of event time, up to half a second out of order."""
+    """Events of random keys: ``per_ms`` per millisecond of event time, up to half a second out of order."""
     draw, of = Random(seed).random, len(names)
     for number in range(count):
         yield Event(names[int(draw() * of)], int(number / per_ms) + int(draw() * 500), int(draw() * 100))
 
 
 def paying(count: int, names: Sequence[str]) -> Iterator[Payment]:
-    """As many payments, each for an order out of these and with a key of its own."""
+    """Payments for random orders among ``names``. Each payment has its own key."""
     for number, event in enumerate(events(count, names, seed=2)):
         yield Payment(f"payment-{number}", event.key, event.at, event.value)

@@ -1,6 +1,6 @@
-"""The cases: each measures one thing, in a process of its own, and gives lines of the table.
+"""The cases: each measures one thing, in its own process, and returns lines of the table.
 
-Targets are part of the product: who changes one says why in docs/performance.md.
+Targets are part of the product. A change of a target must be explained in docs/performance.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _through(app: tr.App, events: list[apps.Event]) -> Drive:
 
 
 def core(scale: Scale) -> list[Row]:
-    """Count and sum per key, one output per event, beside the same by hand."""
+    """Count and sum per key, one output per event, compared with a hand-written loop."""
     events = list(apps.events(scale.events, apps.keys(scale.keys)))
     count = len(events)
 
@@ -78,17 +78,17 @@ def _plain(name: str, app: tr.App, least: int, scale: Scale) -> list[Row]:
 
 
 def timer(scale: Scale) -> list[Row]:
-    """The same, and each event moves a named timer of its key."""
+    """As ``core``, and each event moves a named timer of its key."""
     return _plain("a named timer moved per event", apps.timing, 200_000, scale)
 
 
 def entry(scale: Scale) -> list[Row]:
-    """The same, and each event changes an entry of a map."""
+    """As ``core``, and each event changes an entry of a map."""
     return _plain("a map entry changed per event", apps.mapping, 200_000, scale)
 
 
 def two_inputs(scale: Scale) -> list[Row]:
-    """The same events from two topics, merged by event time, beside all of them from one."""
+    """The same events from two topics, merged by event time, compared with one topic."""
     events = list(apps.events(scale.events, apps.keys(scale.keys)))
     halves = events[::2], events[1::2]
 
@@ -118,7 +118,7 @@ def two_inputs(scale: Scale) -> list[Row]:
 
 
 def two_actors(scale: Scale) -> list[Row]:
-    """The same events to two actors, each with a count and an output of its own, beside one actor."""
+    """The same events to two actors, each with its own count and output, compared with one actor."""
     events = list(apps.events(scale.events, apps.keys(scale.keys)))
     pairs = alternating(
         len(events),
@@ -139,9 +139,9 @@ def two_actors(scale: Scale) -> list[Row]:
 
 
 def rekeyed(scale: Scale) -> list[Row]:
-    """Orders, and payments that a function keys by order: each order moves a timer, each payment cancels it.
+    """Orders, and payments that a function re-keys by order: each order moves a timer, each payment cancels it.
 
-    A payment is handled twice, and goes through the topic inside the app in between.
+    A payment is handled twice, and passes through a topic inside the app in between.
     """
     names, half = apps.keys(scale.keys), scale.events // 2
     orders, payments = list(apps.events(half, names)), list(apps.paying(half, names))
@@ -161,7 +161,7 @@ def rekeyed(scale: Scale) -> list[Row]:
 
 
 def _settings() -> TaskSettings:
-    """Half of the cache for live instances, half for the store: 256 MiB in all."""
+    """Half of the cache is for live instances, half for the store: 256 MiB in total."""
     return TaskSettings(cache_bytes=CACHE_BYTES // 2)
 
 
@@ -171,9 +171,9 @@ def _rocks(folder: str) -> RocksStore:
 
 
 def _for_a_while(drive: Drive, events: list[apps.Event], lasting_s: float, commit_every_s: float) -> float:
-    """Take the events again and again for so long, with a commit each second; events per second.
+    """Feed the events repeatedly for ``lasting_s``, with a commit every ``commit_every_s``. Returns events per second.
 
-    Event times start anew with each round, so all but the first round's events are late, which changes nothing here.
+    Event times start again with each round, so all events after the first round are late. This does not affect the result.
     """
     start = last = clock()
     taken = 0
@@ -190,7 +190,7 @@ def _for_a_while(drive: Drive, events: list[apps.Event], lasting_s: float, commi
 
 
 def durable(scale: Scale) -> list[Row]:
-    """RocksDB and a commit per second, beside memory with the same commits, and beside memory without any."""
+    """RocksDB with a commit per second, compared with memory with the same commits, and with memory without commits."""
     events = list(apps.events(scale.events, apps.keys(scale.keys)))
     every_s = min(1.0, scale.durable_s / 4)
     in_rocks: list[float] = []
@@ -237,7 +237,7 @@ def durable(scale: Scale) -> list[Row]:
 
 
 def _permuted(count: int) -> Iterator[apps.Event]:
-    """One event for each of so many keys, in an order that is not that of the keys. Holds none of them."""
+    """One event for each of ``count`` keys, not in the order of the keys. Does not keep the events in memory."""
     stride = 7_368_787  # a prime, so that it steps through all keys
     for number in range(count):
         yield apps.Event(f"key-{number * stride % count}", number // 10, number % 100)
@@ -250,7 +250,7 @@ def _revisits(count: int, keys: int, first_ms: int) -> Iterator[apps.Event]:
 
 
 def _lazily(drive: Drive, events: Iterator[apps.Event], commit_every_s: float) -> tuple[int, float]:
-    """Take events that are made slice by slice. Returns how many, and the seconds without the making of them."""
+    """Feed events that are created slice by slice. Returns their number, and the seconds without their creation."""
     taken, took, since = 0, 0.0, 0.0
     while slice_ := list(islice(events, SLICE)):
         start = clock()
@@ -270,7 +270,7 @@ def _lazily(drive: Drive, events: Iterator[apps.Event], commit_every_s: float) -
 
 
 def large(scale: Scale) -> list[Row]:
-    """Ten million keys on a 256 MiB cache: first each once, then at random, so that nearly none is in the cache."""
+    """Ten million keys with a 256 MiB cache: each key once, then random keys, of which almost none is in the cache."""
     keys, every_s = scale.large_keys, 1.0
     with tempfile.TemporaryDirectory() as folder:
         store = _rocks(folder)
@@ -357,17 +357,17 @@ def _growth(name: str, app: tr.App, scale: Scale) -> list[Row]:
 
 
 def growth(scale: Scale) -> list[Row]:
-    """What an event costs does not depend on how many came before it."""
+    """Check that the cost of an event does not depend on the number of earlier events."""
     return _growth("growth", apps.counting, scale)
 
 
 def growth_timers(scale: Scale) -> list[Row]:
-    """Nor does a timer that is moved with each."""
+    """As ``growth``, and each event moves a timer."""
     return _growth("growth, a timer moved per event", apps.timing, scale)
 
 
 def tape(scale: Scale) -> list[Row]:
-    """What the record of causes takes, with a commit for every 100,000 events."""
+    """The size of the tape, with a commit for every 100,000 events."""
     count, commit_every = scale.events, 100_000
     names = apps.keys(scale.keys)
     rows: list[Row] = []
@@ -393,7 +393,7 @@ def tape(scale: Scale) -> list[Row]:
 
 
 def harness(scale: Scale) -> list[Row]:
-    """The test harness, as users have it: through the log, routed, committed, visible."""
+    """The test harness as users run it: events go through the log, and are routed and committed."""
     events = list(apps.events(scale.harness_events, apps.keys(scale.keys)))
 
     def run(*, checked: bool) -> None:

@@ -1,4 +1,4 @@
-"""Every case by its name, in the order of the table."""
+"""All cases by name, in the order of the table."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ SPARK: dict[str, Case] = {
     "rebuild": rebuilds.rebuilds,
     "snapshot": starts.snapshots,
 }
-"""Those that are not run unless they are asked for, with `--spark`."""
+"""The cases that run only with `--spark`."""

@@ -1,4 +1,4 @@
-"""Drives a task without a log: slices of decoded events in, outputs dropped, commits into a store."""
+"""Drives a task without a log: it gets slices of decoded events, drops the outputs, and commits into a store."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tailrace.core.storage import Store
 from tailrace.state import MemoryStore
 
 SLICE = 10_000
-"""Events that are read at once."""
+"""Number of events read at once."""
 
 
 class Drive:
-    """One task on a store. ``tape_bytes`` is the tape of all commits so far."""
+    """One task on a store. ``tape_bytes`` is the size of the tape of all commits so far."""
 
     def __init__(self, app: tr.App, store: Store | None = None, settings: TaskSettings | None = None) -> None:
         self.store = MemoryStore() if store is None else store
@@ -31,24 +31,24 @@ class Drive:
         self._offsets = [0] * len(self.task.plan.inputs)
 
     def feed(self, events: Iterable[Any], number: int = 0) -> None:
-        """Take events of one input, in slices."""
+        """Feed events of one input to the task, in slices."""
         rest = iter(events)
         while slice_ := list(islice(rest, SLICE)):
             self.run(number, self.heads(slice_, number))
 
     def heads(self, events: Sequence[Any], number: int = 0) -> list[Head]:
-        """The next events of an input, as the task takes them."""
+        """The next events of an input, as heads for the task."""
         first = self._offsets[number]
         self._offsets[number] += len(events)
         return self.task.heads(number, events, first)
 
     def run(self, number: int, heads: Sequence[Head]) -> None:
-        """Take heads of one input, and drop the outputs."""
+        """Feed heads of one input to the task, and drop the outputs."""
         self._take(number, heads)
         self.task.discard_outputs()
 
     def merge(self, inputs: Sequence[Sequence[Any]]) -> None:
-        """Take the events of several inputs in the order that the merge gives them."""
+        """Feed the events of several inputs, in the order of the merge."""
         merge = Merge(self.task.plan.inputs)
         at = [0] * len(inputs)
         for number, events in enumerate(inputs):
@@ -65,10 +65,10 @@ class Drive:
             self.run(*found)
 
     def rejoin(self, inputs: Sequence[tuple[int, Sequence[Any]]], own: int) -> None:
-        """Take slices of some inputs in turn, and after each round what was written to the app's ``own`` input.
+        """Feed slices of the inputs in turn, and after each round the records that the task wrote to its ``own`` input.
 
-        What is written goes through the codec, and the watermark that the task publishes comes after it, as by a log. All
-        else that is put out is numbered and dropped.
+        These records are encoded and decoded, and followed by the task's published watermark, as through a log. All other
+        outputs are numbered and dropped.
         """
         task = self.task
         name = task.plan.inputs[own].name
@@ -99,7 +99,7 @@ class Drive:
             self.task.drain()
 
     def commit(self) -> None:
-        """Write what has changed to the store."""
+        """Write the changes to the store."""
         start = clock()
         batch = self.task.commit_batch()
         self.store.write({**batch.rows, **batch.index_rows}, batch.cut)

@@ -1,7 +1,7 @@
-"""What an event costs as a msgspec struct, a dataclass and a pydantic model. ``python -m benchmarks.event_kinds``.
+"""The cost of an event as a msgspec struct, a dataclass and a pydantic model. ``python -m benchmarks.event_kinds``.
 
-Each kind goes the same way: decoded, handled (counted, and emitted again) by a task, encoded. In microseconds of processor time
-for an event, medians of runs in turn, beside the struct.
+Each kind is decoded, handled by a task (counted and emitted again), and encoded. The result is microseconds of processor time
+per event, as medians of alternating runs, compared with the struct.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Model(pydantic.BaseModel, frozen=True):
 
 
 class Validated(Model, frozen=True):
-    """Its validator makes Tailrace read again each record that it writes."""
+    """Because of its validator, Tailrace decodes each record again after encoding it."""
 
     @pydantic.field_validator("note")
     @classmethod
@@ -79,7 +79,7 @@ def app_of(event_type: Any) -> tr.App:
 
 
 def once(make: Callable[..., Any], count: int) -> list[float]:
-    """Seconds of each step."""
+    """Measure the seconds of each step once."""
     topic = app_of(make).topics["events"]
     made = [
         make(key=f"key {n % 1_000}", at=1_600_000_000_000 + n, value=n, note="as it is") for n in range(count)
@@ -99,7 +99,7 @@ def once(make: Callable[..., Any], count: int) -> list[float]:
 
 
 def measure(count: int, repeats: int) -> dict[str, list[float]]:
-    """Microseconds for an event, by kind and step."""
+    """Microseconds per event, by kind and step."""
     runs: dict[str, list[list[float]]] = {name: [] for name in KINDS}
     for _ in range(repeats):
         for name, make in KINDS.items():
@@ -111,7 +111,7 @@ def measure(count: int, repeats: int) -> dict[str, list[float]]:
 
 
 def table(measured: dict[str, Sequence[float]] | dict[str, list[float]]) -> str:
-    """The figures, each with its ratio to the struct's."""
+    """The figures as a table, each with its ratio to the figure of the struct."""
     first = next(iter(measured.values()))
     lines = [f"| events as | {' | '.join(STEPS)} |", "|---" * (len(STEPS) + 1) + "|"]
     for name, found in measured.items():

@@ -1,7 +1,7 @@
-"""Cases of real, interleaved history: the flights of some weeks through their two services, live and replayed.
+"""Cases with real, interleaved history: the flights of some weeks through their two services, live and replayed.
 
-The inputs are merged by event time, so that runs of one input are short (three records in the aircraft's). It is measured
-in this process: a worker over the embedded log with RocksDB, bounded, from its first record to the last timer.
+The inputs are merged by event time, so runs of one input are short (three records in the aircraft service). A bounded worker
+over the embedded log with RocksDB is measured in this process, from its first record to the last timer.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from tailrace.state import RocksStore, StateIdentity, StateMemory
 
 FIRST = date(2013, 1, 1)
 LIVE_US, REPLAY_US = 32, 26
-"""The most that an event may take."""
+"""Targets: maximum microseconds per event."""
 _SETTINGS = TaskSettings(timezones=timezones_version())
 APPS = {"aircraft": aircraft.app, "airport": airport.app}
 
 
 def flights(scale: Scale) -> list[Row]:
-    """Processor time per event of each service, live and in a replay that compares nothing."""
+    """Processor time per event of each service, live and in a replay without comparison."""
     took: dict[str, list[float]] = {
         f"flights, {app}, {way}": [] for app in APPS for way in ("live", "replay")
     }
@@ -66,7 +66,7 @@ def _once(loaded: Path, work: Path) -> Iterator[tuple[str, float]]:
 
 
 def worker_of(app: tr.App, log: EmbeddedLog, folder: Path) -> Worker:
-    """A bounded worker over all partitions, its state in a folder that does not exist yet."""
+    """A bounded worker over all partitions, with its state in a new folder."""
     plan, memory = app.plan(), StateMemory()
     folder.mkdir()
 

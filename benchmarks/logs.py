@@ -1,7 +1,7 @@
 """Cases of the embedded log alone: records of a hundred bytes, appended and read in batches.
 
-Beside each stands the least that any such log has to do: the same fields, encoded batch by batch in one call, with a
-checksum, into one file, and back.
+Each case is compared with the minimum work of any such log: the same fields are encoded batch by batch in one call, written
+with a checksum to one file, and read back.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 
 BATCH = 10_000
-"""Records given to the log, or asked for, at once."""
+"""Number of records appended or read at once."""
 BATCHES_PER_COMMIT = 10
 LEAST = 1_000_000
 
 
 def log(scale: Scale) -> list[Row]:
-    """Appending and reading, first without headers, then with one each, as the outputs of a task have it."""
+    """Append and read records without headers, then with one header each, like the outputs of a task."""
     plain = [
         Output("records", b"key-%d" % (n % scale.keys), b"%090d" % n, n) for n in range(scale.log_records)
     ]
     headed = [one._replace(headers=(("tailrace-origin", b"task/0:%d" % n),)) for n, one in enumerate(plain)]
-    gc.freeze()  # the collector is not to look through what only the benchmark keeps
+    gc.freeze()  # the collector must not scan the objects of the benchmark itself
     try:
         return [*_both("no header", plain, scale), *_both("a numbered origin header each", headed, scale)]
     finally:
@@ -67,7 +67,7 @@ def _row(case: str, pairs: Pairs) -> Row:
 
 
 def _append(place: Path, records: Sequence[Output]) -> Path:
-    """Into a log of its own, which is left there."""
+    """Append to a new log, which is kept."""
     folder = Path(tempfile.mkdtemp(dir=place))
     log = EmbeddedLog(folder)
     log.create_topic("records", TopicSettings(1))

@@ -1,7 +1,7 @@
-"""What the core is compared with: the same work written out by hand for the one handler of `apps.counting`.
+"""The baseline of the core: the same work written by hand for the one handler of `apps.counting`.
 
-It keeps a struct per key in a dict, tells late events, moves the watermark, and makes the same outputs as the task (the
-test of the benchmarks compares them); it has no failures to undo, no types to check, no timers to look for, no tape.
+It keeps a struct per key in a dict, detects late events, advances the watermark, and makes the same outputs as the task (the
+test of the benchmarks compares them). It does not undo failures, check types, or look for timers, and it has no tape.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class State(msgspec.Struct, gc=False):
 
 
 def encoding_loop(events: Sequence[Event], drop: Callable[[list[Made]], None] = list[Made].clear) -> int:
-    """Outputs as the log takes them: topic, key bytes, value bytes, timestamp. Returns how many events were late."""
+    """Make encoded outputs for a log: topic, key bytes, value bytes, timestamp. Returns the number of late events."""
     states: dict[str, State] = {}
     outputs: list[Made] = []
     encode = msgspec.json.Encoder(order="deterministic").encode
@@ -49,7 +49,7 @@ def encoding_loop(events: Sequence[Event], drop: Callable[[list[Made]], None] = 
 
 
 def bare_loop(events: Sequence[Event]) -> int:
-    """The same with its outputs left as objects, which nobody could write to a log."""
+    """The same loop, but the outputs stay objects. These could not be written to a log."""
     states: dict[str, State] = {}
     outputs: list[Raw] = []
     watermark, late = -(1 << 62), 0

@@ -1,8 +1,7 @@
-"""What is measured with: pairs in alternation, medians, peak memory; and what a measurement looks like in the table.
+"""Tools for measuring (alternating pairs, medians, peak memory), and the form of a measurement in the table.
 
-Time is the processor time of the process, all its threads together, so that a busy machine does not spoil the figures;
-on an idle one it is what the clock on the wall shows, plus what background threads do meanwhile. ``BENCH_CLOCK=wall``
-measures by the wall.
+Time is the processor time of the process, of all its threads together, so other load on the machine does not affect the
+figures. On an idle machine it equals wall time plus the work of background threads. ``BENCH_CLOCK=wall`` measures wall time.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ clock: Callable[[], float] = perf_counter if WALL else process_time
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """How much is measured. ``repeats`` is the number of pairs, or of runs where nothing is compared."""
+    """The amount of work to measure. ``repeats`` is the number of pairs, or of runs if there is no baseline."""
 
     events: int = 1_000_000
     keys: int = 100_000
@@ -42,7 +41,7 @@ class Scale(msgspec.Struct, frozen=True):
     burst_s: float = 20.0
     rebuilt_events: tuple[int, ...] = (100_000, 1_000_000, 10_000_000)
     rebuilt_by_all: bool = True
-    """By all engines, on one core and on two; else only where there is a target."""
+    """Rebuild with all engines, on one core and on two; otherwise only the cases with a target."""
     snapshot_events: int = 5_000_000
     flight_days: int = 60
     split_events: int = 500_000
@@ -50,7 +49,7 @@ class Scale(msgspec.Struct, frozen=True):
 
     @property
     def rebuilt_middle(self) -> int:
-        """The size in the middle of those that are rebuilt."""
+        """The middle one of the rebuilt sizes."""
         return self.rebuilt_events[len(self.rebuilt_events) // 2]
 
 
@@ -81,9 +80,9 @@ QUICK = Scale(
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the table. ``met`` is None where there is no target, or where the run was too small to tell.
+    """One line of the table. ``met`` is None if there is no target, or if the run was too small to decide.
 
-    ``compared_with`` says what the ratio is to.
+    ``compared_with`` names the baseline of the ratio.
     """
 
     case: str
@@ -106,7 +105,7 @@ class Pairs(NamedTuple):
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """How long a run takes. What earlier runs have left is collected before, so that nobody pays for another."""
+    """Seconds of a run. Garbage of earlier runs is collected first, so that it does not count."""
     gc.collect()
     start = clock()
     kept = run()
@@ -118,7 +117,7 @@ def seconds(run: Callable[[], object]) -> float:
 def alternating(
     events: int, case: Callable[[], object], baseline: Callable[[], object], repeats: int
 ) -> Pairs:
-    """Run both in turn, who begins in turn as well, so that a slow moment of the machine meets both alike."""
+    """Run both in turn, and alternate which one is first, so that a slow moment of the machine affects both equally."""
     took: list[tuple[float, float]] = []
     for number in range(repeats):
         if number % 2:
@@ -139,13 +138,13 @@ def rate(events: int, case: Callable[[], object], repeats: int) -> float:
 
 
 def load() -> str:
-    """How busy the machine is, to be told with what only the wall can tell."""
+    """The load of the machine, as a note for figures in wall time."""
     return f"load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has had."""
-    # On Linux, `ru_maxrss` of a new process begins at what its parent had; the kernel's own mark does not.
+    """Peak memory of this process."""
+    # On Linux, `ru_maxrss` of a new process starts at the value of its parent; VmHWM does not.
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text().splitlines():

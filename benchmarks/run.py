@@ -1,10 +1,10 @@
-"""Runs the cases, each in a process of its own, and prints target beside measured.
+"""Runs the cases, each in its own process, and prints the measured values with their targets.
 
 python -m benchmarks.run                     everything, half an hour
 python -m benchmarks.run core timer          some cases
-python -m benchmarks.run --quick             everything on little data: shows that it runs, measures nothing
-python -m benchmarks.run --spark             rebuilds and snapshots: a table of its own
-python -m benchmarks.run --write-docs        also put the table, or the lines of it, into docs/performance.md
+python -m benchmarks.run --quick             everything on little data: only checks that it runs
+python -m benchmarks.run --spark             rebuilds and snapshots: a separate table
+python -m benchmarks.run --write-docs        also write the table, or the measured lines, to docs/performance.md
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PAGE = ROOT / "docs" / "performance.md"
 
 
 class Report(msgspec.Struct):
-    """What the JSON file holds."""
+    """The content of the JSON file."""
 
     at: str
     python: str
@@ -43,7 +43,7 @@ class Report(msgspec.Struct):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 0 if every case ran, whatever it measured."""
+    """Run the cases. Returns 0 if every case ran, whether targets were met or not."""
     parser = argparse.ArgumentParser(prog="benchmarks.run", description="Measure Tailrace.")
     parser.add_argument("cases", nargs="*", help="names of cases; all by default")
     parser.add_argument(
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--here", action="store_true", help="in this process, rows as JSON: for the profiler")
     options = parser.parse_args(arguments)
-    # Who is asked to end ends what it has started.
+    # On SIGTERM, this process also ends its child processes.
     signal.signal(signal.SIGTERM, _leave)
     names: list[str] = options.cases or _names(spark=options.spark)
     others = [name for name in names if name not in _names(spark=options.spark)] if options.write_docs else []
@@ -92,18 +92,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: the second would stop the cleaning up
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal would interrupt the cleanup
     sys.exit(1)
 
 
 def _names(*, spark: bool) -> list[str]:
-    from benchmarks.catalogue import CASES, SPARK  # noqa: PLC0415  # who only prints need not import the framework
+    from benchmarks.catalogue import CASES, SPARK  # noqa: PLC0415  # printing needs no import of the framework
 
     return list(SPARK if spark else CASES)
 
 
 def _arguments_of(options: argparse.Namespace) -> list[str]:
-    """What the process of a case has to be told."""
+    """The command-line arguments for the process of a case."""
     told = ["--quick"] if options.quick else []
     return told if options.repeats is None else [*told, "--repeats", str(options.repeats)]
 
@@ -115,7 +115,7 @@ def _measure(names: Sequence[str], *, quick: bool, repeats: int | None) -> list[
     if repeats is not None:
         scale = msgspec.structs.replace(scale, repeats=repeats)
     rows = [row for name in names for row in (CASES | SPARK)[name](scale)]
-    # On little data nothing is met or missed.
+    # With little data, no target counts as met or missed.
     return [msgspec.structs.replace(row, met=None) for row in rows] if quick else rows
 
 

@@ -11,7 +11,7 @@ HEADINGS = ("case", "target", "measured", "ratio", "beside", "")
 
 
 class Marks(NamedTuple):
-    """What a table stands between in a page."""
+    """The marks before and after a table in a page."""
 
     begin: str
     end: str
@@ -22,7 +22,7 @@ SPARK = Marks("<!-- measured with Spark: begin -->", "<!-- measured with Spark: 
 
 
 def number(value: float) -> str:
-    """A figure with as many digits as it is worth."""
+    """A figure with a sensible number of digits."""
     if value >= 1000:
         digits = len(str(int(value))) - 3
         return f"{round(value, -digits):,.0f}"
@@ -30,7 +30,7 @@ def number(value: float) -> str:
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """A line of the table, cell by cell; the last says whether the target was met."""
+    """The cells of a line. The last cell shows whether the target was met."""
     beside = "" if row.compared is None else f"{row.compared_with}: {number(row.compared)} {row.unit}"
     return (
         row.case,
@@ -43,7 +43,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The table in Markdown, its columns aligned so that it can be read in the source as well."""
+    """The table in Markdown, with aligned columns, so that the source is readable."""
     return _aligned([cells(row) for row in rows])
 
 
@@ -56,9 +56,9 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def replaced(page: str, rows: Sequence[Row], marks: Marks, *, whole: bool) -> str:
-    """A page with the table between these marks replaced; or, unless the rows are the ``whole`` of it, these rows of it.
+    """The page with a new table between the marks. If the rows are not the ``whole`` table, only these rows are replaced.
 
-    Raises ValueError if it has no marks.
+    Raises ValueError if the page has no marks.
     """
     before, found, rest = page.partition(marks.begin)
     old, closed, after = rest.partition(marks.end)
@@ -70,6 +70,6 @@ def replaced(page: str, rows: Sequence[Row], marks: Marks, *, whole: bool) -> st
 
 
 def _lines(table: str) -> list[tuple[str, ...]]:
-    """The cells of a table in Markdown, line by line, without its head."""
+    """The cells of a Markdown table, line by line, without the header."""
     lines = [line for line in table.splitlines() if line.startswith("|")]
     return [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in lines[2:]]

@@ -1,4 +1,4 @@
-"""What is measured from outside: real workers, as processes of their own, on an embedded log with RocksDB.
+"""Cases measured from outside: real workers, in separate processes, on an embedded log with RocksDB.
 
-`house` feeds them and waits for what comes out, `service` is one of them; each other module is a case or two.
+`house` feeds the services and waits for their outputs. `service` runs one of them. Each other module has one or two cases.
 """

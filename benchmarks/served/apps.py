@@ -1,4 +1,4 @@
-"""The apps that are run as services, beside `benchmarks.apps`, from which they take the events and the outputs."""
+"""More apps that run as services. They use the events and outputs of `benchmarks.apps`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ doubled_totals = doubling.topic("totals", Total, key="key")
 
 @doubling.actor
 class Halved(tr.Actor):
-    """Two partitions, for two workers."""
+    """An actor with two partitions, for two workers."""
 
     count: int = 0
     total: int = 0
@@ -36,7 +36,7 @@ surviving_totals = surviving.topic("survivors", Total, key="key")
 
 @surviving.actor
 class Survivor(tr.Actor):
-    """Some of its events are poison: a negative value fails in here, what is no JSON before."""
+    """Some of its events are poison: at a negative value the handler raises; others are not JSON and cannot be decoded."""
 
     count: int = 0
     total: int = 0
@@ -77,7 +77,7 @@ def _hot(name: str, rounds: int) -> tr.App:
 
     @app.actor
     class Averages(tr.Actor):
-        """A decayed average for each of some half-lives: work that grows with their number."""
+        """Decayed averages, one for each half-life. The work grows with the number of half-lives."""
 
         count: int = 0
         averages: list[float] = tr.field(default_factory=list[float])
@@ -95,4 +95,4 @@ def _hot(name: str, rounds: int) -> tr.App:
 light = _hot("light", 2)
 heavy = _hot("heavy", 200)
 HOT = {"light": light, "heavy": heavy}
-"""One partition that has everything."""
+"""Apps with a single partition, which gets all events."""

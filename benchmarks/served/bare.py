@@ -1,7 +1,7 @@
-"""What a worker is compared with: a loop by hand over the same log, exactly once as long as nothing goes wrong.
+"""The baseline of a worker: a hand-written loop over the same log. It is exactly once only while there are no failures.
 
-It reads, decodes, counts in a dict, encodes and writes, in transactions with its offsets. Its state dies with it: there is
-no changelog, no store, no tape; nothing is undone, and it knows neither lateness nor watermarks.
+It reads, decodes, counts in a dict, encodes and writes, in transactions with its offsets. Its state is lost when it ends:
+there is no changelog, store or tape. It does not undo failures, and has no late events and no watermarks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EVENTS = TopicPartition("events", 0)
 
 
 class BareLoop:
-    """Keeps its counts, and its place, from one ``run`` to the next."""
+    """The loop. It keeps its counts and its position from one ``run`` to the next."""
 
     def __init__(self, log: EmbeddedLog, commit_ms: int) -> None:
         log.create_topic(OUT, TopicSettings(1))
@@ -32,7 +32,7 @@ class BareLoop:
         self._states: dict[str, State] = {}
 
     def run(self) -> int:
-        """Take all that is there; how many events that were."""
+        """Handle all available events. Returns their number."""
         decode, encode = msgspec.json.Decoder(Event).decode, msgspec.json.Encoder().encode
         states, writer, taken, offset = self._states, self._writer, 0, 0
         committed = monotonic()

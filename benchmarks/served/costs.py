@@ -1,9 +1,9 @@
-"""Where the time of a worker goes: microseconds of processor per event, part by part, and those of the loop by hand.
+"""The cost of each part of a worker, and of the hand-written loop, in microseconds of processor time per event.
 
     python -m benchmarks.served.costs
 
-The worker runs in this process here, and each part that is told is wrapped by a stopwatch; what a part calls of another
-part is not its own. They are called once for a slice or a commit, so the watches themselves cost nothing to speak of.
+The worker runs in this process. Each listed part is wrapped by a stopwatch. Calls of other parts do not count for the caller.
+The parts are called once per slice or commit, so the cost of the stopwatches is negligible.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ROUNDS = 3
 
 
 class Stopwatches:
-    """Processor time of this thread by part, what other parts took inside it left out."""
+    """Processor time of this thread by part, without the time of other parts called from it."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -55,7 +55,7 @@ class Stopwatches:
 
     @contextmanager
     def attached(self) -> Generator[None]:
-        """Wrap all parts for a while."""
+        """Wrap all parts inside the block."""
         with ExitStack() as undo:
             for cls, method, name in PARTS:
                 original: Callable[..., Any] = getattr(cls, method)
@@ -80,7 +80,7 @@ class Stopwatches:
 
 
 def costs(events: int, keys: int, rounds: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Microseconds per event by part, medians of some rounds: of a worker, and of the loop by hand."""
+    """Microseconds per event by part, as medians of several rounds: of a worker, and of the hand-written loop."""
     by_worker: list[dict[str, float]] = []
     by_hand: list[dict[str, float]] = []
     with House(counting) as house, ExitStack() as closing, seldom_collected():
@@ -90,7 +90,7 @@ def costs(events: int, keys: int, rounds: int) -> tuple[dict[str, float], dict[s
         closing.callback(worker.leave)
         loop, records = BareLoop(house.log, options.commit_interval_ms), endless(keys)
         for number in range(rounds + 1):
-            count = events if number else keys  # all keys once, before what counts
+            count = events if number else keys  # first all keys once, not counted
             house.feed(islice(records, count))
             watches = Stopwatches()
             with watches.attached():
@@ -105,7 +105,7 @@ def costs(events: int, keys: int, rounds: int) -> tuple[dict[str, float], dict[s
 
 
 def _work(worker: Worker, house: House) -> None:
-    """Until all is out."""
+    """Run the worker until all outputs are committed."""
     while house.records("totals") < house.records("events"):
         if not worker.turn():
             sleep(0.005)  # until the last commit is due

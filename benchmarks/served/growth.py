@@ -1,4 +1,4 @@
-"""Whether an event costs a service the same, however many came before it."""
+"""Checks that the cost of an event in a service does not depend on the number of earlier events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REPEATED_UP_TO = 1_000_000
 
 
 def growth_served(scale: Scale) -> list[Row]:
-    """A worker on the log, a new one for each size: 10^5, 10^6, 10^7 events of ten thousand keys."""
+    """A new worker on the log for each size: 10^5, 10^6, 10^7 events of ten thousand keys."""
     rows: list[Row] = []
     first_ns = 0.0
     for count in scale.served_growth:
@@ -43,7 +43,7 @@ def growth_served(scale: Scale) -> list[Row]:
 
 
 class _Run(NamedTuple):
-    """Nanoseconds per event of all, of the first and of the last lump, and the bytes of memory that it had in the end."""
+    """Nanoseconds per event of the whole run, the first and the last batch, and the memory at the end in bytes."""
 
     cost_ns: float
     first_ns: float

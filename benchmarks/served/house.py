@@ -1,4 +1,4 @@
-"""A house: a folder with a log in it that has the topics of some apps, what is fed to them, and what comes out."""
+"""A house: a temporary folder with a log that has the topics of some apps. It feeds services and counts their outputs."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.service import prepare_log
 
 AT_ONCE = 10_000
-"""Records given to a writer at once."""
+"""Number of records given to a writer at once."""
 _FOR_EVER = 1 << 60
 
 
 class Taken(NamedTuple):
-    """What it took a service to take some events."""
+    """The time that a service needed for some events."""
 
     events: int
     processor_s: float
     wall_rate: float
-    """Events per second as seen from outside, up to the last commit that came with a tenth still to do: what is left
-    over at the end waits for a commit of its own, with nothing to do."""
+    """Events per second in wall time, up to the last commit that left at least a tenth to do. The final rest does not count,
+    as it only waits for the next commit."""
 
     @property
     def rate(self) -> float:
-        """Events per second, by the clock that everything is measured with."""
+        """Events per second, by the clock that is used for all measurements."""
         return self.wall_rate if WALL else self.events / self.processor_s
 
 
 class House:
-    """See the head of this file. A context manager: at its end nothing of it is left."""
+    """See the head of this file. A context manager; at its end the folder is removed."""
 
     def __init__(self, *of: tr.App) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tailrace-bench-"))
@@ -60,7 +60,7 @@ class House:
         shutil.rmtree(self.folder)
 
     def start(self, app: str, commit_ms: int, *arguments: object, slow_ms: float = 0) -> Service:
-        """Start an app, given as ``package.module:name``. Its partitions are not waited for."""
+        """Start an app, given as ``package.module:name``. Does not wait for its partitions."""
         return Service(
             self.folder / f"said-{next(self._numbers)}",
             app,
@@ -70,7 +70,7 @@ class House:
         )
 
     def feed(self, records: Iterable[Output]) -> int:
-        """Append records in one commit; how many they were. Nothing of them is kept in memory but their bytes."""
+        """Append records in one commit. Returns their number. Only their bytes are kept in memory."""
         rest, fed = iter(records), 0
         while some := list(islice(rest, AT_ONCE)):
             self._writer.append(some)
@@ -79,12 +79,12 @@ class House:
         return fed
 
     def records(self, *topics: str) -> int:
-        """How many records some topics have had, all partitions together."""
+        """The sum of the end offsets of all partitions of some topics."""
         ends = (self.log.end_offset(topic, n) for topic in topics for n in range(self.log.partitions(topic)))
         return sum(ends)
 
     def take(self, service: Service, records: Iterable[Output], *out: str) -> Taken:
-        """Feed a service, and wait until as many records have come out in ``out``, and it rests again."""
+        """Feed a service, and wait until ``out`` has as many new records, and the service is idle again."""
         before = self.records(*out)
         began_s = service.processor_s()
         fed = self.feed(records)
@@ -105,18 +105,18 @@ class House:
         return Taken(fed, service.processor_s() - began_s, wall_rate)
 
     def wait_for(self, many: int, service: Service, *out: str) -> None:
-        """Until some topics have had so many records."""
+        """Wait until some topics have had ``many`` records."""
         wait_until(lambda: self.records(*out) >= many, f"{many:,} records are in {', '.join(out)}", service)
 
 
 def endless(keys: int, topic: str = "events") -> Iterator[Output]:
-    """Events of random keys as records of JSON, without an end; one for each key first, so that all are known."""
+    """An infinite stream of JSON records with random keys. It starts with one event for each key."""
     names = apps.keys(keys)
     yield from as_records((Event(name, 0, 1) for name in names), topic)
     yield from as_records(apps.events(_FOR_EVER, names), topic)
 
 
 def as_records(events: Iterable[Event], topic: str = "events") -> Iterator[Output]:
-    """Events as a producer writes them."""
+    """Events as records of a producer."""
     encode = msgspec.json.Encoder().encode
     return (Output(topic, event.key.encode(), encode(event), event.at) for event in events)

@@ -1,4 +1,4 @@
-"""How long an event takes through a service that is offered events at a steady pace."""
+"""The latency of an event in a service that gets events at a steady rate."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _EVENTS, _TOTALS = TopicPartition("events", 0), TopicPartition("totals", 0)
 
 
 def latency(scale: Scale) -> list[Row]:
-    """10,000 events a second, a commit every 100 ms: from when each was due to be appended to its visible output.
+    """10,000 events a second, a commit every 100 ms: the time from when an event was due to its visible output.
 
-    Counted from when it was due, not from when a producer that was held up came to append it.
+    The time starts when the event was due to be appended, even if the producer was delayed and appended it later.
     """
     runs: list[list[float]] = []
     with House(counting) as house:
@@ -53,7 +53,7 @@ def latency(scale: Scale) -> list[Row]:
 
 
 def _paced(house: House, scale: Scale, out: TopicPartition) -> list[float]:
-    """Offer events, and see for each of them a record come in ``out``, in their order: milliseconds for each."""
+    """Append events, and wait for the record of each in ``out``, in order. Returns the milliseconds of each event."""
     events = islice(endless(scale.keys), scale.keys, None)
     reader = house.log.reader({out: house.records(out.topic)})
     many, fed, took_ms = int(PER_S * scale.latency_s), 0, list[float]()

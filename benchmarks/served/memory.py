@@ -1,4 +1,4 @@
-"""What memory a service takes when more comes than it can handle."""
+"""The memory of a service that gets more events than it can handle."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SLOW_MS = 0.5
 TIMES = 10
 MOST_GROWTH = 1.1
 KEYS = 100
-"""Few, because state is not what is measured."""
+"""Few keys, because the state is not measured."""
 _LOOK_S = 0.1
 _MIB = 1 << 20
 
 
 def burst(scale: Scale) -> list[Row]:
-    """A handler of half a millisecond is offered ten times what it can handle: its memory stays as it was."""
+    """A handler that takes half a millisecond gets ten times the events that it can handle: its memory must not grow."""
     with House(crawling) as house:
         app = "benchmarks.served.apps:crawling"
         with house.start(app, scale.commit_ms, slow_ms=SLOW_MS) as service:
@@ -47,7 +47,7 @@ def burst(scale: Scale) -> list[Row]:
 
 
 def _flooded(house: House, service: Service, per_s: float, lasting_s: float) -> list[int]:
-    """Offer events for so long, and none for half as long; the memory of the service in bytes, again and again."""
+    """Feed events for ``lasting_s``, then none for half as long. Returns samples of the service's memory in bytes."""
     events, fed = islice(endless(KEYS), KEYS, None), 0
     sizes = [service.resident_bytes()]
     start = perf_counter()

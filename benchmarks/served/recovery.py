@@ -1,4 +1,4 @@
-"""How long a service is gone when its process is killed."""
+"""The outage of a service after its process is killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.core.records import Output
 
 MOST_S = 2.0
 _AT_ONCE = 200
-"""Events that are offered at every look, about 100 times a second."""
+"""Number of events fed at each check, about 100 times a second."""
 APP = "benchmarks.apps:counting"
 
 
@@ -28,7 +28,7 @@ class _Gone(NamedTuple):
 
 
 def recovery(scale: Scale) -> list[Row]:
-    """kill -9 with a million keys, while events keep coming: how long until the first new one is committed."""
+    """kill -9 with a million keys, while events keep coming: the time until the first new event is committed."""
     gone: list[_Gone] = []
     keys = scale.restored_keys
     with House(apps.counting) as house:
@@ -59,7 +59,7 @@ def recovery(scale: Scale) -> list[Row]:
 def _killed(
     house: House, service: Service, events: Iterator[Output], commit_ms: int
 ) -> tuple[Service, _Gone]:
-    """Kill a service in the midst of its work, and start the next one at once."""
+    """Kill a service while it works, and start the next one at once."""
 
     def more_than(count: int) -> bool:
         house.feed(islice(events, _AT_ONCE))

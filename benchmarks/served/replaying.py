@@ -1,4 +1,4 @@
-"""Replay beside the live run that it repeats."""
+"""A replay compared with the live run that it repeats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMES = 2
 
 
 def replaying(scale: Scale) -> list[Row]:
-    """The same app over the same history: first live, by a worker, then all of it replayed from its tape."""
+    """The same app over the same history: first live in a worker, then replayed along its tape."""
     live: list[float] = []
     again: list[float] = []
     for _ in range(scale.repeats):
@@ -40,7 +40,7 @@ def replaying(scale: Scale) -> list[Row]:
 
 
 def _live(house: House, scale: Scale) -> float:
-    """Events per second over the whole history, the first event of each key included, but not the start of the worker."""
+    """Events per second over the whole history, with the first event of each key, but without the start of the worker."""
     events, rounds = endless(scale.keys), list[Taken]()
     with house.start("benchmarks.apps:counting", scale.commit_ms) as service:
         service.wait_for_partitions(1)

@@ -1,4 +1,4 @@
-"""A `tailrace` service as a process: started, waited for, looked at through /proc, and ended by its number."""
+"""Runs a `tailrace` service as a process, observes it through /proc, and ends it by its process id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import msgspec
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120.0
-"""For how long nothing new may come. Generous: it only passes where something is broken."""
+"""How long there may be no progress. Generous, as it expires only if something is broken."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _LONGEST_NAP_S = 0.01
 
@@ -26,7 +26,7 @@ class BenchmarkError(Exception):
 
 
 def wait_until(condition: Callable[[], bool], what: str, service: Service | None = None) -> None:
-    """Look again and again, which costs a hundredth of a core. ``service``, if given, has to live meanwhile."""
+    """Poll a condition, which costs a hundredth of a core. ``service``, if given, must stay alive meanwhile."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if service is not None:
@@ -37,7 +37,7 @@ def wait_until(condition: Callable[[], bool], what: str, service: Service | None
 
 
 class Service:
-    """``tailrace run``, its worker processes included. A context manager: at its end nothing of it is left."""
+    """``tailrace run`` with its worker processes. A context manager; at its end no process is left."""
 
     def __init__(self, said: Path, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
         path = os.pathsep.join([str(ROOT / "framework"), str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -48,7 +48,7 @@ class Service:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
-                start_new_session=True,  # so that Ctrl-C reaches the benchmark alone, which then ends it
+                start_new_session=True,  # so that Ctrl-C reaches only the benchmark, which then ends the service
                 env={**os.environ, "PYTHONPATH": path.rstrip(os.pathsep), **(environment or {})},
             )
 
@@ -61,15 +61,15 @@ class Service:
     # --- its life
 
     def wait_for_partitions(self, count: int) -> None:
-        """Until so many have been restored and are at work."""
+        """Wait until this many partitions are restored and running."""
         wait_until(lambda: self.running() >= count, "the partitions run", self)
 
     def running(self) -> int:
-        """How many have been restored so far."""
+        """Number of partitions restored so far."""
         return sum(one["message"] == "a partition runs" for one in self._logged())
 
     def stop(self) -> None:
-        """Let it commit and leave; its workers leave before it does."""
+        """Stop the service: it commits and exits, after its workers."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -78,28 +78,28 @@ class Service:
                 self.kill()
 
     def kill(self) -> None:
-        """kill -9. Workers of a service that has several leave by themselves."""
+        """kill -9. If the service has several workers, they exit by themselves."""
         self._process.kill()
         self._process.wait()
 
     def require_life(self) -> None:
-        """Raises BenchmarkError, with what it has said, if it has ended."""
+        """Raise BenchmarkError with its output if the service has ended."""
         if self._process.poll() is not None:
             raise BenchmarkError(f"the service has ended:\n{self._said.read_text('utf-8')}")
 
     # --- what can be seen of it
 
     def processor_s(self) -> float:
-        """Processor time of its workers so far, all their threads together."""
+        """Processor time of its workers so far, of all threads together."""
         return sum(map(_processor_s, self._workers()))
 
     def resident_bytes(self) -> int:
-        """Memory that its workers have now."""
+        """Current memory of its workers."""
         pages = (int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self._workers())
         return sum(pages) * resource.getpagesize()
 
     def settle(self) -> None:
-        """Until it rests: what it does after a commit has become visible belongs to it too."""
+        """Wait until the service is idle: work after a visible commit counts, too."""
         before = self.processor_s()
         while True:
             time.sleep(0.05)
@@ -118,19 +118,20 @@ class Service:
 
 
 def _processor_s(pid: int) -> float:
-    # The number of the clock is what clock_getcpuclockid(3) gives on Linux; /proc/<pid>/stat only counts hundredths.
+    # The clock id of clock_getcpuclockid(3) on Linux; /proc/<pid>/stat counts only in hundredths of a second.
     return time.clock_gettime(~pid << 3 | 2)
 
 
 class Cores:
-    """How many cores of the machine were free for what is measured: those that nobody else kept busy."""
+    """The number of cores that were not used by other processes during a measurement."""
 
     def __init__(self) -> None:
         self._before = _machine()
         self._own_s = time.process_time()
 
     def free(self, measured_s: float) -> float:
-        """Since it was made; ``measured_s`` is the processor time of what is measured. This process is not others."""
+        """Free cores since the creation of this object. The measured work (``measured_s`` of processor time) and this process
+        do not count as others."""
         own_s = measured_s + time.process_time() - self._own_s
         busy, idle = (now - before for now, before in zip(_machine(), self._before, strict=True))
         cores = os.cpu_count() or 1
@@ -139,7 +140,7 @@ class Cores:
 
 
 def _machine() -> tuple[float, float]:
-    """Seconds that all cores together have been busy, and idle."""
+    """Busy and idle seconds of all cores together."""
     fields = [int(one) / TICKS_PER_S for one in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     idle = fields[3] + fields[4]
     return sum(fields) - idle, idle

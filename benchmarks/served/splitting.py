@@ -1,4 +1,4 @@
-"""Rebuilds of one hot partition, in one piece and split by key: what the split is for.
+"""Rebuilds of one hot partition, unsplit and split by key.
 
 The time on two cores is measured by the wall. The work of every unit is measured too, as processor time in one process. From
 this follows the time on more cores: the first pass and the merge each run in one process, the shards side by side.
@@ -31,7 +31,7 @@ CORES = (2, 8, 32)
 
 
 class MeasuringEngine:
-    """Runs the units one after the other in this process, and keeps the processor time of each."""
+    """Runs the units one after the other in this process, and records the processor time of each."""
 
     name = "measuring"
     workers = 1
@@ -60,7 +60,7 @@ def _of(name: str, app: tr.App, scale: Scale) -> Iterator[Row]:
         house.feed(islice(endless(scale.keys), events))
         run_to_end(worker_of(app, house.log, house.folder / "state"))
         made = partial(_made, house.folder, f"benchmarks.served.apps:{name}")
-        made(LocalEngine(1), 1)  # what the first one imports and compiles is no part of the others
+        made(LocalEngine(1), 1)  # the imports of the first rebuild must not count for the others
         whole, parts = MeasuringEngine(), MeasuringEngine()
         made(whole, 1)
         made(parts, SHARDS)
@@ -82,7 +82,7 @@ def _of(name: str, app: tr.App, scale: Scale) -> Iterator[Row]:
 
 
 def _made(folder: Path, app: str, engine: Engine, split: int) -> float:
-    """The seconds of one rebuild by the wall."""
+    """The wall time of one rebuild in seconds."""
     to = folder / "rebuilt"
     begun_s = perf_counter()
     report = rebuild(

@@ -1,7 +1,7 @@
-"""Exactly once: how many events a worker takes, beside a loop by hand, with poison among them, and with a second worker.
+"""Exactly-once throughput of a worker: compared with a hand-written loop, with poison events, and with a second worker.
 
-Each case is fed a large lump of events again and again. All keys are known by then, so what it costs to start, and to
-touch a key for the first time, is not in it.
+Each case gets a large batch of events several times. All keys are known before that, so the figures include neither the start
+nor the first access to a key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POISON_EVERY = 100
 
 
 def worker(scale: Scale) -> list[Row]:
-    """JSON in and out, one output for each event, a commit per second, on RocksDB; beside a loop by hand."""
+    """JSON in and out, one output for each event, a commit per second, RocksDB; compared with a hand-written loop."""
     taken: list[Taken] = []
     by_hand: list[float] = []
     with House(counting) as house, house.start("benchmarks.apps:counting", scale.commit_ms) as service:
@@ -33,7 +33,7 @@ def worker(scale: Scale) -> list[Row]:
         loop, events = BareLoop(house.log, scale.commit_ms), endless(scale.keys)
         house.take(service, islice(events, scale.keys), "totals")
         loop.run()
-        with seldom_collected():  # as the worker has it
+        with seldom_collected():  # like in the worker
             for _ in range(scale.repeats):
                 taken.append(house.take(service, islice(events, scale.served_events), "totals"))
                 by_hand.append(scale.served_events / seconds(loop.run))
@@ -70,7 +70,7 @@ def _by_the_wall(taken: list[Taken]) -> str:
 
 
 def poison(scale: Scale) -> list[Row]:
-    """One event in a hundred goes to the dead letters, beside the same app with none that does."""
+    """One event in a hundred goes to the dead letters, compared with the same app without poison."""
     survivors = ("survivors", surviving.plan().dead_letters_topic)
     clean: list[Taken] = []
     mixed: list[Taken] = []
@@ -102,7 +102,7 @@ def poison(scale: Scale) -> list[Row]:
 
 
 def _poisoned(records: Iterator[Output]) -> Iterator[Output]:
-    """Spoil one in a hundred: half of them cannot be decoded, at the other half the handler raises."""
+    """Poison one event in a hundred: half of these cannot be decoded; for the other half the handler raises."""
     for number, record in enumerate(records, 1):
         if number % POISON_EVERY:
             yield record
@@ -121,7 +121,7 @@ class _Shared(NamedTuple):
 
 
 def two_workers(scale: Scale) -> list[Row]:
-    """Two processes for two partitions, beside one for both. Only the wall can tell, so it says what the machine had."""
+    """Two processes for two partitions, compared with one. This needs wall time, so a note shows the free cores."""
     one: list[_Shared] = []
     two: list[_Shared] = []
     with House(doubling) as house:
@@ -138,7 +138,7 @@ def two_workers(scale: Scale) -> list[Row]:
             measured=median(each.taken.wall_rate for each in two),
             unit="events/s",
             target="170 % or more",
-            # Without two cores to itself, no program would do it.
+            # Without two free cores, no program could reach the target.
             met=ratio >= 1.7 if ratio >= 1.7 or free >= 1.9 else None,
             ratio=ratio,
             compared_with="one worker, both partitions",

@@ -1,5 +1,5 @@
-"""What history is good for: rebuilds, by Spark and without it, snapshots taken beside a service, services started from them.
+"""Cases of history: rebuilds with and without Spark, snapshots of a running service, services started from snapshots.
 
-`processes` runs what is measured and adds up the time of all its processes; `runs` is what a rebuild is measured in; each
-other module is a case. `make bench-spark` prints the table.
+`processes` runs the measured commands and adds up the time of all their processes. `runs` is the process in which rebuilds are
+measured. Each other module is a case. `make bench-spark` prints the table.
 """

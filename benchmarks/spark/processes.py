@@ -1,4 +1,4 @@
-"""Commands as processes of their own, with the time that they and all they start take."""
+"""Runs commands as processes, and measures the time of these and all their children."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _SESSION, _TIMES = 3, slice(11, 15)
 
 
 class Spent(NamedTuple):
-    """What something has taken. ``processor_s`` is of all its processes, children included."""
+    """The time that a command took. ``processor_s`` is of all its processes, including children."""
 
     wall_s: float
     processor_s: float
 
 
 def environment() -> dict[str, str]:
-    """What a process needs to find the framework and the apps."""
+    """Environment variables with which a process finds the framework and the apps."""
     path = filter(None, (str(ROOT / "framework"), str(ROOT), os.environ.get("PYTHONPATH")))
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
 
 class Command:
-    """A command line of Tailrace on its way. What it prints goes to a file, which is shown if it fails."""
+    """A running Tailrace command. Its output goes to a file, which is shown if the command fails."""
 
     def __init__(self, said: Path, *arguments: object) -> None:
         self._said = said
@@ -45,11 +45,11 @@ class Command:
             )
 
     def ended(self) -> Spent | None:
-        """What it has taken, if it has ended well."""
+        """The time it took, if it has ended successfully; None if it still runs."""
         return self._reaped(os.WNOHANG)
 
     def wait(self) -> Spent:
-        """Until it has ended well."""
+        """Wait until it has ended successfully. Returns the time it took."""
         try:
             spent = self._reaped(0)
         except BaseException:
@@ -59,7 +59,7 @@ class Command:
         return spent
 
     def kill(self) -> None:
-        """End it, if it has not ended."""
+        """Kill it, if it has not ended."""
         if self._process.returncode is None:
             self._process.kill()
             self._process.wait()
@@ -76,7 +76,7 @@ class Command:
 
 
 def session_processor_s() -> float:
-    """Processor time so far of all processes of this one's session: those it started, those they started, those gone."""
+    """Processor time so far of all processes in this session, including descendants and ended processes."""
     own = os.getsid(0)
     ticks = 0
     for entry in Path("/proc").iterdir():
@@ -85,7 +85,7 @@ def session_processor_s() -> float:
         try:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has ended meanwhile, and counts with its parent
+            continue  # it has ended meanwhile, and its time counts for its parent
         if int(fields[_SESSION]) == own:
             ticks += sum(map(int, fields[_TIMES]))
     return ticks / TICKS_PER_S

@@ -1,4 +1,4 @@
-"""Rebuilds of a whole history, beside the live run that made it."""
+"""Rebuilds of a whole history, compared with the live run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REPEATED_UP_TO = 1_000_000
 
 
 class _Setting(NamedTuple):
-    """An engine on so many cores."""
+    """An engine and its number of cores."""
 
     engine: EngineName
     cores: int
@@ -59,14 +59,14 @@ class _Made(NamedTuple):
         return "along the tape" if self.split == 1 else f"split by key in {self.split}"
 
     def note(self) -> str:
-        """By the wall, where the time went, and how busy the machine was."""
+        """A note with wall time, the time of each phase, and the load of the machine."""
         wall_s = median(one.wall_s for one in self.runs)
         middle = sorted(self.runs, key=lambda one: one.wall_s)[len(self.runs) // 2].report.phases
         return f"{wall_s:.1f} s by the wall, {self.events / wall_s:,.0f}/s; {_phases(middle)}; {load()}"
 
 
 def rebuilds(scale: Scale) -> list[Row]:
-    """One history that grows: live by one worker that has both partitions, then rebuilt, at each of its sizes."""
+    """A growing history: at each size, handled live by one worker with both partitions, then rebuilt."""
     made: list[_Made] = []
     rows: list[Row] = []
     live: list[Taken] = []
@@ -84,12 +84,12 @@ def rebuilds(scale: Scale) -> list[Row]:
 
 
 def _settings(size: int, scale: Scale) -> Sequence[_Setting]:
-    """Everything at the middle size; elsewhere what there is a target for."""
+    """All settings at the middle size; at other sizes only the one with a target."""
     return _ALL if size == scale.rebuilt_middle and scale.rebuilt_by_all else _ALL[:1]
 
 
 def _live(house: House, events: Iterator[Output], many: int, scale: Scale) -> list[Taken]:
-    """Feed a worker so many more, in lumps, its start not counted."""
+    """Feed a worker ``many`` more events, in batches. Its start does not count."""
     with house.start(APP, scale.commit_ms) as service:
         service.wait_for_partitions(doubling.plan().partitions)
         return [
@@ -134,11 +134,11 @@ def _row(made: _Made, live_rate: float, *, last: bool) -> Row:
 
 
 def _growth(made: Sequence[_Made], scale: Scale) -> list[Row]:
-    """Whether an event of a large history costs what one of a smaller does."""
+    """Check that an event of a large history costs the same as one of a smaller history."""
     rows: list[Row] = []
     for split in (1, SHARDS):
         costs = {one.events: 1e9 / one.rate for one in made if one.split == split and one.setting == _ALL[0]}
-        # What Spark does for a job at all is most of the smallest.
+        # At the smallest size, most of the time is Spark's overhead per job.
         middle, largest = scale.rebuilt_middle, scale.rebuilt_events[-1]
         how = next(one.how for one in made if one.split == split)
         rows.append(
@@ -157,6 +157,6 @@ def _growth(made: Sequence[_Made], scale: Scale) -> list[Row]:
 
 
 def _phases(phases: Phases) -> str:
-    """Seconds of all processes together."""
+    """The seconds of each phase, summed over all processes, as text."""
     parts = msgspec.structs.asdict(phases).items()
     return ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts if seconds)

@@ -1,7 +1,7 @@
-"""Rebuilds in a process of their own: one session of Spark, or one engine of this machine, for several in a row.
+"""Runs several rebuilds in a separate process, with one Spark session or one local engine.
 
-``python -m benchmarks.spark.runs`` reads what to do, as JSON, from standard input, and prints what each rebuild has taken, once
-Spark is up and has run a job: its own start is no part of it.
+``python -m benchmarks.spark.runs`` reads an order as JSON from standard input, and prints the time of each rebuild. Measurement
+begins after Spark has started and has run a job, so the start does not count.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ EngineName: TypeAlias = Literal["spark", "local"]
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What to run: the rebuilds, each split into so many, on one engine."""
+    """The rebuilds to run on one engine. ``splits`` has the number of shards of each."""
 
     app: str
     log: str
     work: str
-    """A folder for the snapshots and whatever Spark writes, which nobody keeps."""
+    """A temporary folder for the snapshots and the files of Spark."""
     engine: EngineName
     cores: int
     splits: tuple[int, ...]
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A rebuild that was made. ``processor_s`` is of all processes, the JVM included."""
+    """A completed rebuild. ``processor_s`` is of all processes, including the JVM."""
 
     split: int
     wall_s: float
@@ -52,7 +52,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def run(order: Order) -> list[Run]:
-    """Have the rebuilds made by a process of their own, which ends with all it has started."""
+    """Run the rebuilds in a separate process, which ends all processes that it has started."""
     with subprocess.Popen(
         [sys.executable, "-m", "benchmarks.spark.runs"],
         cwd=ROOT,
@@ -64,7 +64,7 @@ def run(order: Order) -> list[Run]:
         try:
             made, _ = process.communicate(msgspec.json.encode(order))
         except BaseException:
-            process.send_signal(signal.SIGTERM)  # it ends Spark before it leaves
+            process.send_signal(signal.SIGTERM)  # the process ends Spark before it exits
             raise
     if process.returncode:
         raise BenchmarkError(
@@ -108,7 +108,7 @@ def _engine(order: Order) -> Generator[Engine]:
     if order.engine == "local":
         yield LocalEngine(order.cores)
         return
-    # The process that only has this one started needs no Spark.
+    # Imported here, as the process that only starts this one does not need Spark.
     from tailrace.spark.engine import SparkEngine  # noqa: PLC0415
     from tailrace.spark.session import running  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""How soon a service is at work from a snapshot, beside replaying the log; and what taking one costs beside a service."""
+"""The start of a service from a snapshot, compared with a replay; and the cost of a snapshot of a running service."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MOST_S = 5.0
 TIMES = 3
 MOST_PAUSE_MS = 200
 COMMIT_MS = 100
-"""Of the service that a snapshot is taken beside: where latency matters. A pause would be lost in a second's interval."""
+"""Commit interval of the service during a snapshot: short, as a pause would not be visible with an interval of a second."""
 PER_S = 2_000
 _AT_ONCE = 20
 _LOOK_S = 0.003
 
 
 class _Beside(NamedTuple):
-    """Snapshots taken beside a service: what each took, and the longest the service showed nothing, with it and without."""
+    """A snapshot of a running service: its time, and the longest pause of the service with and without it."""
 
     spent: Spent
     with_ms: float
@@ -36,7 +36,7 @@ class _Beside(NamedTuple):
 
 
 def snapshots(scale: Scale) -> list[Row]:
-    """A million keys, several events each: a snapshot beside the running service, a replay, and starts from the snapshot."""
+    """A million keys, several events each: a snapshot of the running service, a replay, and starts from the snapshot."""
     keys = scale.restored_keys
     with House(apps.counting) as house:
         events = endless(keys)
@@ -45,7 +45,7 @@ def snapshots(scale: Scale) -> list[Row]:
             house.wait_for(scale.snapshot_events, service, "totals")
             before = _create(house).wait()
             changes = house.log.end_offset(apps.counting.plan().changelog_topic, 0)
-            # A service has this done every now and then; here it is done by now.
+            # A service cleans its log from time to time; here it is cleaned now.
             Command(house.folder / "said-clean", "log", "clean", "--log", house.folder / "log").wait()
             beside = [_beside(house, service, events, scale) for _ in range(scale.repeats)]
         folder = house.folder / "replayed"
@@ -84,7 +84,7 @@ def _create(house: House) -> Command:
 
 
 def _beside(house: House, service: Service, events: Iterator[Output], scale: Scale) -> _Beside:
-    """Watch a service that is fed at a steady pace, first by itself, then while a snapshot is taken."""
+    """Observe a service that is fed at a steady rate, first alone, then while a snapshot is taken."""
     start = perf_counter()
     without_ms = _longest_pause(house, service, events, lambda: perf_counter() - start > scale.pause_s)
     command = _create(house)
@@ -106,7 +106,7 @@ def _beside(house: House, service: Service, events: Iterator[Output], scale: Sca
 def _longest_pause(
     house: House, service: Service, events: Iterator[Output], enough: Callable[[], bool]
 ) -> float:
-    """Milliseconds between two moments at which outputs became visible, the longest, while events keep coming."""
+    """The longest time in milliseconds between two visible outputs, while events keep coming."""
     start = perf_counter()
     fed, before, longest_s = 0, house.records("totals"), 0.0
     seen_s: float | None = None
@@ -172,7 +172,7 @@ class _Started(NamedTuple):
 
 
 def _started(house: House, scale: Scale, number: int, *, other: bool) -> _Started:
-    """Start it on an empty state folder, while events keep coming, and wait for the first that it commits."""
+    """Start the service with an empty state folder, while events keep coming, and wait for its first commit of an event."""
     state = house.folder / f"state-{'other' if other else 'own'}-{number}"
     said = ("--from-snapshot", house.folder / "snapshots")
     named = ("--as", f"other-{number}", "--create-topics") if other else ()
