@@ -1,7 +1,7 @@
 """An event log on one machine, without a server: durable, transactional, fenced, shared by processes.
 
-``EmbeddedLog`` implements ``tailrace.log.Log`` over a folder. How its files are laid out is in ``frames``, who may
-write and when in ``lock``, how processes follow one another's writes in ``view``.
+``EmbeddedLog`` implements ``tailrace.log.Log`` over a folder. ``frames`` describes the layout of its files, ``lock`` the lock
+for writers, and ``view`` how processes follow each other's writes.
 """
 
 from tailrace.log.embedded.claims import Claim, Owner, claim, end_stopped, owner_of

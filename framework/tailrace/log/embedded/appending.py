@@ -1,8 +1,8 @@
-"""Appending: one frame for each commit, under the lock, whole or not at all.
+"""Appends to the log: one frame for each commit, under the lock, completely or not at all.
 
-In this order, each step resting on the one before: take the lock; follow the log to its end; cut off what a dead writer
-left half done; let the caller decide (is it still the holder of its id?) and say what to write; write; sync, by the
-policy; follow the log over what was just written; let go of the lock.
+The steps, each of which needs the one before: take the lock; follow the log to its end; cut off the incomplete frame of a dead
+writer; let the caller check that it still holds its id, and provide the frame; write; sync, depending on the policy; follow
+the log over the new frame; release the lock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FsyncPolicy: TypeAlias = Literal["never", "commit", "interval"]
 
 
 class Appender:
-    """All writing of one ``EmbeddedLog``; for many threads, which take turns."""
+    """Does all writes of one ``EmbeddedLog``. Many threads can use it; they take turns."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Appender:
         self.lock = lock
         self.view = view
         self.bytes_cut_off = 0
-        """How much of half-written commits this process has found and cut off."""
+        """Number of bytes of incomplete commits that this process has cut off."""
         self._fsync = fsync
         self._interval_s = fsync_interval_s
         self._segment_bytes = segment_bytes
@@ -56,7 +56,7 @@ class Appender:
 
     @contextmanager
     def turn(self) -> Generator[View]:
-        """Hold the lock, with a view that is at the log's end and a log that ends with a whole frame."""
+        """Hold the lock. Inside the block the view is at the log's end, and the log ends with a complete frame."""
         with self._mutex, self.lock.held() as machine_was_down:
             if self._failure is not None:
                 raise LogUnavailableError(
@@ -81,9 +81,8 @@ class Appender:
         """Append a frame, in a turn.
 
         Raises:
-            LogUnavailableError: It was not written, and nothing of it will be seen.
-            CommitUnknownError: It was written and can be seen; that it is on the disk, or could be followed, is not
-                certain.
+            LogUnavailableError: The frame was not written, and no reader will see any part of it.
+            CommitUnknownError: The frame was written and is visible, but it could not be synced to the disk or read back.
         """
         view = self.view
         head = encode_frame(meta, sum(map(len, blocks)), view.sequence + 1, view.synced)
@@ -98,7 +97,7 @@ class Appender:
         try:
             view.refresh()
         except LogUnavailableError as error:
-            # The others see it: it must not be done again.
+            # Other processes see the commit, so it must not be repeated.
             raise CommitUnknownError(
                 f"what was committed last could not be read back: {error}",
                 hint="Take the transactional id over again and read what is there.",
@@ -107,26 +106,26 @@ class Appender:
             view.synced = view.position
 
     def roll(self) -> None:
-        """End the segment that is being written, in a turn."""
+        """Seal the active segment, in a turn."""
         self._seal()
 
     def write_starts(self, starts: Sequence[tuple[str, int, int]]) -> None:
-        """Move the starts of partitions, in a turn."""
+        """Write new start offsets of partitions, in a turn."""
         self.write(Meta(now_ms(), starts=starts))
 
     def write_cleaned(self, cleaned: Mapping[int, int]) -> None:
-        """Name the new generations of segments."""
+        """Write a frame that names the new generations of segments."""
         with self.turn():
             self.write(Meta(now_ms(), cleaned=cleaned))
 
     def sync(self) -> None:
-        """Wait until all that was committed here is on the disk, whatever the policy."""
+        """Wait until all commits of this process are on the disk, whatever the policy."""
         if self._failure is None:
             self._unsynced.clear()
             self._sync()
 
     def close(self) -> None:
-        """Sync, if the policy is to sync at all, and stop."""
+        """Stop the thread that syncs at intervals, after a last sync."""
         self._closing.set()
         if self._syncing is not None and self._process == os.getpid():
             self._unsynced.set()
@@ -135,7 +134,7 @@ class Appender:
     # --- segments
 
     def _seal(self) -> None:
-        """End the segment: from here on it is on the disk, and does not change but by cleaning."""
+        """Seal the segment: it is then on the disk, and only cleaning changes it."""
         view, sealed = self.view, self.view.active
         with failing(self.files.folder, "sealing a segment"):
             self.files.sync(sealed)
@@ -146,7 +145,7 @@ class Appender:
         self._open_next()
 
     def _open_next(self) -> None:
-        """Make the segment that follows a sealed one, with its index, which whoever did so may not have finished."""
+        """Create the index of the sealed segment and the next segment. A writer that died may have left this undone."""
         view, sealed = self.view, self.view.active
         state = view.catalog.state()
         with failing(self.files.folder, "beginning a segment"):
@@ -159,7 +158,7 @@ class Appender:
     # --- the disk
 
     def _recover(self) -> None:
-        """After a power loss: read what was not known to be on the disk, and end the log where it is damaged."""
+        """After a power loss, check the frames that may not have been synced, and cut the log at the first damaged one."""
         view = self.view
         name, bad = view.active, None
         for position, head, meta in view.frames(name):
@@ -180,7 +179,7 @@ class Appender:
         try:
             self.files.sync(self.view.active)
         except OSError as error:
-            # The kernel reports a failed write-back once and then forgets it, so no later sync can be believed.
+            # The kernel reports a failed write-back only once, so later successful syncs prove nothing.
             self._failure = error
             raise CommitUnknownError(
                 f"what was committed last could not be synced to the disk in {str(self.files.folder)!r}: {error}",
@@ -204,13 +203,13 @@ class Appender:
             try:
                 self._sync()
             except CommitUnknownError:
-                return  # the next turn says so
+                return  # the next turn raises the error
             if ended:
                 return
 
 
 def whole(files: SegmentFiles, name: SegmentName, body: int, meta: Meta) -> bool:
-    """Whether all blocks of a frame have their checksums."""
+    """Whether the checksums of all blocks of a frame match."""
     return all(
         zlib.crc32(files.read(name, body + block.position, block.length)) == block.checksum
         for block in meta.blocks
@@ -218,10 +217,10 @@ def whole(files: SegmentFiles, name: SegmentName, body: int, meta: Meta) -> bool
 
 
 def check_whole(view: View, name: SegmentName) -> None:
-    """Read a segment to its end.
+    """Read a segment to its end, and check it.
 
     Raises:
-        CorruptLogError: A checksum in it does not fit.
+        CorruptLogError: A checksum in it does not match.
     """
     for position, head, meta in view.frames(name):
         if not whole(view.files, name, position + head.length - head.body_length, meta):
@@ -234,5 +233,5 @@ def check_whole(view: View, name: SegmentName) -> None:
 
 
 def now_ms() -> int:
-    """The present instant."""
+    """The current time in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000

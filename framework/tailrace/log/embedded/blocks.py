@@ -1,10 +1,10 @@
 """A block: consecutive records of one topic-partition as bytes, column by column.
 
-Theory. A million records a second leaves one microsecond for each, so no Python code runs per record: columns are made
-and taken apart by ``zip`` and ``map``, and encoded by msgspec in one call. The offset of a block is not in it. That is
-known only under the append lock, and a block is encoded, and its checksum computed, before.
+Theory. A million records a second leaves one microsecond for each, so no Python code runs per record: ``zip`` and ``map`` build
+the columns and split them again, and msgspec encodes them in one call. A block does not contain its offset. The offset is known
+only under the append lock, but a block is encoded, and its checksum computed, before that.
 
-Where all records have exactly one header, of one name, as everything has that a task writes, the name is stored once.
+If all records have exactly one header with the same name, like all records of a task, the name is stored only once.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import msgspec
 from tailrace.core.records import Headers, InputRecord, Output
 
 MOST_RECORDS = 4096
-"""Records in one block: few enough that a reader who wants some does not decode many."""
+"""Maximum number of records in a block: few enough that a reader of some records does not decode many others."""
 MOST_BYTES = 4 << 20
-"""Bytes in one block, unless a single record has more."""
+"""Maximum size of a block in bytes, unless a single record is larger."""
 
 _NO_HEADERS: Headers = ()
 _FIRST, _NAME, _VALUE = itemgetter(0), itemgetter(0), itemgetter(1)
@@ -32,15 +32,15 @@ _FIRST, _NAME, _VALUE = itemgetter(0), itemgetter(0), itemgetter(1)
 
 class _Columns(msgspec.Struct, array_like=True):
     timestamps: bytes
-    """Milliseconds, eight bytes each, little endian; so are the offsets."""
+    """Milliseconds as eight bytes each, little endian. The offsets have the same form."""
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     header_name: str | None = None
-    """The name of the one header that each record has; ``header_values`` are the values then."""
+    """The name of the only header of each record; its values are in ``header_values``. None if that is not the case."""
     header_values: Sequence[bytes] = ()
     headers: Sequence[Headers] | None = None
     offsets: bytes | None = None
-    """Relative to the block's first, where compaction has left gaps; None if they are consecutive."""
+    """Offsets relative to the first one, if compaction has left gaps; None if they are consecutive."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -49,7 +49,7 @@ _record: Any = partial(vars(tuple)["__new__"], InputRecord)  # half the time of 
 
 
 def encode_outputs(outputs: Sequence[Output]) -> Iterator[tuple[bytes, int, int]]:
-    """Blocks of outputs, which go to one partition: bytes, number of records, highest timestamp."""
+    """Blocks for outputs of one partition: bytes, number of records, highest timestamp."""
     for begin in range(0, len(outputs), MOST_RECORDS):
         yield from _encode_some(outputs[begin : begin + MOST_RECORDS])
 
@@ -66,7 +66,7 @@ def _encode_some(outputs: Sequence[Output]) -> Iterator[tuple[bytes, int, int]]:
 
 
 def encode_records(records: Sequence[InputRecord]) -> tuple[bytes, int]:
-    """A block of records that keep their offsets, gaps included, and their highest timestamp."""
+    """A block of records with their offsets, which may have gaps. Returns its bytes and its highest timestamp."""
     offsets, timestamps, keys, values, headers = zip(*records, strict=True)
     base = offsets[0]
     relative = [offset - base for offset in offsets]
@@ -77,7 +77,7 @@ def decode(data: bytes, base: int) -> list[InputRecord]:
     """The records of a block whose first offset is ``base``.
 
     Raises:
-        msgspec.DecodeError: It is not a block. Its checksum says so before.
+        msgspec.DecodeError: The data is not a block. A check of its checksum finds this earlier.
     """
     columns = _decoder.decode(data)
     keys = columns.keys
@@ -116,7 +116,7 @@ def _encode(
 
 
 def _only_name(headers: Sequence[Headers]) -> str | None:
-    """The name of the header that each record has, and no other; None if that is not so."""
+    """The name of the only header, if each record has exactly one header with the same name; else None."""
     counts = list(map(len, headers))
     if counts.count(1) < len(counts):
         return None

@@ -1,4 +1,4 @@
-"""What all commits amount to, records apart: topics, ends, offsets of groups, holders of ids, watermarks, segments."""
+"""The state of the log after all commits, without records: topics, ends, group offsets, epochs, watermarks, segments."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tailrace.log.interface import TopicPartition, TopicSettings
 
 
 class Catalog:
-    """Built by applying metas in order; every process that follows the log has the same."""
+    """Built by applying metas in order. Every process that follows the log has the same catalog."""
 
     def __init__(self, state: State) -> None:
         self.topics: dict[str, TopicSettings] = dict(state.topics)
         self.starts: dict[str, list[int]] = {topic: list(at) for topic, at in state.starts.items()}
         self.ends: dict[str, list[int]] = {topic: list(at) for topic, at in state.ends.items()}
         self.epochs: dict[str, int] = dict(state.epochs)
-        """How often each transactional id was taken over."""
+        """By transactional id, how often it was taken over."""
         self.offsets: dict[str, dict[TopicPartition, int]] = {
             group: {TopicPartition(topic, partition): at for topic, partition, at in offsets}
             for group, offsets in state.offsets.items()
@@ -24,14 +24,14 @@ class Catalog:
         self.published: dict[tuple[str, str], Published] = {}
         """The last publication by topic and publisher."""
         self._left: dict[tuple[str, str], Published] = {}
-        """Of publishers that hold nobody back: the watermark before that, which their readers are left at."""
+        """Of publishers that hold no reader back: their last watermark, at which their readers stay."""
         for one in state.published:
             self._publish(one)
         self.segments: dict[int, int] = dict(state.segments)
-        """Generation of each sealed segment that is kept, in ascending order."""
+        """By number, the generation of each sealed segment that still exists, in ascending order."""
 
     def state(self) -> State:
-        """All of it, for the head of a segment."""
+        """The whole catalog, for the beginning of a segment."""
         return State(
             topics=self.topics,
             starts=self.starts,
@@ -46,12 +46,12 @@ class Catalog:
         )
 
     def apply(self, meta: Meta) -> None:
-        """Take in what a frame says."""
+        """Apply the meta of a frame."""
         for topic, settings in meta.topics.items():
             known = topic in self.topics
             self.topics[topic] = settings
             if known:
-                continue  # another retention
+                continue  # only the retention changes
             self.starts[topic] = [0] * settings.partitions
             self.ends[topic] = [0] * settings.partitions
         for block in meta.blocks:
@@ -94,7 +94,7 @@ class Catalog:
             ) from None
 
     def check(self, topic: str, partition: int) -> None:
-        """See that a topic has a partition."""
+        """Check that a topic has a partition."""
         count = self.settings(topic).partitions
         if not 0 <= partition < count:
             raise UnknownTopicError(f"the topic has {count} partitions", topic=topic, partition=partition)

@@ -1,12 +1,12 @@
-"""Who owns a task on this machine: a file lock, which death frees at once, and a lease, which a stopped owner loses.
+"""Ownership of tasks on one machine: a file lock, which the death of its owner frees at once, and a lease.
 
-A claim only decides who works; what protects the log is fencing. Who takes a stopped owner's task over makes a new
-file in the place of the old one, so that the lock of the old one, held by a process that sleeps, is of no more use, and
-then takes the transactional id over. The stopped owner learns of it when it wakes: from ``Claim.renew``, and from the
-log, which refuses its commit.
+A claim only decides which process works. Fencing protects the log. If an owner is stopped and its lease expires, another
+process may take its task over. That process replaces the lock file, so the lock that the stopped process holds has no effect
+any more, and then takes over the transactional id. When the stopped owner runs again, ``Claim.renew`` returns False, and the
+log refuses its commit.
 
-A stopped owner also holds what no lease takes from it, such as its state folder. Who needs that, too, may end it
-(``end_stopped``): it has lost its task already, and could do nothing with it any more.
+A stopped owner also holds things without a lease, such as its state folder. A process that needs them may end the owner
+(``end_stopped``): this does no harm, as the owner has already lost its task.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tailrace.log.embedded.holders import Holder, end, life_of, myself
 _FOLDER = "owners"
 _GUARD = ".guard"
 _STAMP = Struct("<Q36sIQQ")
-"""When the claim was last renewed, and by whom: the machine's monotonic clock, in ns, which all its processes share; then
-the process."""
+"""The time of the last renewal, in ns of the monotonic clock, which all processes of a machine share; then the owner's
+process."""
 
 
 class Claim:
-    """A task that is owned, until ``release`` or for ``lease_s`` after the last ``renew``. Not for forked children."""
+    """Ownership of a task, until ``release`` or for ``lease_s`` after the last ``renew``. Not valid in forked children."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path = path
@@ -40,7 +40,7 @@ class Claim:
         self._owner = myself()
 
     def renew(self) -> bool:
-        """Say that the owner is at work, several times per lease; whether it still is the owner."""
+        """Renew the lease; must be called several times per lease. Returns whether this process is still the owner."""
         if self._descriptor is None:
             return False
         if not _is_at(self._path, self._descriptor):
@@ -50,12 +50,12 @@ class Claim:
         return True
 
     def holds(self) -> bool:
-        """Whether it still is the owner. May be asked from another thread than the one that renews."""
+        """Whether this process is still the owner. Can be called from another thread than ``renew``."""
         with self._mutex:
             return self._descriptor is not None and _is_at(self._path, self._descriptor)
 
     def release(self) -> None:
-        """Let others have it. May be called again."""
+        """Release the task for other processes. Can be called repeatedly."""
         with self._mutex:
             if self._descriptor is not None:
                 os.close(self._descriptor)
@@ -63,10 +63,10 @@ class Claim:
 
 
 def end_stopped(log_folder: Path, name: str, *, lease_s: float = 10.0) -> bool:
-    """End the owner of ``name`` if it is stopped and has not renewed its claim for ``lease_s``; whether it has ended.
+    """Kill the owner of ``name`` if it is stopped and has not renewed its claim for ``lease_s``. Returns whether it has ended.
 
-    Nothing happens to a process that runs, that belongs to another user, or of which it is not sure that it is the owner:
-    one in another container, say.
+    A process is left alone if it runs, if it belongs to another user, or if it cannot be identified for sure as the owner, for
+    example in another container.
     """
     try:
         stamp = _path(log_folder, name).read_bytes()
@@ -86,16 +86,16 @@ def end_stopped(log_folder: Path, name: str, *, lease_s: float = 10.0) -> bool:
 
 
 class Owner(NamedTuple):
-    """The process that owns a task now, as far as this one can tell."""
+    """The current owner of a task, as far as this process can find out."""
 
     pid: int
-    """Its number, in the namespace of process numbers that it runs in."""
+    """Process id, in the owner's own pid namespace; 0 if not known."""
     is_stopped: bool
-    """It was stopped by a signal or a debugger, and does nothing until it is let go on."""
+    """Whether the process is stopped by a signal or a debugger."""
 
 
 def owner_of(log_folder: Path, name: str) -> Owner | None:
-    """Who owns what ``name`` stands for; None if nobody does. Changes nothing, and needs no right to write.
+    """The owner of ``name``; None if there is none. Changes nothing, and needs no write permission.
 
     Raises:
         LogUnavailableError: The folder cannot be read.
@@ -106,7 +106,7 @@ def owner_of(log_folder: Path, name: str) -> Owner | None:
         except FileNotFoundError:
             return None
         try:
-            # Held for a moment. Who wants to own it meanwhile asks again, as owners do when they start together.
+            # Held only for a moment. A process that wants to claim it meanwhile retries.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return None
         except BlockingIOError:
@@ -121,7 +121,7 @@ def owner_of(log_folder: Path, name: str) -> Owner | None:
 
 
 def claim(log_folder: Path, name: str, *, lease_s: float = 10.0) -> Claim | None:
-    """Own what ``name`` stands for, unless another process does, and is alive and at work; never waits.
+    """Claim ``name``. Returns None if another process owns it and is alive and not stopped. Never waits.
 
     Raises:
         LogUnavailableError: The folder cannot be written.
@@ -132,7 +132,7 @@ def claim(log_folder: Path, name: str, *, lease_s: float = 10.0) -> Claim | None
         folder.mkdir(exist_ok=True)
         guard = os.open(folder / _GUARD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            # Held by who is claiming, for microseconds; who was stopped in here delays others' claims, not their work.
+            # Held for microseconds during a claim. A process stopped here delays the claims of others, but not their work.
             if not _locked(guard):
                 return None
             return _claimed(path, lease_s)

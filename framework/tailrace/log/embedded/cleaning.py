@@ -1,25 +1,25 @@
-"""Giving room back: retention moves the start of partitions, compaction keeps the last record of each key.
+"""Frees disk space: retention moves the start of partitions, compaction keeps the last record of each key.
 
-Theory. Both work on sealed segments only, which nobody writes any more. What is kept of one is written beside it as its
-next generation, with the same offsets; when the new file is there, one frame names it, and from that frame on every
-process reads it. A process that has not seen the frame yet reads the old file, and looks again when it is gone. A crash
-leaves the old one or the new one, and files that nothing names, which the next cleaning removes.
+Theory. Both work only on sealed segments, which are not written any more. The records to keep are written to a new file, the
+next generation of the segment, with the same offsets. When the file is complete, one frame names it. From that frame on every
+process reads the new file. A process that has not seen the frame yet reads the old file, and refreshes when that is gone. A
+crash leaves the old or the new file in use, and perhaps unreferenced files, which the next cleaning removes.
 
-Segments that have something to give are rewritten from the oldest to the newest, none of them left out on the way. So
-wherever it ends, a deletion is never gone while an older record that it deletes is still there, which would come back.
-And no more room is needed for it than one segment takes. It goes as far as it gives enough back for what it writes.
+Segments with records to remove are rewritten from the oldest to the newest, and none is skipped. So wherever a cleaning ends,
+a deletion is never removed while an older record that it deletes still exists: that record would come back. Cleaning needs
+additional space for only one segment. It continues as long as the freed bytes justify the bytes that it writes.
 
-A deletion is of use to who reads the topic from before it: who has seen the older record has to come by the deletion.
-So it stays for its while from the cleaning on that took the last older record away, not from when it was written. That
-needs no time for each deletion: in the segments that a cleaning has gone through nothing older than what is in them is
-left. So it is remembered how far one has gone that is long enough ago, and the next that will be.
+A reader that has seen the older record must also see the deletion. So a deletion is kept for its time from the cleaning on
+that removed the last older record, not from when it was written. This needs no timestamp for each deletion: in the segments
+that a cleaning has completed, no older records are left. So only two positions are stored: the end of a cleaning that is long
+enough ago, and the end of the next cleaning that will be.
 
-Whether a cleaning is worth its while cannot be known without reading all keys. So it is due as in Kafka
-(``min.cleanable.dirty.ratio``): when what was added to compacted topics since the last one is half of what it then
-looked through. Of all that is ever written, each byte is then looked through about twice.
+Whether a cleaning is worth the work cannot be known without reading all keys. So it is due as in Kafka
+(``min.cleanable.dirty.ratio``): when the bytes added to compacted topics since the last cleaning are half of the bytes that it
+read. Then each byte ever written is read about twice.
 
-What is remembered while a partition is read is a set of its keys; one with very many records is read in several passes,
-each for a part of the keys.
+While a partition is read, the set of its keys is in memory. A partition with very many records is read in several passes, each
+for a part of the keys.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from tailrace.log.embedded.view import View
 from tailrace.log.interface import TopicPartition, TopicSettings
 
 _LOCK = "cleaning"
-"""Held while a log is cleaned; says what the last cleanings have done."""
+"""File that is locked during a cleaning. It stores the results of the last cleanings."""
 _DONE = Struct("<QQQQ")
 """The fields of ``_Done``."""
 _GONE = -1
 _DIRTY_SHARE = 0.5
 _ROOM_FOR_COMMITS = 16 << 20
 _MOST_AT_ONCE = 4_000_000
-"""Records of a partition whose keys are remembered in one pass."""
+"""Number of records of a partition whose keys are kept in memory in one pass."""
 
 _FILE = re.compile(rf"(\d{{12}})-\d{{4,}}\.(segment|index)({re.escape(MAKING)})?")
 
@@ -65,7 +65,7 @@ Kept = dict[tuple[SegmentName, TopicPartition], "list[array[int] | None]"]
 
 
 class Cleaned(NamedTuple):
-    """What a cleaning did. ``busy``: nothing, as another process was at it."""
+    """The result of a cleaning. ``busy``: nothing was done, as another process holds the lock."""
 
     bytes_before: int = 0
     bytes_after: int = 0
@@ -75,16 +75,16 @@ class Cleaned(NamedTuple):
 
 
 class _Done(NamedTuple):
-    """What earlier cleanings have done; numbers are of segments."""
+    """The results of earlier cleanings. Numbers are segment numbers."""
 
     looked: int = 0
-    """The last that was sealed at the last cleaning."""
+    """The last sealed segment at the last cleaning."""
     settled: int = 0
-    """Up to here each deletion has been the oldest record of its key for long enough."""
+    """Up to this segment each deletion has been the oldest record of its key for long enough."""
     through: int = 0
-    """How far the cleaning has gone that will be long enough ago next."""
+    """The end of the next cleaning that will be long enough ago."""
     through_ms: int = 0
-    """When that one ended."""
+    """When that cleaning ended."""
 
     def settled_at(self, at_ms: int, kept_ms: int) -> int:
         """``settled`` as of an instant."""
@@ -117,7 +117,7 @@ def clean(appender: Appender, at_ms: int | None, deletions_kept_ms: int, least_g
 
 
 def _through(sealed: list[SegmentIndex], rewritten_: int, kept: Kept) -> int:
-    """Up to which segment nothing is left that was to go, when so many of the first were rewritten."""
+    """The segment up to which no record is left to remove, after the first ``rewritten_`` segments were rewritten."""
     through = 0
     for number, index in enumerate(sealed):
         if number >= rewritten_ and _gives(index, kept):
@@ -135,7 +135,7 @@ def _remember(alone: int, past: _Done, looked: int, through: int, kept_ms: int) 
 
 
 def _done(folder: Path) -> _Done:
-    """What earlier cleanings have left word of; where they have not, nothing is known to have been done."""
+    """The stored results of earlier cleanings; zeros if there are none."""
     try:
         data = (folder / _LOCK).read_bytes()
     except OSError:
@@ -167,7 +167,7 @@ def _much_is_new(view: View, looked: int) -> bool:
 
 
 def _much_is_old(view: View, at_ms: int, least_gain: float) -> bool:
-    """Whether retention, and what was deleted, give enough back of the segments that they reach into."""
+    """Whether retention and deleted records free enough of the segments that they affect."""
     old_bytes, last = 0, 0
     for topic, starts in view.catalog.starts.items():
         for partition, start in enumerate(starts):
@@ -194,7 +194,7 @@ def _held(index: SegmentIndex) -> int:
 def _worth_while(
     sealed: list[SegmentIndex], kept: Kept, dropped: Mapping[SegmentName, float], least_gain: float
 ) -> list[SegmentIndex]:
-    """The most segments, from the oldest on, that together give enough back."""
+    """The largest number of segments, from the oldest on, that together free enough space."""
     last, gain, held = 0, 0.0, 0
     for number, index in enumerate(sealed, 1):
         if _gives(index, kept):
@@ -211,7 +211,7 @@ def _gives(index: SegmentIndex, kept: Kept) -> bool:
 
 @contextmanager
 def _alone(appender: Appender) -> Generator[int | None]:
-    """Gives the descriptor of the file that is locked; None if another has locked it."""
+    """Lock the log for a cleaning. Yields the descriptor of the lock file; None if another process holds the lock."""
     folder = appender.files.folder
     with failing(folder, "cleaning the log"):
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -235,7 +235,7 @@ def held_off(folder: Path) -> Generator[None]:
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
                 raise
-            descriptor = None  # who may not even make this file reads a log that was never cleaned, or a copy
+            descriptor = None  # no permission to create the file: a log that was never cleaned, or a copy
     try:
         if descriptor is not None:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -263,7 +263,7 @@ def _move_starts(appender: Appender, at_ms: int) -> None:
 
 
 def _start(parts: list[Blocks], start: int, settings: TopicSettings, at_ms: int) -> int:
-    """The new start of a partition: past the blocks at its front that are too old, or over the size."""
+    """The new start of a partition: after the blocks at its front that are too old, or exceed the size limit."""
     oldest_ms = None if settings.retention_ms is None else at_ms - settings.retention_ms
     most_bytes = settings.retention_bytes
     if oldest_ms is None and most_bytes is None:
@@ -292,7 +292,7 @@ def _start(parts: list[Blocks], start: int, settings: TopicSettings, at_ms: int)
 def _decide(
     view: View, sealed: list[SegmentIndex], settled: int, deletions_kept_ms: int
 ) -> tuple[Kept, dict[SegmentName, float]]:
-    """What stays of each block of the sealed segments, and about how many bytes of each segment do not."""
+    """The records to keep of each block of the sealed segments, and the approximate bytes to remove per segment."""
     names = {index.name for index in sealed}
     with view.mutex:
         places = {place: list(parts) for place, parts in view.places.items()}
@@ -325,7 +325,7 @@ def _compact(
     kept: Kept,
     dropped: dict[SegmentName, float],
 ) -> None:
-    """Walk a partition from its end to its start; who has met a key already drops it."""
+    """Read a partition from its end to its start, and drop records whose key has already occurred."""
     chosen = {(blocks.segment, at): array("i") for blocks in parts for at in range(len(blocks))}
     counts: dict[tuple[SegmentName, int], int] = {}
     passes = 1 + sum(blocks.ends[-1] - blocks.bases[0] for blocks in parts) // _MOST_AT_ONCE
@@ -359,7 +359,7 @@ def _compact(
 
 
 def _rewrite(appender: Appender, sealed: list[SegmentIndex], kept: Kept) -> Cleaned:
-    """From the oldest to the newest, each named, and its old file removed, before the next is begun."""
+    """Rewrite from the oldest to the newest. Each new file is named, and the old one removed, before the next begins."""
     view, files = appender.view, appender.files
     following_of: dict[SegmentName, int] = {}
     rewrote = deleted = 0
@@ -393,7 +393,7 @@ def _rewrite(appender: Appender, sealed: list[SegmentIndex], kept: Kept) -> Clea
 
 
 def _require_room(view: View, name: SegmentName) -> None:
-    """See that a segment can be written anew without taking the room that commits need meanwhile."""
+    """Check that there is space to rewrite a segment and for the commits of that time."""
     free = shutil.disk_usage(view.files.folder).free
     if free < view.files.size(name) + _ROOM_FOR_COMMITS:
         raise LogUnavailableError(
@@ -404,7 +404,7 @@ def _require_room(view: View, name: SegmentName) -> None:
 
 
 def _put_in_place(appender: Appender, following_of: Mapping[SegmentName, int]) -> int:
-    """Name what takes the place of segments, and remove their files; how many have nothing in their place."""
+    """Name the new generations of segments, and remove the old files. Returns how many segments were deleted."""
     if following_of:
         appender.write_cleaned({name.number: generation for name, generation in following_of.items()})
     for name in following_of:
@@ -414,7 +414,7 @@ def _put_in_place(appender: Appender, following_of: Mapping[SegmentName, int]) -
 
 
 def _remove_what_nothing_names(appender: Appender) -> None:
-    """Files of segments older than the active one: who cleans, alone, is the only one that makes any of those."""
+    """Remove unreferenced files of segments before the active one. Only cleanings create such files, one at a time."""
     view = appender.view
     view.refresh()
     with view.mutex:

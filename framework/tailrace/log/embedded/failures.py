@@ -1,4 +1,4 @@
-"""What the operating system says when the log's files fail it, and which of our errors that is."""
+"""Converts errors of the operating system on the log's files to our errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OUTAGES = {
 
 
 def as_log_error(error: OSError, path: Path, doing: str) -> LogUnavailableError:
-    """The error of ours for ``error``; ``doing`` completes "... while ...": "appending a commit"."""
+    """Our error for ``error``. ``doing`` completes "... while ...", for example "appending a commit"."""
     what, hint = _OUTAGES.get(error.errno or 0, ("the log's folder failed", "Look at the folder and retry."))
     return LogUnavailableError(
         f"{what}, while {doing} in {str(path)!r}: {error}",
@@ -33,7 +33,7 @@ def as_log_error(error: OSError, path: Path, doing: str) -> LogUnavailableError:
 
 @contextmanager
 def failing(path: Path, doing: str) -> Generator[None]:
-    """What the operating system refuses in here is a ``LogUnavailableError``."""
+    """Convert an ``OSError`` inside the block to a ``LogUnavailableError``."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The segments as files: opened once, read and written at positions, written whole or not at all."""
+"""The segment files: opened once, read and written at positions; a write is complete or undone."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MOST_OPEN = 64
 _MOST_BUFFERS = 512  # of one write; the system's own limit is 1024
 _NAME = re.compile(r"(\d{12})-(\d{4,})\.segment")
 MAKING = ".making"
-"""The suffix of a file that is not complete yet; nobody but its maker looks at it."""
+"""The suffix of an incomplete file. Only the process that creates it uses it."""
 
 
 class SegmentFiles:
-    """The segments of a folder. For many threads; a position is never shared among them."""
+    """The segments of a folder. Thread-safe: there is no shared file position."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -28,21 +28,21 @@ class SegmentFiles:
         self._writing: tuple[SegmentName, int] | None = None
 
     def names(self) -> list[SegmentName]:
-        """All segments there are, those included that nothing refers to any more, in order."""
+        """All segments in the folder in order, including unreferenced ones."""
         found = (_NAME.fullmatch(entry.name) for entry in self.folder.iterdir())
         return sorted(SegmentName(int(one[1]), int(one[2])) for one in found if one)
 
     def path(self, name: SegmentName) -> Path:
-        """Where a segment is."""
+        """The path of a segment."""
         return self.folder / name.file
 
     def size(self, name: SegmentName) -> int:
-        """The length of a segment now."""
+        """The current length of a segment in bytes."""
         with self._mutex:
             return os.fstat(self._opened(name)).st_size
 
     def read(self, name: SegmentName, position: int, length: int) -> bytes:
-        """Up to ``length`` bytes; fewer where the file ends."""
+        """Read ``length`` bytes; fewer if the file ends before."""
         with self._mutex:
             descriptor = self._opened(name)
             data = os.pread(descriptor, length, position)
@@ -53,7 +53,7 @@ class SegmentFiles:
             return data
 
     def write(self, name: SegmentName, position: int, buffers: Sequence[bytes]) -> None:
-        """Write at the end of a segment. What fails on the way is cut off again, as far as that succeeds."""
+        """Write at the end of a segment. If the write fails, the file is truncated again, as far as that succeeds."""
         descriptor = self._opened_for_writing(name)
         try:
             write_all(descriptor, position, buffers)
@@ -62,12 +62,12 @@ class SegmentFiles:
             raise
 
     def truncate(self, name: SegmentName, length: int) -> None:
-        """Cut a segment off."""
+        """Truncate a segment."""
         os.ftruncate(self._opened_for_writing(name), length)
 
     def sync(self, name: SegmentName) -> None:
         """Wait until a segment is on the disk."""
-        # A descriptor of its own: another thread may go on to the next segment meanwhile.
+        # With its own descriptor: another thread may open the next segment meanwhile.
         descriptor = os.open(self.path(name), os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.fdatasync(descriptor)
@@ -75,7 +75,7 @@ class SegmentFiles:
             os.close(descriptor)
 
     def create(self, file: str, buffers: Iterable[bytes]) -> None:
-        """Make a file with this content, on the disk and under its name, or not at all."""
+        """Create a file with this content, synced to the disk. The name appears only when the file is complete."""
         making = self.folder / (file + MAKING)
         descriptor = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
@@ -93,7 +93,7 @@ class SegmentFiles:
         self.sync_folder()
 
     def sync_folder(self) -> None:
-        """Wait until the names of the files are on the disk."""
+        """Sync the folder, so that the names of its files are on the disk."""
         descriptor = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -101,7 +101,7 @@ class SegmentFiles:
             os.close(descriptor)
 
     def forget(self, name: SegmentName) -> None:
-        """Close a segment that is not needed any more: the room of a deleted file is given back when nobody has it open."""
+        """Close a segment that is not needed any more. A deleted file uses disk space as long as a process has it open."""
         with self._mutex:
             descriptor = self._reading.pop(name, None)
             if descriptor is not None:
@@ -111,7 +111,7 @@ class SegmentFiles:
                 self._writing = None
 
     def close(self) -> None:
-        """Close all files; they are opened again when they are needed."""
+        """Close all files. They are opened again on demand."""
         with self._mutex:
             for descriptor in self._reading.values():
                 os.close(descriptor)
@@ -143,7 +143,7 @@ class SegmentFiles:
 
 
 def write_all(descriptor: int, position: int, buffers: Sequence[bytes]) -> None:
-    """Write all buffers one after the other, however many calls that takes."""
+    """Write all buffers one after the other, in as many calls as necessary."""
     begin = 0
     while begin < len(buffers):
         some = [buffer for buffer in buffers[begin : begin + _MOST_BUFFERS] if buffer]

@@ -1,7 +1,7 @@
-"""The folder of a log: known by its label, refused if it holds anything else, made in an order that a crash cannot upset.
+"""The folder of a log. A label file identifies it; a folder with anything else is refused. Its creation is crash-safe.
 
-The label is written last, so a folder without one that holds nothing but what we make first is a start that was
-interrupted, and is begun again.
+The label is written last. So a folder without a label that holds only files which are created earlier is an interrupted
+creation. The creation is then repeated.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class _Label(msgspec.Struct):
 
 
 def prepare(files: SegmentFiles, lock: AppendLock, *, create: bool, now_ms: int) -> None:
-    """See that the folder is a log, or make it one.
+    """Check that the folder is a log, or create the log.
 
     Raises:
-        ForeignLogError: It holds something else.
-        NewerFormatError: A newer version made it.
-        CorruptLogError: Its label cannot be read.
-        LogUnavailableError: It is not there and may not, or cannot, be made.
+        ForeignLogError: The folder holds something else.
+        NewerFormatError: A newer version created the log.
+        CorruptLogError: The label cannot be read.
+        LogUnavailableError: The log does not exist, and ``create`` is false or it cannot be created.
     """
     folder = files.folder
     with failing(folder, "opening the log"):
@@ -58,14 +58,14 @@ def prepare(files: SegmentFiles, lock: AppendLock, *, create: bool, now_ms: int)
         with lock.held():
             if _is_log(folder):
                 return
-            # Of an interrupted start nobody has seen anything, as there was no label.
+            # No process has read the files of an interrupted creation, as there was no label.
             files.create(FIRST.file, first_of_segment(FIRST, State(), sequence=0, now_ms=now_ms))
             label = msgspec.json.format(msgspec.json.encode(_Label(FORMAT, _created_by())))
             files.create(LABEL, [label, b"\n"])
 
 
 def first_of_segment(name: SegmentName, state: State, *, sequence: int, now_ms: int) -> list[bytes]:
-    """What a new segment begins with: its head, and a frame with the state before it."""
+    """The beginning of a new segment: its head, and a frame with the state before it."""
     head = encode_segment_head(name)
     return [head, encode_frame(Meta(now_ms, state=state), 0, sequence, 0)]
 

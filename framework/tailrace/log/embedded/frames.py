@@ -3,24 +3,24 @@
 ::
 
     <folder>/tailrace-log.json                  the label: this is a log, of this format
-    <folder>/lock                               who appends holds it (``lock``)
+    <folder>/lock                               held during an append (``lock``)
     <folder>/000000000007-0000.segment          segment 7, as it was written (generation 0)
     <folder>/000000000006-0002.segment          segment 6, cleaned twice
-    <folder>/000000000006-0002.index            where its blocks are, so that nobody scans a sealed segment
+    <folder>/000000000006-0002.index            positions of its blocks, so that a sealed segment need not be scanned
 
     segment  = head, frame*                     the first frame holds the state so far, the last one seals it
     frame    = head, meta, block*               all topics of one commit
     head     = lengths, sequence, checksum of the meta, checksum of the head itself
 
-What a commit says besides its records (offsets of a group, epochs of writers, watermarks, new topics) is in the meta,
-and so are place, offsets and checksum of every block. Who follows the log reads heads and metas only; who reads a
-partition, its blocks. A segment begins with the state of everything before it, so older ones can be deleted.
+The meta holds everything in a commit except its records: group offsets, epochs of writers, watermarks, new topics, and the
+position, offsets and checksum of every block. A process that follows the log reads only heads and metas; a reader of a
+partition also reads its blocks. A segment begins with the state of everything before it, so older segments can be deleted.
 
-A frame is committed when the file is long enough to hold it: bytes arrive in order, so one that was cut short by the
-death of its writer is shorter than its head says, is seen by nobody and is cut off by the next writer. That is the only
-damage a kill can do. A checksum that does not fit is therefore corruption, and an error, but for the time after a power
-loss: what was not synced then may be anything, and ends the log where it begins. Each head says how far its segment
-was known to be synced, so that what lies below is never taken for such an end.
+A frame is committed when the file is long enough to hold it. Bytes are written in order. So a frame whose writer died is
+shorter than its head says. Readers ignore it, and the next writer cuts it off. A kill cannot do any other damage. So a checksum
+that does not match is corruption, and an error. The exception is a power loss: bytes that were not synced may be anything, and
+the log ends where they begin. Each head records up to where its segment was known to be synced; damage below that position is
+always an error.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SegmentName(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The name of its file."""
+        """The name of the segment's file."""
         return f"{self.number:012d}-{self.generation:04d}.segment"
 
     @property
@@ -64,7 +64,7 @@ class SegmentName(NamedTuple):
 
 
 class BlockPlace(msgspec.Struct, array_like=True, gc=False):
-    """Where a block is, and what it holds: offsets from ``base`` up to, but not including, ``end``."""
+    """The position of a block, and its offsets: from ``base`` up to, but not including, ``end``."""
 
     topic: str
     partition: int
@@ -76,11 +76,11 @@ class BlockPlace(msgspec.Struct, array_like=True, gc=False):
     checksum: int
     max_timestamp_ms: int
     at_ms: int
-    """When it was committed, by the writer's clock."""
+    """Time of the commit, by the writer's clock."""
 
 
 class Published(msgspec.Struct, array_like=True):
-    """A watermark as it was published: it holds for who has read partition p up to ``ends[p]``."""
+    """A published watermark: it is valid for readers that have read partition p up to ``ends[p]``."""
 
     topic: str
     publisher: str
@@ -89,7 +89,7 @@ class Published(msgspec.Struct, array_like=True):
 
 
 class State(msgspec.Struct, array_like=True):
-    """What all commits so far amount to, records apart."""
+    """The state after all commits so far, without records."""
 
     topics: Mapping[str, TopicSettings] = {}
     starts: Mapping[str, Sequence[int]] = {}
@@ -103,7 +103,7 @@ class State(msgspec.Struct, array_like=True):
 
 
 class Meta(msgspec.Struct, array_like=True, omit_defaults=True):
-    """What a frame says besides the bytes of its blocks. New fields go to the end."""
+    """The content of a frame except the bytes of its blocks. New fields must be added at the end."""
 
     at_ms: int
     blocks: Sequence[BlockPlace] = ()
@@ -113,19 +113,19 @@ class Meta(msgspec.Struct, array_like=True, omit_defaults=True):
     topics: Mapping[str, TopicSettings] = {}
     epochs: Mapping[str, int] = {}
     starts: Sequence[tuple[str, int, int]] = ()
-    """(topic, partition, offset): everything below is deleted."""
+    """(topic, partition, offset): all records below the offset are deleted."""
     forgotten: Sequence[str] = ()
     """Groups whose offsets are forgotten."""
     cleaned: Mapping[int, int] = {}
-    """Sealed segments that have a new generation; below zero: that are gone."""
+    """New generations of sealed segments, by number; below zero: the segment is deleted."""
     sealed: bool = False
     """The segment ends here."""
     state: State | None = None
-    """Of everything before this segment."""
+    """The state before this segment. Only the first frame has it."""
 
 
 class FrameHead(NamedTuple):
-    """The lengths are in bytes; ``synced``: up to where its segment was known to be on the disk."""
+    """The head of a frame. Lengths are in bytes. ``synced``: up to where its segment was known to be on the disk."""
 
     meta_length: int
     body_length: int
@@ -135,7 +135,7 @@ class FrameHead(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Of the whole frame."""
+        """Length of the whole frame in bytes."""
         return FRAME_HEAD.size + self.meta_length + self.body_length
 
 
@@ -144,7 +144,7 @@ _decoder = msgspec.msgpack.Decoder(Meta)
 
 
 def encode_frame(meta: Meta, body_length: int, sequence: int, synced: int) -> bytes:
-    """Head and meta of a frame, which its blocks follow."""
+    """Head and meta of a frame. Its blocks follow them."""
     data = _encoder.encode(meta)
     fields = (_FRAME_MAGIC, len(data), body_length, sequence, synced, zlib.crc32(data))
     plain = FRAME_HEAD.pack(*fields, 0)
@@ -171,17 +171,17 @@ def decode_meta(head: FrameHead, data: bytes) -> Meta | None:
 
 
 def encode_segment_head(name: SegmentName) -> bytes:
-    """What a segment begins with."""
+    """The head of a segment file."""
     fields = (_SEGMENT_MAGIC, FORMAT, 0, name.number, name.generation)
     return SEGMENT_HEAD.pack(*fields, zlib.crc32(SEGMENT_HEAD.pack(*fields, 0)))
 
 
 def check_segment_head(data: bytes, name: SegmentName) -> None:
-    """See that a file is the segment that it is named for.
+    """Check that a file is the segment of its name.
 
     Raises:
-        NewerFormatError: A newer version wrote it.
-        CorruptLogError: It is not.
+        NewerFormatError: A newer version wrote the file.
+        CorruptLogError: The file is damaged, or is not this segment.
     """
     if len(data) < SEGMENT_HEAD.size or not data.startswith(_SEGMENT_MAGIC):
         raise CorruptLogError("a segment does not begin as one", segment=name.file, position=0, hint=REPAIR)

@@ -1,8 +1,8 @@
-"""Which process holds a lock: told in the lock's file, so that another can find it, look at it, and end it.
+"""Identifies the process that holds a lock. The lock's file has its identity, so other processes can inspect and end it.
 
-A process number alone says little: numbers are used again, begin anew with the machine, and mean something else in
-another container. So a holder also says when its process was started, in which life of the machine, and in which
-namespace of process numbers. Whoever cannot make sure of all of it leaves the process alone.
+A process id alone is not enough: ids are reused, start again after a boot, and mean something else in another container. So
+a holder also has the start time of its process, the boot id of the machine, and the pid namespace. If another process cannot
+verify all of these, it leaves the process alone.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ _DYING_MS = 10_000
 
 
 class Holder(NamedTuple):
-    """A process, told apart from all others there ever were on this machine."""
+    """The identity of a process, unique among all processes that ever ran on this machine."""
 
     boot: bytes
-    """The life of the machine that it is of: 36 bytes."""
+    """Boot id of the machine: 36 bytes."""
     pid: int
-    """0: nobody."""
+    """Process id; 0: no process."""
     started: int
-    """In the kernel's ticks since the machine's start."""
+    """Start time of the process, in kernel ticks since boot."""
     namespace: int
-    """Of process numbers: those of another namespace say nothing here."""
+    """Pid namespace. Process ids of another namespace cannot be compared."""
 
 
 class Life(NamedTuple):
-    """What the kernel says of a process now."""
+    """The current state of a process, from the kernel."""
 
     state: str
     ticks: int
-    """Of processor time."""
+    """Processor time used so far, in kernel ticks."""
     started: int
 
     @property
     def is_stopped(self) -> bool:
-        """By a signal or a debugger: it does not run until somebody lets it go on."""
+        """Whether a signal or a debugger has stopped the process. It does not run until it is continued."""
         return self.state in "Tt"
 
 
 def myself() -> Holder:
-    """This process."""
+    """The identity of this process."""
     life = _life(os.getpid())
     return Holder(boot(), os.getpid(), life.started if life else 0, _namespace())
 
 
 def life_of(holder: Holder) -> Life | None:
-    """What is known of a holder; None if it has ended, is this process, or cannot be told for sure."""
+    """The state of a holder's process; None if it has ended, is this process, or cannot be identified for sure."""
     if holder.pid in (0, os.getpid()) or holder.boot != boot() or holder.namespace != _namespace():
         return None
     life = _life(holder.pid)
@@ -58,17 +58,17 @@ def life_of(holder: Holder) -> Life | None:
 
 
 def end(holder: Holder) -> bool:
-    """End a holder's process and wait until it has ended; whether it has.
+    """Kill a holder's process, and wait for its end. Returns whether it has ended.
 
     Raises:
-        PermissionError: It belongs to another user.
+        PermissionError: The process belongs to another user.
     """
     try:
         process = os.pidfd_open(holder.pid)
     except ProcessLookupError:
         return True
     try:
-        # The descriptor is the process's for good; what it was opened for is looked at once more.
+        # The descriptor refers to one process, even if its id is reused. Check that this process is the holder.
         if life_of(holder) is None:
             return False
         signal.pidfd_send_signal(process, signal.SIGKILL)
@@ -82,7 +82,7 @@ def end(holder: Holder) -> bool:
 
 
 def boot() -> bytes:
-    """The present life of the machine."""
+    """The current boot id of the machine."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes()[:36]
     except OSError:
@@ -94,7 +94,7 @@ def _life(pid: int) -> Life | None:
         line = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
     except OSError:
         return None
-    # The name, in parentheses, may hold anything; what follows is numbered from the state, the third field.
+    # The name, in parentheses, may contain anything. The fields after it start with the state, the third field.
     fields = line.rpartition(")")[2].split()
     return Life(fields[0], int(fields[11]) + int(fields[12]), int(fields[19]))
 

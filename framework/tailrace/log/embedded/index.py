@@ -1,7 +1,7 @@
-"""Where the blocks are: per segment and topic-partition, in arrays, a few dozen bytes for each block.
+"""The positions of the blocks, per segment and topic-partition, in arrays: a few dozen bytes for each block.
 
-A block holds up to thousands of records, so a hundred million of them are found through some megabytes. A sealed
-segment's index is written beside it once; where that file is missing or damaged the segment's metas are read instead.
+A block holds up to thousands of records, so the index of a hundred million records has a few megabytes. The index of a sealed
+segment is written to a file once. If that file is missing or damaged, the segment's metas are read instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tailrace.log.embedded.frames import BlockPlace, Published, SegmentName
 from tailrace.log.interface import TopicPartition
 
 HOLDS_NOBODY_BACK = -(1 << 63)
-"""Stands in a column of watermarks for a publisher without one."""
+"""The value in a column of watermarks for a publisher that holds no reader back."""
 _NUMBERS = ("bases", "ends", "positions", "lengths", "checksums", "max_timestamps_ms", "times_ms")
 
 
@@ -54,11 +54,11 @@ class Blocks:
         return bisect_right(self.ends, offset)
 
     def columns(self) -> list[bytes]:
-        """As they are stored, in the order of this machine's bytes."""
+        """The columns as they are stored, in this machine's byte order."""
         return [getattr(self, name).tobytes() for name in _NUMBERS]
 
     def extend(self, columns: Sequence[bytes]) -> None:
-        """Take in what ``columns`` gave."""
+        """Append columns that ``columns`` returned."""
         for name, column in zip(_NUMBERS, columns, strict=True):
             getattr(self, name).frombytes(column)
 
@@ -73,20 +73,20 @@ class Publications:
         self.publishers: list[str] = []
         self.watermarks_ms = array("q")
         self.ends = array("q")
-        """``partitions`` numbers for each publication."""
+        """``partitions`` end offsets for each publication."""
 
     def __len__(self) -> int:
         return len(self.publishers)
 
     def add(self, published: Published) -> None:
-        """Add the next one."""
+        """Add the next publication."""
         watermark_ms = published.watermark_ms
         self.publishers.append(published.publisher)
         self.watermarks_ms.append(HOLDS_NOBODY_BACK if watermark_ms is None else watermark_ms)
         self.ends.extend(published.ends)
 
     def end(self, number: int, partition: int) -> int:
-        """From which position on in a partition the publication of this number holds."""
+        """The position in a partition from which on a publication is valid."""
         return self.ends[number * self.partitions + partition]
 
 
@@ -107,7 +107,7 @@ class _StoredPublications(msgspec.Struct, array_like=True):
 class _Stored(msgspec.Struct, array_like=True):
     format: int
     item_bytes: int
-    """An item of one, in this machine's order of bytes: who has another reads the segment instead."""
+    """Size of an array item. A machine with another size, or another byte order (``one``), reads the segment instead."""
     one: bytes
     number: int
     generation: int
@@ -121,7 +121,7 @@ _FORMAT = 1
 
 
 class SegmentIndex:
-    """What a segment holds. ``first`` is what was published before it, the last of each publisher."""
+    """The index of a segment. ``first`` has the last publication of each publisher before this segment."""
 
     __slots__ = ("blocks", "first", "name", "publications")
 
@@ -132,7 +132,7 @@ class SegmentIndex:
         self.first: list[Published] = []
 
     def add_block(self, block: BlockPlace, position: int) -> Blocks | None:
-        """Add a block at ``position`` of the segment; gives the partition's blocks if they are new here."""
+        """Add a block at ``position`` of the segment. Returns the partition's ``Blocks`` if this is its first block here."""
         place = TopicPartition(block.topic, block.partition)
         found = self.blocks.get(place)
         new = None
@@ -149,7 +149,7 @@ class SegmentIndex:
         found.add(published)
 
     def encode(self) -> bytes:
-        """As it is stored beside the segment: a checksum, and what it is of."""
+        """The content of the index file: a checksum and the encoded index."""
         stored = _Stored(
             _FORMAT,
             array("q").itemsize,
@@ -170,7 +170,7 @@ class SegmentIndex:
 
 
 def decode_index(data: bytes, name: SegmentName) -> SegmentIndex | None:
-    """Read what ``SegmentIndex.encode`` gave; None if it is damaged or was made elsewhere, as it can be made anew."""
+    """Decode an index file. Returns None if it is damaged or of another kind of machine; it can be rebuilt."""
     if len(data) < 4 or zlib.crc32(data[4:]) != int.from_bytes(data[:4], "little"):
         return None
     try:

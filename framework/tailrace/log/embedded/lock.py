@@ -1,12 +1,12 @@
-"""The append lock: who holds it may append, and nobody else.
+"""The append lock: only its holder may append.
 
-It is a lock on a file, so the death of its holder frees it at once, and says who has it: process, and when that process
-was started, since numbers are used again. A holder keeps it for one commit, which takes milliseconds. One that was
-stopped (SIGSTOP, a debugger, a frozen container) would keep it for ever, so who has waited for longer than the lease
-looks at the holder: if it is stopped, or sleeps and has not used the processor since, it is ended, and what it had
-half written is cut off. It could not have gone on anyway: whoever owns its tasks by then has fenced it.
+It is a lock on a file, so the death of its holder frees it at once. The file identifies the holder: its process id, and the
+start time of the process, since ids are reused. A holder keeps the lock for one commit, which takes milliseconds. A stopped
+holder (SIGSTOP, a debugger, a frozen container) would never release it. So a process that has waited for longer than the lease
+checks the holder. If the holder is stopped, or sleeps and has not used the processor since, the waiting process kills it and
+cuts off its incomplete frame. The killed process could not have continued anyway, as the new owner of its tasks fences it.
 
-A holder that works, or waits for a processor or a disk, is left alone, however slow it is; waiting ends with
+A holder that works, or waits for a processor or a disk, is left alone, however slow it is. Waiting for it ends with
 LogUnavailableError.
 """
 
@@ -29,29 +29,29 @@ LOCK = "lock"
 _LAYOUT = Struct("<36s36sIQQQ")
 _FIRST_NAP_S, _LONGEST_NAP_S = 0.0002, 0.005
 _ABOUT_TO_GO_ON = "RD"
-"""Waiting for a processor, on a machine that is very busy or was itself stopped for a while; or for a disk."""
+"""Process states: waiting for a processor (the machine is busy, or was suspended for a while), or for a disk."""
 
 
 class _Record(NamedTuple):
-    """What the lock's file says of who holds the lock, or held it last."""
+    """The content of the lock's file: the current or last holder of the lock."""
 
     checked: bytes
-    """In which life of the machine the tail of the log was last known to be whole."""
+    """Boot id of the machine when the end of the log was last known to be intact."""
     boot: bytes
     pid: int
-    """0: it has let go of the lock."""
+    """Process id of the holder; 0: the lock is released."""
     started: int
     namespace: int
     taken_ns: int
 
     @property
     def holder(self) -> Holder:
-        """The process."""
+        """The identity of the holder's process."""
         return Holder(self.boot, self.pid, self.started, self.namespace)
 
 
 class AppendLock:
-    """The lock of one log, for one thread at a time. ``lease_s``: for how long a stopped holder is waited for."""
+    """The lock of one log, for one thread at a time. ``lease_s``: how long to wait for a stopped holder."""
 
     def __init__(self, folder: Path, *, lease_s: float = 10.0, patience_s: float = 60.0) -> None:
         self.lease_s = lease_s
@@ -63,7 +63,7 @@ class AppendLock:
         self._myself = Holder(self._boot, 0, 0, 0)
 
     def power_was_lost(self) -> bool:
-        """Whether the machine was started anew since the lock was last held. If nobody knows, it was."""
+        """Whether the machine was booted since the lock was last held. True if that is not known."""
         try:
             with self._path.open("rb") as file:
                 before = file.read(_LAYOUT.size)
@@ -73,11 +73,11 @@ class AppendLock:
 
     @contextmanager
     def held(self) -> Generator[bool]:
-        """Hold the lock; gives whether the machine was started anew since it was last held.
+        """Hold the lock inside the block. Yields whether the machine was booted since the lock was last held.
 
         Raises:
-            LogUnavailableError: Its holder did not let go in time and could not, or need not, be ended; or the folder
-                cannot be written.
+            LogUnavailableError: The holder did not release the lock in time and was not killed; or the folder cannot be
+                written.
         """
         descriptor = self._opened()
         self._acquire(descriptor)
@@ -93,22 +93,22 @@ class AppendLock:
             try:
                 self._sign(descriptor, checked, 0)
             except OSError:
-                pass  # it only serves to find a holder, and there is none
+                pass  # it only serves to identify a holder, and now there is none
             finally:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close the file. It is opened again when it is needed."""
+        """Close the file. It is opened again on demand."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
-    # --- taking and letting go
+    # --- acquiring and releasing
 
     def _opened(self) -> int:
         if self._descriptor is not None and self._process == os.getpid():
             return self._descriptor
-        # A forked child shares its parent's lock through an inherited descriptor; with its own it competes for it.
+        # A forked child would share its parent's lock through the inherited descriptor. With its own it competes for it.
         self.close()
         with _failing(self._path):
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

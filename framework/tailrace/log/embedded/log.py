@@ -1,4 +1,4 @@
-"""The embedded log as its users see it: a folder that many processes open at once."""
+"""The public class of the embedded log: a folder that many processes open at the same time."""
 
 from __future__ import annotations
 
@@ -25,36 +25,35 @@ from tailrace.log.interface import Ends, TopicPartition, TopicSettings
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """How a process uses a log. Processes on one log may use different ones.
+    """How a process uses a log. Processes on one log may use different options.
 
-    ``fsync``: what survives a power loss, beyond what survives every kill anyway. "commit": all that was committed.
-    "interval": all but the last ``fsync_interval_s``. "never": what the system has happened to write; the log then ends
-    with a whole commit all the same.
+    ``fsync`` decides what survives a power loss. A kill never loses a commit. "commit": all commits survive. "interval": all
+    but those of the last ``fsync_interval_s``. "never": those that the operating system has written by then. In each case the
+    log ends with a complete commit.
     """
 
     fsync: FsyncPolicy = "never"
     fsync_interval_s: float = 1.0
     segment_bytes: int = 256 << 20
-    """A segment is ended by the first commit that finds it as long as this."""
+    """The first commit that finds the segment at this size seals it."""
     max_record_bytes: int = 1 << 20
-    """Of key and value together, of an event; what a task writes for itself, state and tape, has no limit."""
+    """Size limit of an event, key and value together. Records of state and tape have no limit."""
     lease_s: float = 10.0
-    """How long a holder of the append lock that was stopped is waited for, before it is ended."""
+    """How long to wait for a stopped holder of the append lock before killing it."""
     patience_s: float = 60.0
-    """How long a holder that works is waited for."""
+    """How long to wait for a running holder of the append lock."""
 
 
 class EmbeddedLog:
-    """A log in a folder; implements ``tailrace.log.Log``. Each process opens its own, any number of them at once.
+    """A log in a folder; implements ``tailrace.log.Log``. Any number of processes can open it at the same time.
 
-    A folder that is absent or empty is made a log, unless ``create`` is false. A log that is only read needs no right to
-    write in it.
+    If the folder is absent or empty, the log is created, unless ``create`` is false. Reading needs no write permission.
 
     Raises:
-        ForeignLogError: The folder holds something else; it is left as it was.
-        NewerFormatError: A newer version wrote it.
-        CorruptLogError: It is damaged; the message names file and position.
-        LogUnavailableError: It is not there, or cannot be made or read.
+        ForeignLogError: The folder holds something else; it is not changed.
+        NewerFormatError: A newer version wrote the log.
+        CorruptLogError: The log is damaged; the message names file and position.
+        LogUnavailableError: The log does not exist, or cannot be created or read.
     """
 
     def __init__(self, path: Path | str, options: LogOptions | None = None, *, create: bool = True) -> None:
@@ -71,8 +70,8 @@ class EmbeddedLog:
             raise
         self._lock = lock
         self.check_owned: Callable[[], None] = lambda: None
-        """Called by ``writer`` as the last thing before an id is taken over, under the append lock; may raise. Where all
-        who take ids over own them, and have seen so here, an owner that was replaced can never fence who replaced it."""
+        """Called by ``writer`` under the append lock, right before it takes an id over; may raise. If every process checks here
+        that it owns the id, a replaced owner can never fence its replacement."""
         self._appender = Appender(
             self._files,
             lock,
@@ -107,7 +106,7 @@ class EmbeddedLog:
         return view.catalog.starts[topic][partition]
 
     def end_offset(self, topic: str, partition: int, /) -> int:
-        """See ``Log.end_offset``; nothing that is open is in the log, so it is the last stable offset too."""
+        """See ``Log.end_offset``. Open transactions are not in the log, so it is also the last stable offset."""
         view = self._fresh()
         view.catalog.check(topic, partition)
         return view.catalog.ends[topic][partition]
@@ -138,10 +137,10 @@ class EmbeddedLog:
         return found
 
     def ends(self, topics: Iterable[str], /) -> Ends:
-        """The ends of topics, all as of one commit: the last that this process can see.
+        """The end offsets of topics, all as of one commit: the last one that this process can see.
 
         Raises:
-            UnknownTopicError: One of them does not exist.
+            UnknownTopicError: One of the topics does not exist.
         """
         view = self._fresh()
         with view.mutex:
@@ -150,9 +149,9 @@ class EmbeddedLog:
             return Ends(view.sequence, {topic: list(view.catalog.ends[topic]) for topic in names})
 
     def commit_order(self, topic: str, /) -> Iterator[tuple[TopicPartition, int]]:
-        """What each commit wrote to a topic, in the order of the commits: a partition, and the offset behind it there.
+        """For each commit to a topic, in order: the partition, and the end offset there after the commit.
 
-        Cleaning may have put some of a partition's commits together: only the last of them is then told.
+        Cleaning may merge several commits of a partition. Then only the last of them is returned.
         """
         view = self._fresh()
         with view.mutex:
@@ -167,9 +166,9 @@ class EmbeddedLog:
         return iter([(place, end) for _, _, place, end in found])
 
     def uncleaned(self) -> AbstractContextManager[None]:
-        """While this is held no cleaning takes records away, so what a compacted topic was at a past offset can be read.
+        """Prevent cleaning inside the block, so that a compacted topic can be read as of a past offset.
 
-        Waits for one that is under way. Any number of processes may hold it; cleaning meanwhile finds itself busy.
+        Waits for a running cleaning. Any number of processes may hold this. A ``clean`` meanwhile returns ``busy``.
         """
         return held_off(self.path)
 
@@ -199,14 +198,14 @@ class EmbeddedLog:
         headers: Headers = (),
         partition: int | None = None,
     ) -> int:
-        """Append one record as a producer outside, without a transactional id; returns its offset."""
+        """Append one record as an external producer, without a transactional id. Returns its offset."""
         ((_, end),) = self.append_all((Output(topic, key, value, timestamp_ms, headers),), partition).items()
         return end - 1
 
     def append_all(
         self, outputs: Iterable[Output], /, partition: int | None = None
     ) -> Mapping[TopicPartition, int]:
-        """Append many records in one commit, without a transactional id; the end of each partition written."""
+        """Append many records in one commit, without a transactional id. Returns the new end of each partition written."""
         batch = Batch()
         batch.add(self._router().split(outputs, partition))
         batch.encoded()
@@ -215,10 +214,10 @@ class EmbeddedLog:
                 self._appender, batch, view.catalog, offsets={}, group="", watermarks={}, publisher=""
             )
 
-    # --- keeping it
+    # --- retention and cleaning
 
     def delete_before(self, topic: str, partition: int, offset: int, /) -> None:
-        """Delete the records below ``offset``: no reader sees them again, and ``clean`` gives their room back."""
+        """Delete the records below ``offset``. Readers no longer see them, and ``clean`` frees their disk space."""
         with self._appender.turn() as view:
             view.catalog.check(topic, partition)
             start = min(offset, view.catalog.ends[topic][partition])
@@ -233,29 +232,29 @@ class EmbeddedLog:
     def clean(
         self, *, now_ms: int | None = None, deletions_kept_ms: int = 86_400_000, least_gain: float = 0.1
     ) -> Cleaned:
-        """Apply retention and compaction now, to the sealed segments; one process does so at a time.
+        """Apply retention and compaction to the sealed segments now. Only one process can do this at a time.
 
-        ``now_ms`` is what records' timestamps are compared with, by default the clock. A deletion in a compacted topic
-        is kept for ``deletions_kept_ms``, from the cleaning on that took away what it deletes. Segments are rewritten
-        when that gives ``least_gain`` of their bytes back.
+        The timestamps of records are compared with ``now_ms`` (default: the clock). A deletion in a compacted topic is kept for
+        ``deletions_kept_ms``, from the cleaning on that removed the record that it deletes. Segments are rewritten if that
+        frees at least the share ``least_gain`` of their bytes.
         """
         return clean(self._appender, now_ms, deletions_kept_ms, least_gain)
 
     def cleaning_is_due(self, *, now_ms: int | None = None, least_gain: float = 0.1) -> bool:
-        """Whether ``clean`` is worth its while: there is a lot to look through, or retention has a share to give back.
+        """Whether ``clean`` is worth the work: compacted topics have grown enough, or retention frees at least ``least_gain``.
 
-        Reads no records, so it may be asked often.
+        Reads no records, so it can be called often.
         """
         return is_due(self._fresh(), present_ms() if now_ms is None else now_ms, least_gain)
 
     def set_retention(self, topic: str, /, *, retention_ms: int | None, retention_bytes: int | None) -> None:
-        """Change for how long, or up to which size, a topic's records are kept; None: for ever, or whatever its size.
+        """Change for how long, or up to which size, a topic's records are kept. None: no limit.
 
-        What goes by it goes with the next ``clean``.
+        The next ``clean`` deletes the records past the limit.
 
         Raises:
-            UnknownTopicError: It does not exist.
-            TopicMismatchError: It is compacted.
+            UnknownTopicError: The topic does not exist.
+            TopicMismatchError: The topic is compacted.
         """
         with self._appender.turn() as view:
             before = view.catalog.settings(topic)
@@ -270,7 +269,7 @@ class EmbeddedLog:
                 self._appender.write(Meta(present_ms(), topics={topic: after}))
 
     def roll(self) -> None:
-        """End the segment that is being written, so that it can be cleaned."""
+        """Seal the active segment, so that it can be cleaned."""
         with self._appender.turn():
             self._appender.roll()
 
@@ -278,7 +277,7 @@ class EmbeddedLog:
         """Read the whole log and check it.
 
         Raises:
-            CorruptLogError: A checksum does not fit.
+            CorruptLogError: A checksum does not match.
         """
         with self.uncleaned():
             view = self._fresh()
@@ -287,11 +286,11 @@ class EmbeddedLog:
 
     @property
     def bytes_cut_off(self) -> int:
-        """How much of half-written commits this process has found at the log's end and cut off."""
+        """Number of bytes of incomplete commits that this process has cut off at the log's end."""
         return self._appender.bytes_cut_off
 
     def sync(self) -> None:
-        """Wait until everything committed by this process is on the disk, whatever the policy."""
+        """Wait until all commits of this process are on the disk, whatever the policy."""
         self._appender.sync()
 
     def close(self) -> None:
@@ -300,7 +299,7 @@ class EmbeddedLog:
         self._files.close()
         self._lock.close()
 
-    # --- inside
+    # --- internal
 
     def _fresh(self) -> View:
         self._view.refresh()

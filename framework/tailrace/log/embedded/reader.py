@@ -1,4 +1,4 @@
-"""Reading the embedded log: positions over the view's index, a decoded block at hand for each partition."""
+"""Reads the embedded log: a position in the view's index and one decoded block for each partition."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class _Cursor:
     def __init__(self, position: int) -> None:
         self.position = position
         self.records: list[InputRecord] = []
-        """Of the block being read; those from ``at`` on are still to be given."""
+        """The records of the current block. Those from ``at`` on are not returned yet."""
         self.at = 0
         self.passed: tuple[int, int] | None = None
-        """Segment and number of the next publication; None: not asked for yet."""
+        """Segment and number of the next publication; None before the first call of ``published``."""
         self.seen: dict[str, int | None] = {}
 
 
@@ -52,7 +52,7 @@ class EmbeddedReader:
                     break
                 at = bisect_left(found, cursor.position, key=_offset)
                 if found[at].offset > cursor.position and self._is_gone(place, cursor.position):
-                    break  # deleted since we looked; else it is a gap that compaction has left
+                    break  # deleted meanwhile; otherwise it is a gap left by compaction
                 cursor.records, cursor.at = found, at
             some = cursor.records[cursor.at : cursor.at + wanted]
             records += some
@@ -84,7 +84,7 @@ class EmbeddedReader:
         found = Heard()
         with self._view.mutex:
             number, at = cursor.passed or (0, 0)
-            # Of a segment that is gone the one after it says what was last.
+            # If a segment was deleted, the next one has the last publications before it.
             first = number not in self._view.indexes
             passed = (number, at)
             for segment, index in self._view.indexes.items():
@@ -112,7 +112,7 @@ class EmbeddedReader:
         return found.news(cursor.seen)
 
     def wait(self, timeout_s: float, /) -> bool:
-        """See ``Reader.wait``; looks at the log's end every few milliseconds."""
+        """See ``Reader.wait``. Polls the end of the log every few milliseconds."""
         deadline = time.monotonic() + timeout_s
         nap_s = _FIRST_NAP_S
         while not (ready := self._is_ready()) and (left_s := deadline - time.monotonic()) > 0:
@@ -134,7 +134,7 @@ class EmbeddedReader:
             )
 
     def _is_gone(self, place: TopicPartition, position: int) -> bool:
-        """Whether what was at a position has been deleted."""
+        """Whether the record at a position was deleted."""
         with self._view.mutex:
             return position < self._view.catalog.starts[place.topic][place.partition]
 

@@ -1,8 +1,8 @@
-"""A sealed segment's next generation: the same records at the same offsets, without those that go.
+"""Writes the next generation of a sealed segment: the same records at the same offsets, without the removed ones.
 
-Nobody needs its commits one by one any more, so it is ordered by partition, and what compaction has thinned out is
-gathered into full blocks again. What it says besides records is in the states of later segments, but for its own state
-at the front and the watermarks published in it.
+The single commits are not needed any more. So the new file is ordered by partition, and records of blocks that compaction has
+thinned out are merged into full blocks. Of the other data, only the state at the front and the published watermarks are kept;
+everything else is in the states of later segments.
 """
 
 from __future__ import annotations

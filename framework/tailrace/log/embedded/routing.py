@@ -1,4 +1,4 @@
-"""Which partition each record goes to, and whether the log takes it: in as few steps per record as Python can."""
+"""Finds the partition of each record and checks its size, with as few steps per record as possible."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Router:
         self._partitions_of = partitions_of
         self._counts: dict[str, int] = {}
         self._numbers: dict[int, dict[bytes | None, int]] = {}
-        """Per number of partitions the partition of each key seen."""
+        """By number of partitions, the partition of each known key."""
 
     def split(self, outputs: Iterable[Output], partition: int | None) -> dict[TopicPartition, list[Output]]:
-        """The outputs of each partition, in order; all of them or, with an error, none.
+        """The outputs of each partition, in order. After an error, no output is used.
 
         Raises:
             UnknownTopicError, RecordTooLargeError: See ``Writer.append``.
@@ -34,8 +34,8 @@ class Router:
         for topic, some in _by_topic(list(outputs)).items():
             count = self._count(topic, partition)
             _, keys, values, _, _ = zip(*some, strict=True)
-            # What is put into a partition by its number is a task's own: its changelog and its tape, of which one record
-            # belongs to one commit. A burst of failures makes it large, and it has to be written all the same.
+            # Only changelog and tape of a task are written with a partition number. The tape has one record per commit. Many
+            # failures make it large, and it must be written anyway.
             if partition is None and _longest(keys) + _longest(values) > self.max_record_bytes:
                 self._check_sizes(some, count)
             if partition is not None or count == 1:
@@ -64,7 +64,7 @@ class Router:
         return list(map(numbers.__getitem__, keys))
 
     def _check_sizes(self, outputs: Sequence[Output], count: int) -> None:
-        """Refuse the first record that is too large; the longest key and the longest value may be of different ones."""
+        """Refuse the first record that is too large, if any: the longest key and value may be of different records."""
         for output in outputs:
             if len(output.value or b"") + len(output.key or b"") > self.max_record_bytes:
                 self._refuse(output, self._numbers_of([output.key], count)[0])
@@ -88,7 +88,7 @@ class Router:
 
 
 def _by_topic(outputs: list[Output]) -> dict[str, list[Output]]:
-    """The outputs of each topic, in order; most often all are of one."""
+    """The outputs of each topic, in order. Usually all have the same topic."""
     if not outputs:
         return {}
     topic = outputs[0].topic

@@ -1,14 +1,14 @@
-"""How a process sees the log: it follows what is appended, by whomever, without a lock between processes.
+"""A process's view of the log: it follows the frames that any process appends, without a lock between processes.
 
-Theory. The view stands after some frame of the newest segment it knows. To refresh is to look whether the file has
-grown, and to take in each frame that is whole. Nothing else ever tells one process about another: a writer, too, learns
-what it wrote by refreshing, so that catalog and index have one way of coming about.
+Theory. The view is positioned after some frame of the newest segment that it knows. A refresh checks whether the file has
+grown, and applies each complete frame. Processes communicate in no other way. A writer also learns about its own frames by a
+refresh, so catalog and index are built in only one way.
 
-A frame that seals its segment sends the view to the next one, which begins with the state: a process that opens the log
-starts there, and gets older segments' indexes from the files beside them. So does one that has not looked for so long that
-what it stands in, or comes next, was cleaned meanwhile.
+After a frame that seals its segment, the view continues in the next segment, which begins with the state. A process that opens
+the log starts in the newest segment, and reads the indexes of older segments from their files. A view does the same if its
+segment, or the next one, was cleaned since its last refresh.
 
-A whole frame stays for ever. A part of one is invisible, and only who holds the append lock may cut it off.
+A complete frame stays in the log. An incomplete frame is invisible, and only the holder of the append lock may cut it off.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _ATTEMPTS = 20
 
 
 class View:
-    """The log as far as this process has followed it. ``mutex`` is held while any of it is read or moved on.
+    """The log up to the position that this process has followed. ``mutex`` guards all reads and changes.
 
-    ``power_was_lost`` says whether the machine has been down since the last commit: see ``frames``.
+    ``power_was_lost`` returns whether the machine has been down since the last commit: see ``frames``.
     """
 
     def __init__(self, files: SegmentFiles, power_was_lost: Callable[[], bool]) -> None:
@@ -58,7 +58,7 @@ class View:
     # --- following
 
     def load(self) -> None:
-        """Begin anew, from the newest segment."""
+        """Load everything again, starting with the newest segment."""
         for _ in range(_ATTEMPTS):
             try:
                 with self.mutex:
@@ -71,10 +71,10 @@ class View:
         )
 
     def refresh(self) -> None:
-        """Take in every frame that is whole.
+        """Apply all new complete frames.
 
         Raises:
-            CorruptLogError: One is damaged.
+            CorruptLogError: A frame is damaged.
             LogUnavailableError: The files cannot be read.
         """
         with self.mutex, failing(self.files.folder, "following the log"):
@@ -83,7 +83,7 @@ class View:
 
     @property
     def torn(self) -> int:
-        """How many bytes follow the last whole frame: of one that is being written, or never will be."""
+        """Number of bytes after the last complete frame: its write is in progress, or its writer died."""
         return 0 if self.sealed else max(0, self.files.size(self.active) - self.position)
 
     def _load(self) -> None:
@@ -113,7 +113,7 @@ class View:
             try:
                 self.indexes[number] = self.index_of(SegmentName(number, generation))
             except FileNotFoundError:
-                continue  # cleaned since this state was written; a frame to come names what took its place
+                continue  # cleaned since this state was written; a later frame names the replacement
         self._enter(state)
         self._pass(head)
         self._collect()
@@ -129,7 +129,7 @@ class View:
         self.active = name
         """The segment that frames are appended to."""
         self.position = SEGMENT_HEAD.size
-        """After the last whole frame."""
+        """Position after the last complete frame."""
         self.sealed = False
         self.synced = 0
         self.sequence = 0
@@ -139,7 +139,7 @@ class View:
         index.first = list(state.published)
 
     def _step(self) -> bool:
-        """Take in one frame, if there is one."""
+        """Apply one frame. Returns whether there was one."""
         try:
             if self.sealed:
                 following = SegmentName(self.active.number + 1)
@@ -162,7 +162,7 @@ class View:
             self._enter(meta.state)
             self._pass(head)
             return True
-        # What may fail comes before all else, so that a frame is taken in wholly or, later, once more.
+        # Steps that may fail come first, so that a frame is applied completely, or again later.
         cleaned = self._cleaned(meta)
         self.catalog.apply(meta)
         body = self.position + FRAME_HEAD.size + head.meta_length
@@ -182,10 +182,10 @@ class View:
         return True
 
     def _skip(self) -> bool:
-        """Go on from the newest segment where those on the way to it were cleaned meanwhile; whether the log has gone on.
+        """Continue from the newest segment if the ones before it were cleaned meanwhile. Returns whether there is a newer one.
 
-        Only segments that are sealed are cleaned, so there is one after them. Who took its absence for the log's end would
-        see nothing any more, and begin it a second time.
+        Only sealed segments are cleaned, so another segment follows them. A view that took a missing segment for the log's end
+        would never see new frames, and a writer would create the segment a second time.
         """
         if not any(name.number > self.active.number for name in self.files.names()):
             return False
@@ -206,11 +206,11 @@ class View:
         self.sequence = head.sequence
 
     def _next_frame(self) -> tuple[FrameHead, Meta] | None:
-        """The frame that the view stands at, if it is whole."""
+        """The frame at the view's position, if it is complete."""
         try:
             return self._read_frame()
         except CorruptLogError:
-            # Who repairs the log may have cut off, and begun anew, what was being read. What is damaged stays so.
+            # A repair by another process may have replaced the frame during the read. Real damage is found again.
             return self._read_frame()
 
     def _read_frame(self) -> tuple[FrameHead, Meta] | None:
@@ -234,7 +234,7 @@ class View:
         if len(packed) < head.meta_length:
             packed = self.files.read(name, position + begin, head.meta_length)
         meta = decode_meta(head, packed)
-        # Who repairs the log may have cut off what was here, and written something longer, since we asked for the size.
+        # Since the size was read, a repair may have cut the frame off and written a longer one.
         if self.files.size(name) < position + head.length:
             return None
         if meta is None:
@@ -243,7 +243,7 @@ class View:
         return head, meta
 
     def _refuse(self, what: str) -> None:
-        """Raise, unless this is what a power loss may have left."""
+        """Raise an error, unless a power loss may have caused the damage."""
         if self.position < self.synced or not self._power_was_lost():
             raise self._damage(f"{what} does not have its checksum")
 
@@ -277,7 +277,7 @@ class View:
         """Position, head and meta of every frame of a segment, up to where the view has followed it.
 
         Raises:
-            CorruptLogError: One is damaged or cut short.
+            CorruptLogError: A frame is damaged or incomplete.
         """
         check_segment_head(self.files.read(name, 0, SEGMENT_HEAD.size), name)
         position = SEGMENT_HEAD.size
@@ -297,14 +297,14 @@ class View:
             position += head.length
 
     def _cleaned(self, meta: Meta) -> dict[int, SegmentIndex | None]:
-        """What takes the place of segments, by their number; None: nothing, or nothing any more."""
+        """The new indexes of cleaned segments, by number; None: the segment was deleted, or cleaned again since."""
         found: dict[int, SegmentIndex | None] = {}
         for number, generation in meta.cleaned.items():
             try:
                 name = SegmentName(number, generation)
                 found[number] = self.index_of(name) if generation >= 0 else None
             except FileNotFoundError:
-                found[number] = None  # cleaned again since; a later frame says so
+                found[number] = None  # cleaned again since; a later frame names the result
         return found
 
     def _replace(self, cleaned: Mapping[int, SegmentIndex | None]) -> None:
@@ -319,7 +319,7 @@ class View:
 
     def _collect(self) -> None:
         self.places: dict[TopicPartition, list[Blocks]] = {}
-        """Per topic-partition its blocks, segment by segment."""
+        """By topic-partition, its blocks, segment by segment."""
         for _, index in sorted(self.indexes.items()):
             for place, blocks in index.blocks.items():
                 self.places.setdefault(place, []).append(blocks)
@@ -327,7 +327,7 @@ class View:
     # --- records
 
     def find(self, place: TopicPartition, offset: int) -> tuple[Blocks, int] | None:
-        """The first block with records at ``offset`` or after it."""
+        """The first block with records at or after ``offset``; None if there is none."""
         segments = self.places.get(place)
         if not segments or segments[-1].ends[-1] <= offset:
             return None
@@ -335,7 +335,7 @@ class View:
         return found, found.at_or_after(offset)
 
     def offsets_of_blocks_at(self, place: TopicPartition, timestamp_ms: int) -> list[int]:
-        """The first offsets of the blocks that hold a record of this time or a later one."""
+        """The first offsets of the blocks that hold a record with this timestamp or a later one."""
         with self.mutex:
             return [
                 base
@@ -345,11 +345,11 @@ class View:
             ]
 
     def raw_block(self, place: TopicPartition, blocks: Blocks, number: int) -> bytes:
-        """The bytes of a block, checked.
+        """The bytes of a block, after a check of its checksum.
 
         Raises:
-            FileNotFoundError: Its segment was replaced or deleted; refresh and look again.
-            CorruptLogError: Its checksum does not fit.
+            FileNotFoundError: The segment was replaced or deleted; refresh and try again.
+            CorruptLogError: The checksum does not match.
         """
         position, length = blocks.positions[number], blocks.lengths[number]
         data = self.files.read(blocks.segment, position, length)
@@ -364,7 +364,7 @@ class View:
         return data
 
     def records_at(self, place: TopicPartition, offset: int) -> list[InputRecord]:
-        """The records of the first block that ends after ``offset``, those before it included; none at the end."""
+        """All records of the first block that ends after ``offset``; an empty list at the end of the log."""
         for _ in range(_ATTEMPTS):
             with self.mutex, failing(self.files.folder, "reading records"):
                 found = self.find(place, offset)

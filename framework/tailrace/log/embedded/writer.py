@@ -1,7 +1,7 @@
-"""A transaction of the embedded log: gathered in memory, encoded as it grows, and appended as one frame.
+"""A transaction of the embedded log: collected in memory, encoded as it grows, and appended as one frame.
 
-Nothing of an open transaction is in the log, so nothing hides what others commit, an abort leaves no gap, and who dies
-leaves nothing to clean up.
+No part of an open transaction is in the log. So it never hides the commits of others, an abort leaves no gap, and a writer that
+dies leaves nothing to clean up.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class _Encoded(NamedTuple):
 
 
 class Batch:
-    """Records on their way into one frame. All that takes time happens before the lock is asked for."""
+    """Records for one frame. The slow work is done before the lock is taken."""
 
     def __init__(self) -> None:
         self._plain: dict[TopicPartition, list[Output]] = {}
         self._encoded: dict[TopicPartition, list[_Encoded]] = {}
 
     def add(self, outputs: Mapping[TopicPartition, list[Output]]) -> None:
-        """Take more records in."""
+        """Add records."""
         for place, some in outputs.items():
             before = self._plain.get(place)
             if before is None:
@@ -72,7 +72,7 @@ def commit_batch(
     watermarks: Mapping[str, int | None],
     publisher: str,
 ) -> dict[TopicPartition, int]:
-    """Append a batch as one frame, in a turn of the appender; the end of each partition that it wrote."""
+    """Append a batch as one frame, in a turn of the appender. Returns the new end of each partition written."""
     at_ms = now_ms()
     places: list[BlockPlace] = []
     buffers: list[bytes] = []
@@ -110,7 +110,7 @@ def commit_batch(
 
 
 class EmbeddedWriter:
-    """A writer of an ``EmbeddedLog``; see ``tailrace.log.Writer``. What it holds in memory is the open transaction."""
+    """A writer of an ``EmbeddedLog``; see ``tailrace.log.Writer``. It holds the open transaction in memory."""
 
     def __init__(self, appender: Appender, router: Router, transactional_id: str, epoch: int) -> None:
         self.transactional_id = transactional_id
