@@ -32,7 +32,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 SEEDS = int(os.environ.get("TAILRACE_SEEDS", "100"))
 FIRST_SEED = int(os.environ.get("TAILRACE_FIRST_SEED", "0"))
-SEEDS_PER_TEST = 50  # split into ranges of this length, so that workers share them and a failure is found soon
+SEEDS_PER_TEST = 50  # the length of a range of seeds: short, so that workers share them
 FEWEST_PER_TEST = 10  # and of so many that are run: a test may ask that faults have struck, on average
 FUZZING = SEEDS > 1000
 
