@@ -100,7 +100,7 @@ class ChildProcess:
 
     @property
     def sentinel(self) -> int:
-        """What ``multiprocessing.connection.wait`` takes to wait for its end."""
+        """A handle for ``multiprocessing.connection.wait``, which becomes ready when the process ends."""
         return self._process.sentinel
 
     @property

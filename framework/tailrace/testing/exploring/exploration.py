@@ -42,7 +42,7 @@ _IN_VAIN = 4
 _TARGETS = 60
 """The most keys of one schedule whose cause is searched."""
 _ROUNDS = 3
-"""How often the search is repeated at most. Each round also records the state of the keys that the last one led to."""
+"""Maximum number of rounds of the search. Each round also records the state of the keys that the last one led to."""
 
 Group: TypeAlias = tuple[object, ...]
 """Identifies a kind of cause. Keys with the same kind of cause are reported together."""
