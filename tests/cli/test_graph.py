@@ -62,6 +62,15 @@ def test_a_suffix_that_says_nothing_is_refused_and_nothing_is_written(tmp_path) 
     assert (tmp_path / "a.png").read_text() == done("graph", SHOP).out
 
 
+def test_a_picture_that_cannot_be_drawn_leaves_the_older_one(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pygraphviz", None)
+    (tmp_path / "a.svg").write_text("older")
+    ended = run("graph", SHOP, "--output", tmp_path / "a.svg")
+    assert ended.code == 1
+    assert "needs pygraphviz" in ended.err
+    assert (tmp_path / "a.svg").read_text() == "older"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -67,8 +67,11 @@ def graph(*, apps: tuple[str, ...], format_: str, output: str, as_json: bool) ->
                 param_hint="--output",
             )
         format_ = _FORMATS[suffix.lower()]
+    made = _WRITERS[format_](
+        drawn
+    ).encode()  # before the file is opened: if this fails, an older picture stays
     with written(output) as file:
-        file.write(_WRITERS[format_](drawn).encode())
+        file.write(made)
 
 
 def _plans(apps: tuple[str, ...]) -> list[Plan]:

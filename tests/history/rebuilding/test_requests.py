@@ -143,6 +143,9 @@ def test_messages_under_way_are_in_it_as_in_a_snapshot_of_the_service(tmp_path: 
         ({"until": Limits(clock_ms=10**15)}, "is outside the log: the highest clock"),
         ({"outputs": "csv:x"}, "outputs cannot go to 'csv:x'"),
         ({"split": 0}, "cannot be split into 0"),
+        ({"order": "canon"}, "Invalid enum value 'canon'"),
+        ({"keys": "shop-1"}, "Expected `array`, got `str`"),
+        ({"on_error": "deadletter"}, "Invalid enum value 'deadletter'"),
     ],
 )
 def test_what_lies_outside_the_log_is_refused_before_anything_is_made(

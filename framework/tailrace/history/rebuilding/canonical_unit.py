@@ -28,7 +28,7 @@ from tailrace.core.engine.replay import Source
 from tailrace.core.engine.task import Task
 from tailrace.core.records import InputRecord
 from tailrace.history.app_history import origin_of
-from tailrace.history.beginnings import Beginning, is_own
+from tailrace.history.beginnings import Beginning, is_own, rows_of_keys
 from tailrace.history.driving import CommitPolicy, Sink, drive
 from tailrace.history.named_keys import named_keys
 from tailrace.history.rebuilding.failures import Failed, RebuildWatch
@@ -144,8 +144,8 @@ class _TaskSink(Sink):
     def _task(self) -> Task:
         job, plan, begun, number = self._run.job, self._run.plan, self._begun, self._number
         request, failed = job.request, self._run.failed
-        begun.load(self._store)
         keys = named_keys(plan, request.keys).keys if request.keys else None
+        begun.load(self._store, rows_of_keys(plan, keys))
         watch = None
         if keys is not None or request.failures.on_error != "stop":
             watch = RebuildWatch(None, keys, request.failures.on_error, failed)

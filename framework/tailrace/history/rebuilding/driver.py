@@ -73,6 +73,7 @@ def rebuild(
 
 class _Rebuild:
     def __init__(self, request: Request, engine: Engine, on_progress: OnProgress | None) -> None:
+        _check_types(request)
         self._plan = plan_reading(request.app, request.source.read)
         self._request = _absolute(request)
         self._engine = engine
@@ -339,6 +340,17 @@ def _encoded(codec: KeyCodec, key: Any) -> bytes | None:
         return codec.encode(key)
     except (TailraceError, TypeError, ValueError):
         return None
+
+
+def _check_types(request: Request) -> None:
+    """Refuse values of wrong types, which structs do not look at: a snapshot could not be read again."""
+    try:
+        msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=Request)
+    except (TypeError, msgspec.MsgspecError) as error:
+        raise UsageError(
+            f"the request has an option of a wrong type or value: {error}",
+            hint='See tailrace.history.rebuilding.request; app= is a text such as "package.module:app".',
+        ) from None
 
 
 def _check(request: Request) -> None:

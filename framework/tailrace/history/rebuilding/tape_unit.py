@@ -22,6 +22,7 @@ from tailrace.core.engine.replay import Replay, Source
 from tailrace.core.engine.task import CommitBatch, Task
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, StateInUseError, TailraceError
 from tailrace.core.records import InputRecord
+from tailrace.history.beginnings import rows_of_keys
 from tailrace.history.driving import CommitPolicy, Step, TapeSink, drive_along_tape, other_version, replay_of
 from tailrace.history.named_keys import named_keys
 from tailrace.history.rebuilding.failures import Failed, RebuildWatch
@@ -139,7 +140,7 @@ class TaskRun(TapeSink):
         begun = self._past.beginning(self._job, self._number)
         if self._retrying is not None:
             self._retrying.begin_with(begun)
-        return begun.load(self._store)
+        return begun.load(self._store, rows_of_keys(self._plan, self._keys))
 
     # --- along the tape
 
