@@ -290,7 +290,7 @@ def test_what_the_log_has_deleted_is_told_with_what_reads_the_archive(lived, tmp
     assert execute(["replay", APP, *at]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "the log holds offsets " in line
-    assert "`tailrace rebuild --archive` reads what is archived as well" in line
+    assert "`tailrace rebuild --archive` reads the archive as well" in line
 
 
 def test_a_key_to_which_nothing_happened_is_told(lived, capsys) -> None:
