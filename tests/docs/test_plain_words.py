@@ -2,7 +2,7 @@
 
 ``WORDING`` lists words and phrases that a reader with English as a second language has to read twice, and what to write instead.
 The tests search the prose of Markdown pages (without code blocks, inline code and the targets of links), and the docstrings,
-comments and messages in the modules of ``ROOMS``.
+comments and messages in the modules of the framework.
 """
 
 from __future__ import annotations
@@ -19,27 +19,7 @@ import pytest
 
 from tests.test_documentation import PAGES, ROOT, name_of
 
-ROOMS: Final = (
-    "__init__.py",
-    "cli/*.py",
-    "core/*.py",
-    "core/declare/**/*.py",
-    "core/handling/**/*.py",
-    "core/values/**/*.py",
-    "core/engine/**/*.py",
-    "log/*.py",
-    "graph/*.py",
-    "history/**/*.py",
-    "log/archive/**/*.py",
-    "processes/*.py",
-    "runtime/*.py",
-    "spark/*.py",
-    "state/**/*.py",
-    "testing/*.py",
-    "testing/exploring/**/*.py",
-)
-"""The modules of the framework whose texts have been rewritten in plain words. Add a room when it is done."""
-MODULES: Final = sorted({one for room in ROOMS for one in (ROOT / "framework" / "tailrace").glob(room)})
+MODULES: Final = sorted((ROOT / "framework" / "tailrace").rglob("*.py"))
 
 
 class Wording(NamedTuple):

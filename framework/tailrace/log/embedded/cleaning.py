@@ -399,7 +399,7 @@ def _require_room(view: View, name: SegmentName) -> None:
         raise LogUnavailableError(
             f"the disk is nearly full: to clean {name.file} in {str(view.files.folder)!r} takes "
             f"{view.files.size(name):,} bytes for a while, and {free:,} are free",
-            hint="Make room; cleaning goes on then. Nothing committed is lost, and what could be deleted was.",
+            hint="Make room; cleaning then continues. Nothing committed is lost, and all that could be deleted was.",
         )
 
 

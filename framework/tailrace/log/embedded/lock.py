@@ -165,7 +165,7 @@ class AppendLock:
         except PermissionError as error:
             raise LogUnavailableError(
                 f"process {record.pid} holds the append lock of {str(self._path.parent)!r} and is stopped",
-                hint="It belongs to another user: end it, or let it go on.",
+                hint="It belongs to another user: end it, or let it continue.",
             ) from error
 
 

@@ -149,8 +149,8 @@ class EmbeddedReader:
                 topic=topic,
                 partition=partition,
                 offset=position,
-                hint="What lies between was deleted before it was read. A service goes on without it if it is run with "
-                "--after-deleted; keep the log for longer."
+                hint="The records in between were deleted before they were read. To continue without them, run the service "
+                "with --after-deleted; keep the log for longer."
                 if position < start
                 else "It has read more than this log holds: the log has lost its end, or it is another one.",
             )

@@ -177,5 +177,5 @@ class EmbeddedWriter:
         if self._view.catalog.epochs.get(self.transactional_id) != self.epoch:
             raise FencedError(
                 f"the transactional id {self.transactional_id!r} was taken over by another",
-                hint="Stop this task; its new owner goes on from the last commit.",
+                hint="Stop this task; its new owner continues from the last commit.",
             )
