@@ -67,7 +67,7 @@ def _of(name: str, app: tr.App, scale: Scale) -> Iterator[Row]:
         (whole_s,) = whole.spent_s["task"]
         (first_s,), (merge_s,) = parts.spent_s["first"], parts.spent_s["merge"]
         shards_s = sum(parts.spent_s["shard"])
-        case = f"{events:,} events of one partition, {name.replace('_', ' ')} handler"
+        case = f"{events:,} events of one partition, {name} handler"
         work = (
             f"in one piece {whole_s / events * 1e6:.1f} us an event; first pass {first_s / events * 1e6:.1f}, "
             f"shards {shards_s / events * 1e6:.1f}, merge {merge_s / events * 1e6:.1f}; {load()}"
@@ -75,10 +75,10 @@ def _of(name: str, app: tr.App, scale: Scale) -> Iterator[Row]:
         walls = {
             split: median(made(LocalEngine(2), split) for _ in range(scale.repeats)) for split in (1, SHARDS)
         }
-        yield _row(f"{case}, 2 processes", walls[SHARDS], walls[1], "in one piece", work)
+        yield _row(f"{case}, 2 processes", walls[SHARDS], walls[1], work)
         for cores in CORES:
             took_s = first_s + merge_s + shards_s / cores
-            yield _row(f"{case}, {cores} cores by the work of its units", took_s, whole_s, "in one piece", "")
+            yield _row(f"{case}, {cores} cores by the work of its units", took_s, whole_s, "")
 
 
 def _made(folder: Path, app: str, engine: Engine, split: int) -> float:
@@ -101,13 +101,13 @@ def _made(folder: Path, app: str, engine: Engine, split: int) -> float:
     return took_s
 
 
-def _row(case: str, took_s: float, whole_s: float, beside: str, note: str) -> Row:
+def _row(case: str, took_s: float, whole_s: float, note: str) -> Row:
     return Row(
         case=case,
         measured=took_s,
         unit="s",
         ratio=took_s / whole_s,
-        compared_with=beside,
+        compared_with="in one piece",
         compared=whole_s,
         note=note,
     )

@@ -192,7 +192,7 @@ class _Rebuild:
             return msgspec.structs.replace(job, split=1 if whole else asked, notes=job.notes + refused)
         if whole or job.order == "canonical":
             return job
-        choice = choose_for(job.request, past, job.targets, self._engine.workers)
+        choice = choose_for(job, past, self._engine.workers)
         if choice is None:
             return job
         return msgspec.structs.replace(job, split=choice.shards, notes=(*job.notes, choice.why))

@@ -23,14 +23,12 @@ from typing import NamedTuple
 
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Limits
-from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.errors import TailraceError
-from tailrace.history.rebuilding.job import Job, Target
+from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.output_watermarks import marks_wanted
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
 from tailrace.history.replay.replaying import ReplayOptions, replay
-from tailrace.processes.environment import timezones_version
 
 FIRST_PASS_S = 3.5e-6
 """Per event, by ``make bench`` (case ``split``). Only its ratio to the time of the handlers counts, which is measured."""
@@ -56,41 +54,35 @@ def choose(records: Sequence[int], workers: int, event_s: Callable[[int], float 
 
     ``event_s`` measures the seconds that an event of a partition takes with its handlers; None if they cannot be measured.
     """
-    largest = max(records, default=0)
-    busiest = max(largest, sum(records) / workers)
-    if workers == 1 or largest < FEWEST or busiest > largest:
+    largest, total = max(records, default=0), sum(records)
+    if workers == 1 or largest < FEWEST or total > largest * workers:
         return None
     handled_s = event_s(records.index(largest))
     if handled_s is None:
         return None
-    whole_s = handled_s * busiest
-    split_s = 2 * FIRST_PASS_S * busiest + (handled_s + FIRST_PASS_S) * sum(records) / workers + ROUNDS_S
-    share = (
-        f"one partition has {largest:,} of {sum(records):,} records, an event takes {handled_s * 1e6:.0f} us"
-    )
+    whole_s = handled_s * largest
+    split_s = 2 * FIRST_PASS_S * largest + (handled_s + FIRST_PASS_S) * total / workers + ROUNDS_S
     if split_s >= WORTH_IT * whole_s:
         return None
     shards = min(workers, MOST_SHARDS)
     return Choice(
         shards,
-        f"each partition was split into {shards} shards: {share}, so {workers} workers need about {split_s:,.0f} s instead of "
-        f"{whole_s:,.0f} s",
+        f"each partition was split into {shards} shards: one partition has {largest:,} of {total:,} records, an event takes "
+        f"{handled_s * 1e6:.0f} us, so {workers} workers need about {split_s:,.0f} s instead of {whole_s:,.0f} s",
     )
 
 
-def choose_for(
-    request: Request, past: HistorySource, targets: Sequence[Target], workers: int
-) -> Choice | None:
+def choose_for(job: Job, past: HistorySource, workers: int) -> Choice | None:
     """Choose for a rebuild along the tape; None for one that begins with a snapshot, whose state must be loaded first.
 
     If the sample fails, the choice is one shard: if the error matters, the rebuild itself reports it.
     """
-    cuts = [None if one.cut is None else tape.decode_cut(one.cut) for one in targets]
-    if request.source.base is not None or any(cut is not None and cut.base for cut in cuts):
+    cuts = [None if one.cut is None else tape.decode_cut(one.cut) for one in job.targets]
+    if job.base is not None or any(cut is not None and cut.base for cut in cuts):
         return None
     records = [0 if cut is None else cut.totals.records for cut in cuts]
     try:
-        return choose(records, workers, lambda partition: _measured(request, past, partition))
+        return choose(records, workers, lambda partition: _measured(job.request, past, partition))
     except TailraceError as error:
         return Choice(1, f"it was not split: a sample of its events could not be replayed: {error.what}")
 
@@ -102,7 +94,7 @@ def _measured(request: Request, past: HistorySource, partition: int) -> float | 
         partitions=[partition],
         limits=Limits(stops),
         any_environment=request.failures.any_environment,
-        settings=TaskSettings(timezones=timezones_version()),
+        settings=request.execution.variant.settings(),
     )
     begun_s = process_time()
     replayed = replay(past.plan, past.log, options).records
