@@ -145,7 +145,7 @@ MUTATIONS: dict[str, Mutation] = {
         6, "core.engine.key_split.shard", "bisect_left(column, queue.due_ms, 0", "bisect_left(column, queue.due_ms + 1, 0"
     ),
     "a-shard-told-the-watermark-after-its-record": Mutation(
-        6, "core.engine.key_split.shard", "                self._stand(columns, before)\n", "                self._stand(columns, after)\n"
+        6, "core.engine.key_split.shard", "                self._stand(columns, entry)\n", "                self._stand(columns, after[at])\n"
     ),
     "a-key-in-two-shards": Mutation(
         6, "core.engine.key_split.first_pass", "shard_of(codec.encode(key), self.shards)", "(self.step + len(known)) % self.shards"
@@ -241,7 +241,7 @@ MUTATIONS: dict[str, Mutation] = {
         9, "core.engine.redriven", "        return bool(said) and not self._is_ours(number, said[-1])\n", "        return False\n"
     ),
     "an-input-woken-by-what-is-for-another-app": Mutation(
-        9, "core.engine.task", "            if taken - start == for_others:\n", "            if taken == start:\n"
+        9, "core.engine.task", "            if taken - start == totals.for_others - others:\n", "            if taken == start:\n"
     ),
     "an-idle-time-that-begins-again-with-what-is-for-another-app": Mutation(
         9, "runtime.slices", "if any(head[3] is not FOR_OTHERS for head in heads):", "if heads:"

@@ -7,6 +7,8 @@ These values are internal. A handler sees them only through ``Context``; the eng
     instance              before each handler       the same
     origin, salt, draws   per record or firing      random seeds: the cause of the call, and the number of the draw
     fired, depth          while a timer fires       its domain and time; number of timers in a row that were due at once
+    watermark             as the watermark moves    the highest one of the operators that the input concerns
+    taken                 at the end of a run       index of the first head not taken
     outputs, chained      taken by the task         records emitted to topics and events emitted to streams, in order
 """
 
@@ -19,6 +21,7 @@ from typing import Any, Protocol
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Route
 from tailrace.core.declare.topic import Stream, Topic
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.records import RawOutput
 
 
@@ -58,6 +61,8 @@ class CurrentUnit:
         "route",
         "salt",
         "table",
+        "taken",
+        "watermark",
     )
 
     def __init__(self) -> None:
@@ -67,7 +72,8 @@ class CurrentUnit:
         """The running handler; None between two handlers."""
         self.table: Instances | None = None
         self.instance: Any = None
-        self.salt = self.origin = self.draws = 0
+        self.salt = self.origin = self.draws = self.taken = 0
+        self.watermark = NO_WATERMARK
         self.random: Random | None = None
         self.fired: tuple[int, int] | None = None
         """Domain and time of the firing timer."""

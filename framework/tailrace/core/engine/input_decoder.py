@@ -6,10 +6,10 @@ Also ``BoundInput``, the data that a task has about an input: which handlers get
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, repeat
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -34,11 +34,56 @@ NEVER: Final = 1 << 63
 """A disorder so large that no event states a watermark."""
 
 
+class DirectCall(NamedTuple):
+    """What a task needs to call the only handler of an input by itself: its route, and the methods of its actor's table."""
+
+    routes: Sequence[BoundRoute] | None
+    """The input's routes; None if no unit is a single call."""
+    route: Route | None
+    table: Table | None
+    call: Callable[..., None]
+    load: Callable[[Any], Any]
+    touch: Callable[[Any], bytes | None]
+    encode: Callable[[Any], bytes]
+    seal: Callable[[Any], None]
+    settle: Callable[[Any, bytes | None], None]
+    full: Collection[Any]
+    """Not empty: settle the instance in full, instead of only checking its types."""
+
+    @classmethod
+    def of(cls, routes: Sequence[BoundRoute]) -> DirectCall:
+        """The direct call of an input with these routes; ``INDIRECT`` if it has not one route to an unchecked table."""
+        route, table = routes[0] if len(routes) == 1 else (None, None)
+        if route is None or table is None or table.images is not None:
+            return INDIRECT
+        full = table.cells.cleared if table.simple else _ALWAYS
+        return cls(
+            routes,
+            route,
+            table,
+            route.call,
+            table.load,
+            table.touch,
+            table.encode,
+            table.seal,
+            table.settle,
+            full,
+        )
+
+
+def _never(*_: Any) -> Any:
+    raise AssertionError("this input has no direct call")
+
+
+_ALWAYS: Final = (True,)
+INDIRECT: Final = DirectCall(None, None, None, _never, _never, _never, _never, _never, _never, _ALWAYS)
+
+
 class BoundInput:
     """One input of one task: values that are the same for all of its records, computed once, because runs may be short.
 
     ``judged``: its records may be late. ``moving``: they move a watermark. ``asked``: a user's function states the watermark;
-    otherwise it is the event time minus ``lag``. ``direct``: the only route and its table, if a unit is a single call.
+    otherwise it is the event time minus ``lag``.
     """
 
     __slots__ = ("asked", "direct", "inbox", "judged", "lag", "moving", "plan", "routes", "salt", "tables")
@@ -53,8 +98,7 @@ class BoundInput:
         self.asked = self.moving and plan.watermark in ("punctuated", "generator")
         self.lag = plan.out_of_order_ms + 1 if plan.watermark != "upstream" else NEVER
         self.routes: Sequence[BoundRoute] = [self._bound(route) for route in plan.routes]
-        route, table = self.routes[0] if len(self.routes) == 1 else (None, None)
-        self.direct = None if route is None or table is None or table.images is not None else (route, table)
+        self.direct = DirectCall.of(self.routes)
 
     def _bound(self, route: Route) -> BoundRoute:
         return route, None if route.target is None else self.tables[route.target.index]

@@ -22,6 +22,8 @@ A *unit* is a record with all its handlers, or one firing. It succeeds as a whol
 fields, entries and timers. The app decides whether a failure stops the task, or goes to the dead letters and on the tape. A
 failed record has still been read, so it advances the watermark. A failed timer is used up.
 
+There is one loop over records, ``_take``. The two passes of a split by key are tasks with the same loop (see ``key_split``).
+
 Results wait in the task until a driver takes them: ``take_outputs`` at any time, ``commit_batch`` for a commit, and
 ``committed`` after it succeeded. To abort, the driver drops the task and makes a new one from the store. Handlers cannot
 observe slices, commits and restarts.
@@ -29,14 +31,14 @@ observe slices, commits and restarts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
 from tailrace.core.declare.plan import InputPlan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
-from tailrace.core.engine.input_decoder import BoundRoute
+from tailrace.core.engine.input_decoder import INDIRECT, BoundRoute
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
 from tailrace.core.engine.task_state import ORIGIN_HEADER, TaskState, check_format
 from tailrace.core.errors import UsageError
@@ -45,12 +47,6 @@ from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
 __all__ = ["ORIGIN_HEADER", "CommitBatch", "Task", "TaskSettings", "check_format"]
 
 NOBODY: Final[frozenset[int]] = frozenset()
-_ALWAYS: Final = (True,)
-_NO_INSTANCES: Final[dict[Any, Any]] = {}
-
-
-def _nobody(*_: Any) -> Any:
-    """Placeholder for functions that are never called for an input without a direct route."""
 
 
 class Task(TaskState):
@@ -82,152 +78,8 @@ class Task(TaskState):
         self._not_draining()
         if start >= len(heads):
             return start
-        one = self._inputs[number]
-        one.prefetch(heads, start)
-        plan, routes, inbox, judged = one.plan, one.routes, one.inbox, one.judged
-        moving, asked, lag = one.moving, one.asked, one.lag
-        cells, context, unit = self._cells, self._context, self._unit
-        marks, totals = self._watermarks, self.totals
-        units, firing = self._units, self._firing
-        events, processing, now = *self._due[number], context.now
-        outputs, chained, skips = unit.outputs, unit.chained, units.skips
-        undo, touched, cleared = cells.undo, cells.touched, cells.cleared
-        touched_collections = cells.touched_collections
-        firing.budget = self.settings.firing_budget
-        slept, marks.idle[number] = marks.idle[number], False
-        own = marks.of_source[number]
-        # In most apps all operators that read this input have the same watermark: then one number is enough.
-        together = marks.together(number)
-        if inbox and judged:
-            together = None  # each message belongs to one actor
-        units.apart = apart = together is None
-        watermark, ceiling = (marks.highest(number), 0) if together is None else together
-        if not apart:
-            context.watermark = watermark
-        taken, refused, for_others = start, 0, 0
-        late = context.is_late = False
-        counted = totals.late
-        unit.salt = one.salt
-        full: Collection[Any]  # not empty: settle the instance in full, instead of only checking its types
-        # Most inputs have one route, to one actor whose table is not checked. For these, the code of Units.invoke
-        # is inlined: the calls would take a quarter of the time per event.
-        direct = routes if one.direct and not skips and units.direct and not apart else None
-        route, table = one.direct if one.direct and direct else (None, None)
-        if route is None or table is None:
-            direct, full, call, settle = None, cleared, _nobody, _nobody
-            load, touch, encode, seal, live = _nobody, _nobody, _nobody, _nobody, _NO_INSTANCES
-        else:
-            full, call, load, touch, encode = (
-                cleared if table.simple else _ALWAYS,
-                route.call,
-                table.load,
-                table.touch,
-                table.encode,
-            )
-            seal, settle, live = table.seal, table.settle, table.live
-        epoch = cells.epoch
-        unit.route, unit.table = route, table
-        unit.draws, unit.random = 0, None
-        try:
-            for offset, time_ms, key, event, record in islice(heads, start, None):
-                to = routes
-                if time_ms is None:
-                    if event is FOR_OTHERS:
-                        for_others += 1
-                        taken += 1
-                        continue
-                    if type(event) is Refused:
-                        units.refuse(number, event, record)
-                        refused += 1
-                        taken += 1
-                        continue
-                    time_ms = now
-                if inbox:
-                    to, event = one.takers(event), event.message
-                context.key = key
-                context.event_time = time_ms
-                unit.origin = offset
-                if undo or touched:
-                    cells.begin()
-                mark = len(outputs)
-                said = time_ms - lag
-                image: bytes | None = b""
-                try:
-                    if time_ms <= watermark and judged:
-                        counted = totals.late
-                        to = self._late(plan, event, to, time_ms, record)
-                        late = context.is_late
-                    if to is direct:
-                        instance = live.get(key)
-                        if instance is None:
-                            instance = load(key)
-                        image = encode(instance) if instance._tr_mark == epoch else touch(instance)
-                        unit.instance = instance
-                        call(instance, event, context)
-                        if touched_collections:
-                            cells.seal_collections()
-                        if full:
-                            settle(instance, image)
-                        else:
-                            seal(instance)
-                    else:
-                        units.record(number, offset, record, to, key, event, mark)
-                    if chained:
-                        units.deliver_chained(key)
-                        unit.route, unit.table = route, table
-                    if asked:
-                        unit.route = unit.table = None  # a failure here is not a handler's fault
-                        said = NO_WATERMARK if (number, offset) in skips else marks.said(plan, event, time_ms)
-                        unit.route, unit.table = route, table
-                except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
-                    if image != b"" and table is not None:
-                        touched.insert(0, (table, key, image))  # before the instances that streams touched
-                    late = late or context.is_late
-                    units.failed(error, mark, number, offset, record)
-                    unit.salt, unit.route, unit.table = one.salt, route, table
-                    if asked:
-                        said = NO_WATERMARK
-                taken += 1
-                if late:
-                    late = context.is_late = False
-                    units.late = NOBODY
-                if unit.draws:
-                    unit.draws, unit.random = 0, None
-                if said > own and moving:
-                    own = said
-                    if apart:
-                        marks.of_source[number] = own
-                        marks.advance(plan.moves)
-                        watermark = marks.highest(number)
-                    elif own > watermark and ceiling > watermark:
-                        context.watermark = watermark = own if own < ceiling else ceiling  # noqa: FURB136  # faster
-                elif not undo:
-                    continue  # no watermark has moved, and no timer can have been set
-                if watermark >= events.due_ms or now >= processing.due_ms:
-                    if not apart:
-                        marks.stand(number, own, watermark)
-                    firing.drain()
-                    if firing.draining:
-                        break
-                    unit.salt, unit.draws, unit.random = one.salt, 0, None
-                    unit.route, unit.table, context.watermark = route, table, watermark
-        finally:
-            if late:  # the record was not taken, and its lateness will be judged again
-                totals.late = counted
-            context.is_late = False
-            units.late, units.apart = NOBODY, False
-            if not apart:
-                marks.stand(number, own, watermark)
-            totals.records += taken - start - refused - for_others
-            totals.for_others += for_others
-            if taken - start == for_others:
-                marks.idle[number] = slept  # no record was taken that could have woken the input
-            if taken > start:
-                before = self.positions[plan.name]
-                self.positions[plan.name] = heads[taken - 1][0] + 1
-                self._tape.run(number, self.positions[plan.name] - before)
-            unit.leave()
-        return taken
+        self._inputs[number].prefetch(heads, start)
+        return self._run(number, heads, start)
 
     def clock(self, now_ms: int) -> None:
         """Apply a clock reading. A reading before the last one changes nothing: the clock never goes back."""
@@ -323,6 +175,157 @@ class Task(TaskState):
         self._firing.budget = self.settings.firing_budget if most is None else most
         self._firing.drain()
         return not self._firing.draining
+
+    # --- the hot loop ---
+
+    def _run(self, number: int, heads: Sequence[Head], start: int) -> int:
+        """``run`` without its checks: lets ``_take`` handle the records, and counts what it has taken."""
+        one, plan, marks, totals = (
+            self._inputs[number],
+            self.plan.inputs[number],
+            self._watermarks,
+            self.totals,
+        )
+        units, unit, context = self._units, self._unit, self._context
+        self._firing.budget = self.settings.firing_budget
+        slept, marks.idle[number] = marks.idle[number], False
+        # In most apps all operators that read this input have the same watermark: then one number is enough.
+        # If messages may be late, each belongs to one actor.
+        together = None if one.inbox and one.judged else marks.together(number)
+        units.apart = together is None
+        unit.watermark, ceiling = (marks.highest(number), 0) if together is None else together
+        if together is not None:
+            context.watermark = unit.watermark
+        unit.salt, unit.draws, unit.random, context.is_late = one.salt, 0, None, False
+        unhandled, others, unit.taken = totals.refused + totals.for_others, totals.for_others, start
+        try:
+            self._take(number, heads, start, ceiling)
+        finally:
+            taken = unit.taken
+            context.is_late = False
+            units.late, units.apart = NOBODY, False
+            totals.records += taken - start - (totals.refused + totals.for_others - unhandled)
+            if taken - start == totals.for_others - others:
+                marks.idle[number] = slept  # no record was taken that could have woken the input
+            if taken > start:
+                before = self.positions[plan.name]
+                self.positions[plan.name] = heads[taken - 1][0] + 1
+                self._tape.run(number, self.positions[plan.name] - before)
+            unit.leave()
+        return taken
+
+    def _between(self, _number: int, heads: Sequence[Head], start: int) -> Iterator[Head]:
+        """The heads for ``_take``. A subclass may act between two records (see ``key_split``), or end early.
+
+        It may change the clock, the watermarks of operators and ``unit.watermark``. It may not commit.
+        """
+        return islice(heads, start, None)
+
+    def _take(self, number: int, heads: Sequence[Head], start: int, ceiling: int) -> None:
+        """The hot loop. Every record of every task passes through it: live, in a replay, and split by key.
+
+        For each record: judge its lateness, run its unit, move the watermark, fire the timers that are due. Most inputs have
+        one route to one actor whose table is not checked. For these, the code of ``Units.invoke`` is inlined: the calls would
+        take a quarter of the time per event. The number of records taken is in ``unit.taken`` afterwards.
+        """
+        one, cells, context, unit = self._inputs[number], self._cells, self._context, self._unit
+        units, firing, marks, totals = self._units, self._firing, self._watermarks, self.totals
+        plan, routes, inbox, judged = one.plan, one.routes, one.inbox, one.judged
+        moving, asked, lag, apart = one.moving, one.asked, one.lag, units.apart
+        (events, processing), outputs, chained = self._due[number], unit.outputs, unit.chained
+        undo, touched, epoch, collections = cells.undo, cells.touched, cells.epoch, cells.touched_collections
+        straight = one.direct if units.direct and not units.skips and not apart else INDIRECT
+        direct, route, table, call, load, touch, encode, seal, settle, full = straight
+        live = {} if table is None else table.live
+        unit.route, unit.table = route, table
+        own, taken = marks.of_source[number], start
+        late, counted = False, totals.late
+        try:
+            for offset, time_ms, key, event, record in self._between(number, heads, start):
+                if time_ms is None:
+                    if event is FOR_OTHERS or type(event) is Refused:
+                        units.unhandled(number, event, record)
+                        taken += 1
+                        continue
+                    time_ms = context.now
+                to, watermark = routes, unit.watermark
+                if inbox:
+                    to, event = one.takers(event), event.message
+                context.key = key
+                context.event_time = time_ms
+                unit.origin = offset
+                if undo or touched:
+                    cells.begin()
+                mark = len(outputs)
+                said = time_ms - lag
+                image: bytes | None = b""
+                try:
+                    if time_ms <= watermark and judged:
+                        counted = totals.late
+                        to = self._late(plan, event, to, time_ms, record)
+                        late = context.is_late
+                    if to is direct:
+                        instance = live.get(key)
+                        if instance is None:
+                            instance = load(key)
+                        image = encode(instance) if instance._tr_mark == epoch else touch(instance)
+                        unit.instance = instance
+                        call(instance, event, context)
+                        if collections:
+                            cells.seal_collections()
+                        if full:
+                            settle(instance, image)
+                        else:
+                            seal(instance)
+                    else:
+                        units.record(number, offset, record, to, key, event, mark)
+                    if chained:
+                        units.deliver_chained(key)
+                        unit.route, unit.table = route, table
+                    if asked:
+                        unit.route = unit.table = None  # a failure here is not a handler's fault
+                        failed = (number, offset) in units.skips
+                        said = NO_WATERMARK if failed else marks.said(plan, event, time_ms)
+                        unit.route, unit.table = route, table
+                except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
+                    if image != b"" and table is not None:
+                        touched.insert(0, (table, key, image))  # before the instances that streams touched
+                    late = late or context.is_late
+                    units.failed(error, mark, number, offset, record)
+                    unit.salt, unit.route, unit.table = one.salt, route, table
+                    if asked:
+                        said = NO_WATERMARK
+                taken += 1
+                if late:
+                    late = context.is_late = False
+                    units.late = NOBODY
+                if unit.draws:
+                    unit.draws, unit.random = 0, None
+                if said > own and moving:
+                    own = said
+                    if apart:
+                        marks.of_source[number] = own
+                        marks.advance(plan.moves)
+                        unit.watermark = watermark = marks.highest(number)
+                    elif own > watermark and ceiling > watermark:
+                        watermark = own if own < ceiling else ceiling  # noqa: FURB136  # faster
+                        context.watermark = unit.watermark = watermark
+                elif not undo:
+                    continue  # no watermark has moved, and no timer can have been set
+                if watermark >= events.due_ms or context.now >= processing.due_ms:
+                    if not apart:
+                        marks.stand(number, own, watermark)
+                    firing.drain()
+                    if firing.draining:
+                        break
+                    unit.salt, unit.draws, unit.random = one.salt, 0, None
+                    unit.route, unit.table, context.watermark = route, table, watermark
+        finally:
+            unit.taken = taken
+            if late:  # the record was not taken, and its lateness will be judged again
+                totals.late = counted
+            if not apart:
+                marks.stand(number, own, unit.watermark)
 
     # --- parts of a step ---
 

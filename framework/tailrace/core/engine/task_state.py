@@ -7,7 +7,7 @@ that have changed, a cut that is written after them, and the tape record of thei
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -36,6 +36,10 @@ ORIGIN_HEADER: Final = "tailrace-origin"
 
 class TaskState:
     """The parts of a task. See the head of this file; ``Task`` describes the arguments."""
+
+    make_watermarks: ClassVar[type[Watermarks]] = Watermarks
+    make_units: ClassVar[type[Units]] = Units
+    make_firing: ClassVar[type[Firing]] = Firing
 
     def __init__(
         self,
@@ -90,7 +94,7 @@ class TaskState:
         )
         self._cells.context = self._context
         self._context.metrics._bind(self._cells.undo)
-        self._watermarks = Watermarks(plan)
+        self._watermarks = self.make_watermarks(plan)
         self._predecessors = {} if start is None else start.predecessors
         self.addressees = Addressees(plan, self._predecessors)
         """Decides which redriven records this task handles."""
@@ -103,14 +107,14 @@ class TaskState:
         self._tape = tape.Tape(0 if start is None else start.tape)
         self._noted_start = self._moved = False
         self._fired = self.totals.fired
-        make_units = Units if watch is None else watch.units
+        make_units = self.make_units if watch is None else watch.units
         self._units = make_units(
             plan, partition, self._cells, self._context, self._watermarks, self.totals, self._tape
         )
         self._units.replaying = replaying
-        self._firing = Firing(self._units, self._watermarks, events, processing)
+        self._firing = self.make_firing(self._units, self._watermarks, events, processing)
         self._due = [
-            tuple(self._due_of(number, queues) for queues in (events, processing))
+            (self._due_of(number, events), self._due_of(number, processing))
             for number in range(len(plan.inputs))
         ]
         """By input: when the next timer is due, by event and by processing time, of the actors that may get its records."""

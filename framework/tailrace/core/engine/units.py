@@ -26,7 +26,7 @@ from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.redriven import REDRIVEN_HEADER
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, UsageError
-from tailrace.core.records import Headers, InputRecord, RawOutput, Refused
+from tailrace.core.records import FOR_OTHERS, Headers, InputRecord, RawOutput, Refused
 
 _DELIVERIES = 1_000
 """Maximum number of deliveries to streams that one unit may cause. More means that the streams form a circle."""
@@ -230,6 +230,13 @@ class Units:
         if record is not None:
             letter = (letter[0], record.key, record.value, record.timestamp_ms, record.headers + headers)
         self.unit.outputs.append(letter)
+
+    def unhandled(self, number: int, why: Any, record: InputRecord | None) -> None:
+        """Pass over a record that no handler gets: it was redriven for another app (``FOR_OTHERS``), or it is refused."""
+        if why is FOR_OTHERS:
+            self.totals.for_others += 1
+        else:
+            self.refuse(number, why, record)
 
     def refuse(self, number: int, refused: Refused, record: InputRecord | None) -> None:
         """Reject a record that no handler can get: raise BadRecordError, or write its dead letter.

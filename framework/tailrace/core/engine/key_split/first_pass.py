@@ -30,13 +30,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from tailrace.core.declare.plan import InputPlan, Plan
-from tailrace.core.durations import NO_WATERMARK
+from tailrace.core.declare.plan import ActorPlan, InputPlan, Plan
 from tailrace.core.engine import tape
+from tailrace.core.engine.failure import is_handlers_fault
+from tailrace.core.engine.input_decoder import BoundRoute
 from tailrace.core.engine.key_split.course import (
     Chunk,
     Columns,
@@ -52,6 +53,7 @@ from tailrace.core.engine.redriven import redriven_ids
 from tailrace.core.engine.replay import Limit, Replay, Source
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import Task
+from tailrace.core.engine.units import Units
 from tailrace.core.engine.watermarks import copy
 from tailrace.core.errors import ReplayDivergedError, UnsplittableError
 from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
@@ -80,11 +82,50 @@ class EmptyState:
         return iter(())
 
 
+class _NoHandlers(Units):
+    """Units that call no handler. Only the user's function for a watermark can fail."""
+
+    __slots__ = ()
+
+    direct = False
+
+    def record(
+        self,
+        number: int,
+        offset: int,
+        record: InputRecord | None,
+        to: Sequence[BoundRoute],
+        key: Any,
+        event: Any,
+        mark: int,
+    ) -> None:
+        """Do nothing."""
+
+    def failed(
+        self,
+        error: Exception,
+        mark: int,
+        number: int,
+        at: int,
+        record: InputRecord | None = None,
+        timer: tuple[ActorPlan, str | None, int] | None = None,
+    ) -> None:
+        """Raise UnsplittableError, or see ``Units.failed`` in a replay: a failure that is not on the tape ends it."""
+        if self.replaying or not is_handlers_fault(error):
+            super().failed(error, mark, number, at, record, timer)
+        raise UnsplittableError(
+            f"the watermark of {self.plan.inputs[number].name} fails at offset {at}, or its handlers do: "
+            "only they can tell"
+        ) from error
+
+
 class KeySplitPlan(Task):
     """A task that calls no handler: it gets causes and returns chunks. It has the cut and the tape of the real task.
 
     ``totals`` count only values that do not depend on handlers: records, late and refused ones.
     """
+
+    make_units = _NoHandlers
 
     def __init__(
         self,
@@ -122,87 +163,46 @@ class KeySplitPlan(Task):
 
     def run(self, number: int, heads: Sequence[Head], start: int = 0) -> int:
         """Take all records starting with ``heads[start]``, each in a step of its own. See ``Task.run``."""
-        if start >= len(heads):
-            return start
-        plan, marks = self.plan.inputs[number], self._watermarks
-        skips, now, known = self._units.skips, self.now, self._known[number]
-        one = self._inputs[number]
-        moving, asked, judged, lag = one.moving, one.asked, one.judged, one.lag
-        inbox, moves, by_event = one.inbox, plan.moves, plan.watermark == "events"
-        slept, marks.idle[number] = marks.idle[number], False
-        own = marks.of_source[number]
-        together = None if inbox and judged else marks.together(number)
-        watermark, ceiling = (marks.highest(number), 0) if together is None else together
+        taken = self._run(number, heads, start) if start < len(heads) else start
+        self._unit.outputs.clear()  # of late and refused records: the shards emit them
+        if self.step - self._first >= self._chunk_steps:
+            self.close_chunk()
+        return taken
+
+    def _between(self, number: int, heads: Sequence[Head], start: int) -> Iterator[Head]:
+        """The heads. After each, its record is added to the rows of its shard, with the series entries before and after it."""
+        skips, known, now = self._units.skips, self._known[number], self.now
+        unit, marks, apart, moves = (
+            self._unit,
+            self._watermarks,
+            self._units.apart,
+            self.plan.inputs[number].moves,
+        )
         add: list[Callable[[_Row], None]] = [rows.append for rows in self._rows]
-        step, at = self.step, len(self._series[0]) - 1
-        late = refused = for_others = 0
-        for offset, time_ms, key, event, record in islice(heads, start, None):
+        at, watermark, of_operator = len(self._series[0]) - 1, unit.watermark, list(marks.of_operator)
+        for head in islice(heads, start, None):
+            yield head
+            offset, _, key, event, record = head
             if event is FOR_OTHERS:
-                for_others += 1
                 continue
-            step += 1
             assert record is not None
-            if time_ms is None:
-                if type(event) is Refused:
-                    if plan.on_error == "stop":
-                        self._units.refuse(number, event, record)
-                    refused += 1
-                    add[0]((step, number, at, at, record))
-                    continue
-                time_ms = now
-            shard = known.get(key)
+            self.step = step = self.step + 1
+            shard = known.get(key) if type(event) is not Refused else 0
             if shard is None:
                 shard = self._shard(number, key, event)
             if skips and (number, offset) in skips:
                 self._skips[shard].append(tape.Skip(number, offset, list(skips[number, offset])))
-                said = time_ms - lag if by_event else NO_WATERMARK
-            elif asked:
-                said = self._said(number, offset, time_ms, key, event, record)
-            else:
-                said = time_ms - lag
-            if (
-                judged
-                and time_ms <= watermark
-                and (
-                    together is not None
-                    or marks.late_for(plan, time_ms, event.route.operator if inbox else -1)
-                )
-                and not self.is_redriven(number, record)
-            ):
-                late += 1
-            if moving and said > own:
-                own = said
-                if together is None:
-                    marks.of_source[number] = own
-                    before = list(marks.of_operator)
-                    marks.advance(moves)
-                    watermark, moved = marks.highest(number), marks.of_operator != before
-                else:
-                    moved = own > watermark and ceiling > watermark
-                    if moved:
-                        watermark = own if own < ceiling else ceiling  # noqa: FURB136  # faster
-                        marks.stand(number, own, watermark)
-                if moved:
-                    self._note(step, now)
-                    add[shard]((step, number, at, at + 1, record))
-                    at += 1
-                    continue
-            add[shard]((step, number, at, at, record))
-        if together is not None:
-            marks.stand(number, own, watermark)
-        self.step = step
-        if for_others == len(heads) - start:
-            marks.idle[number] = slept
-        self.totals.records += len(heads) - start - refused - for_others
-        self.totals.for_others += for_others
-        self.totals.late += late
-        self.totals.refused += refused
-        before_ms = self.positions[plan.name]
-        self.positions[plan.name] = heads[-1][0] + 1
-        self._tape.run(number, self.positions[plan.name] - before_ms)
-        if step - self._first >= self._chunk_steps:
-            self.close_chunk()
-        return len(heads)
+            before = at
+            if apart:
+                if marks.of_operator != of_operator:
+                    of_operator, at = list(marks.of_operator), at + 1
+            elif unit.watermark != watermark:
+                watermark, at = unit.watermark, at + 1
+                for operator in moves:
+                    marks.of_operator[operator] = watermark
+            if at != before:
+                self._note(step, now)
+            add[shard]((step, number, before, at, record))
 
     def _note(self, step: int, clock_ms: int) -> None:
         """Add the values of watermarks and clock at the end of a step."""
@@ -290,22 +290,6 @@ class KeySplitPlan(Task):
             known[key] = shard
         return shard
 
-    def _said(
-        self, number: int, offset: int, time_ms: int, key: Any, event: Any, record: InputRecord | None
-    ) -> int:
-        """The watermark that an event itself states."""
-        try:
-            return self._watermarks.said(self.plan.inputs[number], event, time_ms)
-        except Exception as error:
-            if not self._units.replaying:
-                raise UnsplittableError(
-                    f"the watermark of {self.plan.inputs[number].name} fails at offset {offset}, or its handlers do: "
-                    "only they can tell"
-                ) from error
-            self._context.key, self._context.event_time = key, time_ms
-            self._units.failed(error, 0, number, offset, record)
-            raise AssertionError("a failure that is not on the tape ends a replay") from error
-
 
 def _columns(rows: list[_Row], first: int, skips: list[tape.Skip]) -> ShardRecords:
     """Convert rows to columns."""
@@ -323,7 +307,11 @@ def _columns(rows: list[_Row], first: int, skips: list[tape.Skip]) -> ShardRecor
     )
 
 
-def stated(plan: InputPlan) -> Callable[[Any, int], object] | None:
+Says: TypeAlias = Callable[[Any, int], object]
+"""What an event with an event time states about the watermark."""
+
+
+def stated(plan: InputPlan) -> Says | None:
     """A function that returns what an event of the input alone states about the watermark; None if handlers cannot change it.
 
     The whole task evaluates this after the handlers, the first pass before them: both must give the same result.

@@ -34,13 +34,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.context import Context
-from tailrace.core.declare.plan import Plan
+from tailrace.core.declare.plan import ActorPlan, InputPlan, Plan
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import Table
-from tailrace.core.engine.failure import TimerName, timer_named, timer_of
-from tailrace.core.engine.firing import Firing
-from tailrace.core.engine.instance_cache import InstanceCache
+from tailrace.core.engine.failure import TimerName, is_handlers_fault, timer_named, timer_of
+from tailrace.core.engine.firing import Due, Firing
+from tailrace.core.engine.input_decoder import NEVER
 from tailrace.core.engine.key_split.course import (
     Columns,
     Course,
@@ -51,15 +51,15 @@ from tailrace.core.engine.key_split.course import (
     summed,
     unpack,
 )
-from tailrace.core.engine.key_split.first_pass import stated
+from tailrace.core.engine.key_split.first_pass import Says, stated
 from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.settings import TaskSettings
-from tailrace.core.engine.task import NOBODY, ORIGIN_HEADER, Task
+from tailrace.core.engine.task import ORIGIN_HEADER, Task
 from tailrace.core.engine.timers import Entry, TimerQueue
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import ReplayDivergedError, UnsplittableError
-from tailrace.core.records import Head, Headers, Output, RawOutput, Refused
+from tailrace.core.records import Head, Headers, InputRecord, Output, RawOutput, Refused
 from tailrace.core.storage import StateReader
 
 Order: TypeAlias = tuple[int, bytes]
@@ -90,229 +90,10 @@ class ShardResult(msgspec.Struct, array_like=True):
     skipped: list[tuple[int, int]]
 
 
-class ShardTask(Task):
-    """The task of one shard: call ``take`` for its part of every chunk in order, including parts without records.
-
-    ``state`` has the rows of ``course.base`` that belong to the shard (see ``is_of_shard``). ``take`` returns the outputs.
-    ``commit_batch`` returns the rows as in any task; the driver may call it as often as it likes between two calls of ``take``.
-    """
-
-    _firing: _ShardFiring
-
-    def __init__(
-        self,
-        plan: Plan,
-        partition: int,
-        shard: int,
-        course: Course,
-        state: StateReader,
-        *,
-        settings: TaskSettings | None = None,
-        replaying: bool = True,
-        watch: Watch | None = None,
-    ) -> None:
-        super().__init__(
-            plan,
-            partition,
-            state,
-            course.base,
-            lineage=course.lineage,
-            settings=settings,
-            replaying=replaying,
-            watch=watch or _Confined(),
-        )
-        self.addressees.sorted_out = True  # the first pass has removed them
-        self.shard = shard
-        self._course = course
-        self._stands = -1
-        self._start = msgspec.structs.replace(self.totals)
-        if shard:
-            self.stored.written()  # only shard 0 writes these rows of the whole
-        self.pause: Callable[[], None] | None = None
-        """Called in the middle of a long drain, after each ``settings.firing_budget`` firings: the driver may take outputs
-        (``take_ordered``) and commit.
-        """
-        units = self._units
-        assert isinstance(units, _ShardUnits)
-        units.follow_timers(course.timer_skips)
-        firing = self._firing
-        self._firing = _ShardFiring(units, self._watermarks, firing.events, firing.processing)
-
-    def take(self, series: Series, part: ShardRecords) -> list[Ordered]:
-        """Run one chunk. Returns the outputs in their order.
-
-        Raises:
-            ReplayDivergedError: A handler fails that did not fail in the first run.
-            UnsplittableError: The same, but the cause may be the split: timers that failed in the first run may be mixed up
-                here, or this timer fired after the last commit.
-            HandlerError, BadRecordError: The same, if this is not a replay and the app stops on failures.
-        """
-        columns = series.columns()
-        self._stands = -1
-        inputs = unpack("H", part.inputs)
-        before, after = unpack("I", part.before), unpack("I", part.after)
-        steps = [part.first + step for step in unpack("I", part.steps)]
-        self._units.skips = {(skip.input, skip.number): tuple(skip.headers) for skip in part.skips}
-        at = 0
-        try:
-            for number, group in groupby(inputs):
-                start = at
-                at = start + sum(1 for _ in group)
-                heads = self.decode(number, part.records[start:at])
-                self._inputs[number].prefetch(heads, 0)
-                places = zip(steps[start:at], before[start:at], after[start:at], heads, strict=True)
-                self._records(number, places, columns)
-            self._catch_up(columns, len(columns[0]) - 1)
-        except ReplayDivergedError as error:
-            # Possibly another timer was skipped than the one that failed, or this one fired after the last commit.
-            if self._firing.skipped or self._firing.step == self._course.steps:
-                raise UnsplittableError(f"a shard came to another end: {error}") from error
-            raise
-        self.put_off()  # the tape and metrics of a shard are not used
-        return self.take_ordered()
-
-    def take_ordered(self) -> list[Ordered]:
-        """The outputs since the last call. For ``pause``; ``take`` returns the remaining outputs."""
-        outputs, tags = self._unit.outputs, self._firing.tags
-        self._firing.tag()
-        ordered = [Ordered(step, place, output) for (step, place), output in zip(tags, outputs, strict=True)]
-        self.totals.outputs += len(outputs)
-        outputs.clear()
-        tags.clear()
-        return ordered
-
-    def result(self) -> ShardResult:
-        """The counts of the shard, after the last chunk."""
-        firing = self._firing
-        return ShardResult(self.shard, gained(self._start, self.totals), firing.firings, firing.skipped)
-
-    def _records(self, number: int, places: Iterable[tuple[int, int, int, Head]], columns: Columns) -> None:
-        """Does the work of ``Task.run``, with watermark and clock from the series."""
-        one = self._inputs[number]
-        plan, routes, inbox, judged = one.plan, one.routes, one.inbox, one.judged
-        cells, context, unit, totals = self._cells, self._context, self._unit, self.totals
-        units, firing = self._units, self._firing
-        marks = self._watermarks
-        outputs, chained, tags = unit.outputs, unit.chained, firing.tags
-        undo, touched, cleared = cells.undo, cells.touched, cells.cleared
-        clocks = columns[2]
-        says = stated(plan)
-        # The code of Units.invoke is inlined for one actor, as in Task.run.
-        direct = routes if one.direct and not units.skips and units.direct else None
-        route, table = one.direct if one.direct and direct else (None, None)
-        for step, before, after, (offset, time_ms, key, event, record) in places:
-            now = clocks[before]
-            if self._is_due(columns, before):
-                self._catch_up(columns, before)
-            firing.step, firing.place = step, b""
-            if self._stands != before:
-                self._stand(columns, before)
-            common = None if inbox and judged else marks.common(number)
-            units.apart = apart = common is None
-            watermark = marks.highest(number) if common is None else common
-            context.watermark, context.now = watermark, now
-            if time_ms is None:
-                if type(event) is Refused:
-                    units.refuse(number, event, record)
-                    firing.tag()
-                    continue
-                time_ms = now
-            to = routes
-            if inbox:
-                to, event = one.takers(event), event.message
-            context.key, context.event_time = key, time_ms
-            unit.origin, unit.salt = offset, one.salt
-            unit.draws, unit.random = 0, None
-            if undo or touched:
-                cells.begin()
-            mark = len(outputs)
-            image: bytes | None = b""
-            totals.records += 1
-            said = None if says is None else says(event, time_ms)
-            try:
-                if time_ms <= watermark and judged:
-                    to = self._late(plan, event, to, time_ms, record)
-                if to is direct and not apart and route is not None and table is not None:
-                    unit.route, unit.table = route, table
-                    instance = table.live.get(key)
-                    if instance is None:
-                        instance = table.load(key)
-                    known = instance._tr_mark == cells.epoch
-                    image = table.encode(instance) if known else table.touch(instance)
-                    unit.instance = instance
-                    route.call(instance, event, context)
-                    if cells.touched_collections:
-                        cells.seal_collections()
-                    if cleared or not table.simple:
-                        table.settle(instance, image)
-                    else:
-                        table.seal(instance)
-                else:
-                    units.record(number, offset, record, to, key, event, mark)
-                if chained:
-                    units.deliver_chained(key)
-            except Exception as error:  # any exception of a handler fails its unit
-                if not units.replaying and plan.watermark in ("punctuated", "generator"):
-                    raise UnsplittableError(
-                        f"a handler fails at offset {offset} of {plan.name}, whose events state the watermark: "
-                        f"the first pass did not know that this one is not asked ({error!r})"
-                    ) from error
-                if image != b"" and table is not None:
-                    touched.insert(0, (table, key, image))
-                units.failed(error, mark, number, offset, record)
-            if says is not None and says(event, time_ms) != said:
-                raise UnsplittableError(
-                    f"a handler has changed the event at offset {offset} of {plan.name}, which then states another watermark"
-                )
-            context.is_late, units.apart, units.late = False, False, NOBODY
-            if len(outputs) > mark:
-                tags += [(step, b"")] * (len(outputs) - mark)
-            if self._is_due(columns, after):
-                self._drain(step, columns, after, now)
-
-    def _is_due(self, columns: Columns, entry: int) -> bool:
-        """Whether any timer may be due at an entry of the series."""
-        firing, (_, watermarks, clocks) = self._firing, columns
-        return clocks[entry] >= firing.clock_due_ms() or any(
-            column[entry] >= queue.due_ms for column, queue in zip(watermarks, firing.events, strict=False)
-        )
-
-    def _stand(self, columns: Columns, entry: int) -> None:
-        """Set the watermarks of all operators to an entry of the series."""
-        self._stands = entry
-        self._watermarks.of_operator[:] = [column[entry] for column in columns[1]]
-
-    def _catch_up(self, columns: Columns, last: int) -> None:
-        """Fire the timers that became due at the end of steps up to entry ``last`` of the series, each at its step."""
-        steps, watermarks, clocks = columns
-        firing = self._firing
-        while True:
-            at = bisect_left(clocks, firing.clock_due_ms(), 0, last + 1)
-            for column, queue in zip(watermarks, firing.events, strict=False):
-                at = min(at, bisect_left(column, queue.due_ms, 0, last + 1))
-            if at > last:
-                return
-            self._drain(steps[at], columns, at, clocks[at])
-
-    def _drain(self, step: int, columns: Columns, entry: int, now: int) -> None:
-        """Fire the due timers at the end of a step."""
-        firing, context = self._firing, self._context
-        context.now = now
-        self._stand(columns, entry)
-        firing.step, firing.place = step, b""
-        while True:
-            firing.budget = self.settings.firing_budget
-            firing.drain()
-            if not firing.draining:
-                return
-            if self.pause is not None:
-                self.pause()
-
-
 class _ShardFiring(Firing):
     """Fires the timers of a shard, and notes the order of each firing among those of all shards."""
 
-    __slots__ = ("_top", "firings", "place", "skipped", "step", "tags", "timer_skips")
+    __slots__ = ("firings", "place", "skipped", "step", "tags")
 
     units: _ShardUnits
 
@@ -326,6 +107,11 @@ class _ShardFiring(Firing):
         """The orders of the waiting outputs."""
         self.firings: list[Order] = []
         self.skipped: list[tuple[int, int]] = []
+
+    def drain(self) -> None:
+        """See ``Firing.drain``. The outputs of a record come before those of the timers that are due after it."""
+        self.tag()
+        super().drain()
 
     def tag(self) -> None:
         """Note the order of the latest outputs."""
@@ -358,23 +144,6 @@ def _place(domain: int, entry: Entry) -> bytes:
     return start + rows.escaped(key) + rows.escaped(name)
 
 
-class _Confined(Watch):
-    """Gives a task the units of a shard."""
-
-    def units(
-        self,
-        plan: Plan,
-        partition: int,
-        cells: InstanceCache,
-        context: Context[Any],
-        marks: Watermarks,
-        totals: tape.Totals,
-        log: tape.Tape,
-    ) -> Units:
-        """See ``Watch.units``."""
-        return _ShardUnits(plan, partition, cells, context, marks, totals, log)
-
-
 class _ShardUnits(Units):
     """Units that find the timers to skip by the content of their dead letters."""
 
@@ -393,6 +162,24 @@ class _ShardUnits(Units):
         for skip in skips:
             self.timer_skips.setdefault(timer_of(skip.headers), []).append(skip)
 
+    def failed(
+        self,
+        error: Exception,
+        mark: int,
+        number: int,
+        at: int,
+        record: InputRecord | None = None,
+        timer: tuple[ActorPlan, str | None, int] | None = None,
+    ) -> None:
+        """See ``Units.failed``. Raises UnsplittableError if the first pass had to know of a record's failure."""
+        asked = number != TIMER and self.plan.inputs[number].watermark in ("punctuated", "generator")
+        if asked and not self.replaying and is_handlers_fault(error):
+            raise UnsplittableError(
+                f"a handler fails at offset {at} of {self.plan.inputs[number].name}, whose events state the watermark: "
+                f"the first pass did not know that this one is not asked ({error!r})"
+            ) from error
+        super().failed(error, mark, number, at, record, timer)
+
     def timer_skip(self, _fired: int, table: Table, time_ms: int, /) -> Headers | None:
         """See ``Units.timer_skip``."""
         context = self.context
@@ -403,6 +190,229 @@ class _ShardUnits(Units):
                 self.just_skipped.append(skip.number)
                 return tuple(skip.headers)
         return None
+
+
+class _SeriesWatermarks(Watermarks):
+    """Watermarks that only the series moves. What an event states is compared with what it stated before its handlers."""
+
+    __slots__ = ("_expected", "says")
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.says: Says | None = None
+        """What an event of the present input states; None if its handlers cannot change that."""
+        self._expected: object = None
+
+    def together(self, number: int) -> tuple[int, int] | None:
+        """See ``Watermarks.together``: the operators may part within a run, so only a single one has a common watermark."""
+        concerned = self.concerned(number)
+        return (self.of_operator[concerned[0]], NO_WATERMARK) if len(concerned) == 1 else None
+
+    def expect(self, event: Any, time_ms: int) -> None:
+        """Note what an event states before its handlers see it."""
+        if self.says is not None:
+            self._expected = self.says(event, time_ms)
+
+    def said(self, plan: InputPlan, event: Any, time_ms: int) -> int:
+        """Always NO_WATERMARK. Raises UnsplittableError if a handler has changed what the event states."""
+        if self.says is not None and self.says(event, time_ms) != self._expected:
+            raise UnsplittableError(
+                f"a handler has changed an event of {plan.name} at {time_ms} ms, which then states another watermark"
+            )
+        return NO_WATERMARK
+
+
+class _Places(NamedTuple):
+    """Where each record of a run stands in the whole task: its step, and the entries of the series before and after it."""
+
+    columns: Columns
+    steps: list[int]
+    before: list[int]
+    after: list[int]
+
+
+class ShardTask(Task):
+    """The task of one shard: call ``take`` for its part of every chunk in order, including parts without records.
+
+    ``state`` has the rows of ``course.base`` that belong to the shard (see ``is_of_shard``). ``take`` returns the outputs.
+    ``commit_batch`` returns the rows as in any task; the driver may call it as often as it likes between two calls of ``take``.
+    """
+
+    make_watermarks = _SeriesWatermarks
+    make_units = _ShardUnits
+    make_firing = _ShardFiring
+    _watermarks: _SeriesWatermarks
+    _firing: _ShardFiring
+
+    def __init__(
+        self,
+        plan: Plan,
+        partition: int,
+        shard: int,
+        course: Course,
+        state: StateReader,
+        *,
+        settings: TaskSettings | None = None,
+        replaying: bool = True,
+        watch: Watch | None = None,
+    ) -> None:
+        super().__init__(
+            plan,
+            partition,
+            state,
+            course.base,
+            lineage=course.lineage,
+            settings=settings,
+            replaying=replaying,
+            watch=watch,
+        )
+        self.addressees.sorted_out = True  # the first pass has removed them
+        self.shard = shard
+        self._course = course
+        self._stands = -1
+        self._start = msgspec.structs.replace(self.totals)
+        if shard:
+            self.stored.written()  # only shard 0 writes these rows of the whole
+        self.pause: Callable[[], None] | None = None
+        """Called in the middle of a long drain, after each ``settings.firing_budget`` firings: the driver may take outputs
+        (``take_ordered``) and commit.
+        """
+        assert isinstance(self._units, _ShardUnits)
+        self._units.follow_timers(course.timer_skips)
+        # The first pass has moved the watermarks, and timers fire between the records: see _between.
+        for one in self._inputs:
+            one.lag = NEVER
+        self._due = [(Due(()), Due(()))] * len(plan.inputs)
+        self._places = _Places(([], [], []), [], [], [])
+
+    def take(self, series: Series, part: ShardRecords) -> list[Ordered]:
+        """Run one chunk. Returns the outputs in their order.
+
+        Raises:
+            ReplayDivergedError: A handler fails that did not fail in the first run.
+            UnsplittableError: The same, but the cause may be the split: timers that failed in the first run may be mixed up
+                here, or this timer fired after the last commit.
+            HandlerError, BadRecordError: The same, if this is not a replay and the app stops on failures.
+        """
+        columns = series.columns()
+        self._stands = -1
+        inputs = unpack("H", part.inputs)
+        before, after = unpack("I", part.before), unpack("I", part.after)
+        steps = [part.first + step for step in unpack("I", part.steps)]
+        self._units.skips = {(skip.input, skip.number): tuple(skip.headers) for skip in part.skips}
+        first = 0
+        try:
+            for number, group in groupby(inputs):
+                last = first + sum(1 for _ in group)
+                heads = self.decode(number, part.records[first:last])
+                self._inputs[number].prefetch(heads, 0)
+                self._places = _Places(columns, steps[first:last], before[first:last], after[first:last])
+                self._watermarks.says = stated(self.plan.inputs[number])
+                at = 0
+                while at < len(heads):
+                    at = self._run(number, heads, at)
+                    self._finish_drain()
+                first = last
+            while not self._catch_up(columns, len(columns[0]) - 1):
+                self._finish_drain()
+        except ReplayDivergedError as error:
+            # Possibly another timer was skipped than the one that failed, or this one fired after the last commit.
+            if self._firing.skipped or self._firing.step == self._course.steps:
+                raise UnsplittableError(f"a shard came to another end: {error}") from error
+            raise
+        self.put_off()  # the tape and metrics of a shard are not used
+        return self.take_ordered()
+
+    def take_ordered(self) -> list[Ordered]:
+        """The outputs since the last call. For ``pause``; ``take`` returns the remaining outputs."""
+        outputs, tags = self._unit.outputs, self._firing.tags
+        self._firing.tag()
+        ordered = [Ordered(step, place, output) for (step, place), output in zip(tags, outputs, strict=True)]
+        self.totals.outputs += len(outputs)
+        outputs.clear()
+        tags.clear()
+        return ordered
+
+    def result(self) -> ShardResult:
+        """The counts of the shard, after the last chunk."""
+        firing = self._firing
+        return ShardResult(self.shard, gained(self._start, self.totals), firing.firings, firing.skipped)
+
+    def _between(self, number: int, heads: Sequence[Head], start: int) -> Iterator[Head]:
+        """The heads. Before and after each, the task stands where the whole task stood, and fires the timers that are due.
+
+        It ends early if a drain is left unfinished.
+        """
+        columns, steps, before, after = self._places
+        firing, marks, unit, context = self._firing, self._watermarks, self._unit, self._context
+        undo, watermark, stood = self._cells.undo, NO_WATERMARK, -1
+        for at in range(start, len(heads)):
+            head, entry = heads[at], before[at]
+            if entry != self._stands:
+                if not self._catch_up(columns, entry):
+                    return
+                self._stand(columns, entry)
+            if stood != entry:
+                stood, watermark = entry, marks.highest(number)
+            context.watermark = unit.watermark = watermark
+            firing.step, firing.place = steps[at], b""
+            if marks.says is not None and type(head[3]) is not Refused:
+                marks.expect(head[3], context.now if head[1] is None else head[1])
+            yield head
+            firing.tag()
+            if after[at] != entry:
+                self._stand(columns, after[at])
+            elif not undo:
+                continue  # no watermark has moved, and no timer can have been set
+            if self._is_due() and not self._drain():
+                return
+
+    def _is_due(self) -> bool:
+        """Whether any timer may be due now."""
+        firing, of_operator = self._firing, self._watermarks.of_operator
+        return self.now >= firing.clock_due_ms() or any(
+            mark >= queue.due_ms for mark, queue in zip(of_operator, firing.events, strict=False)
+        )
+
+    def _stand(self, columns: Columns, entry: int) -> None:
+        """Set the clock and the watermarks of all operators to an entry of the series."""
+        self._stands = entry
+        self._context.now = columns[2][entry]
+        self._watermarks.of_operator[:] = [column[entry] for column in columns[1]]
+
+    def _catch_up(self, columns: Columns, last: int) -> bool:
+        """Fire the timers that became due at the end of steps up to entry ``last`` of the series, each at its step.
+
+        Returns False if a drain is left unfinished: call it again afterwards.
+        """
+        steps, watermarks, clocks = columns
+        firing = self._firing
+        while True:
+            at = bisect_left(clocks, firing.clock_due_ms(), 0, last + 1)
+            for column, queue in zip(watermarks, firing.events, strict=False):
+                at = min(at, bisect_left(column, queue.due_ms, 0, last + 1))
+            if at > last:
+                return True
+            self._stand(columns, at)
+            firing.step, firing.place = steps[at], b""
+            if not self._drain():
+                return False
+
+    def _drain(self) -> bool:
+        """Fire the timers that are due now. Returns whether all have fired. The current unit is then as before."""
+        unit, firing = self._unit, self._firing
+        salt, route, table = unit.salt, unit.route, unit.table
+        firing.budget = self.settings.firing_budget
+        firing.drain()
+        unit.salt, unit.route, unit.table = salt, route, table
+        return not firing.draining
+
+    def _finish_drain(self) -> None:
+        """Fire the rest of the timers that are due in the present step."""
+        while self._firing.draining:
+            if self.pause is not None:
+                self.pause()
+            self.drain()
 
 
 # --- merging the results ---
