@@ -168,7 +168,7 @@ class InputDecoder:
             events = list(map(plan.decode, values))
             keys = list(map(plan.key_of, events))
             times: list[Any] = list(stamps if plan.time_of is None else map(plan.time_of, events))
-            if None in keys or None in times:
+            if None in times or not plan.key_codec.are_exact(keys):
                 return None
             sound = self._in_range(times)
         except Exception:  # noqa: BLE001  # the records are decoded one by one then, and the error names its record
@@ -185,7 +185,7 @@ class InputDecoder:
         times: list[Any] = list(map(time_of, events))
         keys = list(map(key_of, events))
         offsets = range(first_offset, first_offset + len(events))
-        sound = events and None not in keys and None not in times
+        sound = events and None not in times and plan.key_codec.are_exact(keys)
         if not (sound and self._in_range(times)):
             return [self._head(offset, 0, event, None) for offset, event in zip(offsets, events, strict=True)]
         return list(zip(offsets, times, keys, events, repeat(None)))
@@ -215,6 +215,8 @@ class InputDecoder:
                         Refused("missing-key", f"the key of {event!r:.200} is None"),
                         record,
                     )
+                if not plan.key_codec.are_exact((key,)):
+                    plan.key_codec.encode(key)  # raises BadRecordError
             if plan.time_kind == "arrival":
                 return offset, None, key, event, record
             time_ms = timestamp_ms if plan.time_of is None else plan.time_of(event)

@@ -19,7 +19,7 @@ indistinguishable from the encoded one. Map keys have a form of their own: ``map
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum, Flag
@@ -61,6 +61,20 @@ class KeyCodec:
     type: Any
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
+    kind: Any
+    """The class of every key."""
+    items: tuple[Any, ...] = ()
+    """The classes of a tuple's items."""
+
+    def are_exact(self, keys: Iterable[Any]) -> bool:
+        """Whether all keys have exactly their declared type. If so, two keys that are equal have the same bytes.
+
+        Python finds ``True``, ``1`` and ``1.0``, or a str and a member of a StrEnum, under the same key of a dict. So a key is
+        checked before anything is looked up by it.
+        """
+        if self.items:
+            return all(type(key) is tuple and tuple(map(type, key)) == self.items for key in keys)
+        return {self.kind}.issuperset(map(type, keys))
 
 
 def key_codec_for(declared: Any) -> KeyCodec:
@@ -129,7 +143,7 @@ def _text() -> KeyCodec:
         except UnicodeDecodeError as error:
             raise _unreadable(data, str, error) from None
 
-    return KeyCodec(str, encode, decode)
+    return KeyCodec(str, encode, decode, str)
 
 
 def _bytes() -> KeyCodec:
@@ -138,7 +152,7 @@ def _bytes() -> KeyCodec:
             _refuse(key, bytes)
         return key
 
-    return KeyCodec(bytes, encode, bytes)
+    return KeyCodec(bytes, encode, bytes, bytes)
 
 
 def _long() -> KeyCodec:
@@ -155,7 +169,7 @@ def _long() -> KeyCodec:
             raise _unreadable(data, int, ValueError(f"{len(data)} bytes instead of 8"))
         return int.from_bytes(data, "big", signed=True)
 
-    return KeyCodec(int, encode, decode)
+    return KeyCodec(int, encode, decode, int)
 
 
 def _iso(kind: type[UUID] | type[date]) -> KeyCodec:
@@ -175,7 +189,7 @@ def _iso(kind: type[UUID] | type[date]) -> KeyCodec:
             raise _unreadable(data, kind, ValueError(f"{key} is written differently"))
         return key
 
-    return KeyCodec(kind, encode, decode)
+    return KeyCodec(kind, encode, decode, kind)
 
 
 def _enum(cls: type[Enum]) -> KeyCodec:
@@ -189,7 +203,7 @@ def _enum(cls: type[Enum]) -> KeyCodec:
             _refuse(key, cls)
         return written[key.name]
 
-    return KeyCodec(cls, encode, _looked_up(cls, members))
+    return KeyCodec(cls, encode, _looked_up(cls, members), cls)
 
 
 def _literal(declared: Any) -> KeyCodec:
@@ -201,7 +215,8 @@ def _literal(declared: Any) -> KeyCodec:
             _refuse(key, declared)
         return form.encode(key)
 
-    return KeyCodec(declared, encode, _looked_up(declared, {form.encode(value): value for value in values}))
+    members = {form.encode(value): value for value in values}
+    return KeyCodec(declared, encode, _looked_up(declared, members), form.kind)
 
 
 def _form_of_values(declared: Any, values: Any) -> KeyCodec:
@@ -234,7 +249,7 @@ def _array(declared: Any) -> KeyCodec:
             hint="Several fields make a key if each is a str, int, UUID, date or enum, and their number is fixed.",
         )
     kinds = tuple(form.type for form in forms)
-    exact = tuple(kind if isinstance(kind, type) else type(get_args(kind)[0]) for kind in kinds)
+    exact = tuple(form.kind for form in forms)
     # JSON would accept an int of any size, and any value where a Literal is declared.
     strict = [
         (at, one.encode) for at, one in enumerate(forms) if one.type is int or get_origin(one.type) is Literal
@@ -264,7 +279,7 @@ def _array(declared: Any) -> KeyCodec:
             raise _unreadable(data, declared, ValueError(f"{key} is written differently"))
         return key
 
-    return KeyCodec(declared, encode, decode)
+    return KeyCodec(declared, encode, decode, tuple, exact)
 
 
 def _is_array(form: KeyCodec) -> bool:
