@@ -14,9 +14,12 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import InputsChangedError, SnapshotMismatchError, UnknownTopicError, UsageError
 from tailrace.core.records import Output
+from tailrace.core.values.partitioner import partition_of
 from tailrace.history.beginnings import lineage_of
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.rebuilding.job import UnitResult
+from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
@@ -185,3 +188,56 @@ def test_what_others_write_to_a_topic_of_the_app_is_read_in_its_place_and_what_t
     seen.clear()
     done(tmp_path, "tests.history.rebuilding.any_app:app", order="canonical")
     assert seen == [own[0], others[0], own[1], others[1]]
+
+
+@pytest.mark.parametrize("split", [1, 2])
+@pytest.mark.parametrize("idle_after", ["1m", "1h"])
+def test_events_that_are_late_after_inputs_became_idle_are_reported_with_these_inputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, idle_after: str, split: int
+) -> None:
+    app = tr.App("passing", partitions=2)
+    first = app.topic("first", Passed, key="key", event_time="at", idle_after=idle_after)
+    second = app.topic("second", Passed, key="key", event_time="at")
+
+    @app.actor
+    class Seen(tr.Actor):
+        count: int = 0
+
+        @tr.process(first, second)
+        def saw(self, event: Passed, ctx: tr.Context[str]) -> None:
+            self.count += 1
+
+    monkeypatch.setattr(any_app, "app", app)
+    times = {"first": [1_000], "second": [1_000_000, 900_000, 950_000]}
+    records = [
+        Output(name, b"a", msgspec.json.encode(Passed("a", at)), at) for name in times for at in times[name]
+    ]
+    lived.append(tmp_path, records, {"first": 2, "second": 2})
+    report, snapshot = done(tmp_path, "tests.history.rebuilding.any_app:app", split=split)
+    partition = partition_of(b"a", 2)
+    if idle_after == "1h":
+        assert (report.late, report.late_after_idle, report.became_idle) == (0, 0, [])
+        assert not any("idle" in one for one in report.notes)
+        return
+    # The empty partition of "first" is idle from the start, but it is of a task that has no late events.
+    assert (report.late, report.late_after_idle) == (2, 2)
+    assert report.became_idle == [f"first partition {partition}"]
+    (note,) = [one for one in report.notes if "idle" in one]
+    assert note.startswith("2 events late after inputs")
+    assert f"(first partition {partition})" in note
+    assert "idle_after=" in note
+    assert note in snapshot.manifest.notes
+    assert msgspec.json.decode(msgspec.json.encode(report))["late_after_idle"] == 2
+
+
+def test_the_note_about_idle_inputs_names_a_bounded_number_of_them() -> None:
+    report = RebuildReport(app="a", snapshot="s", uri="u", order="canonical", engine="local")
+    for number in range(40):
+        report.add(
+            UnitResult(unit="u", attempt="a", partition=number, idle=(("first", number),), late_after_idle=1)
+        )
+    report.note_idle()
+    (note,) = report.notes
+    assert note.startswith("40 events late")
+    assert "first partition 4 and 35 more)" in note
+    assert len(report.became_idle) == 40

@@ -59,6 +59,7 @@ class _Lane:
         "_intake",
         "_past",
         "at",
+        "by_clock",
         "delivered",
         "end",
         "heads",
@@ -105,6 +106,8 @@ class _Lane:
                 key=itemgetter(0, 1),
             )
         )
+        self.by_clock = not follows
+        """Whether ``idle_after`` decides when this input becomes idle."""
         self.idle_after_ms = (FOREVER if self.marks else 0) if follows else plan.idle_after_ms
         """How far the clock must advance after the lane's end before the lane becomes idle; see "idle" above."""
         self.resting_since_ms: int | None = None
@@ -210,6 +213,9 @@ class Canonical:
         """Sources that became idle, to be reopened at the end."""
         self._resting: list[_Lane] = []
         """Lanes that have ended and are not idle yet."""
+        self.became_idle: dict[tuple[str, int], None] = {}
+        """The inputs, with their partitions, that became idle by the clock, in this order."""
+        self._late_before = 0
         self._outputs: list[list[Output]] = [[] for _ in tasks]
         self._lanes = [
             _Lane(
@@ -228,6 +234,15 @@ class Canonical:
     def waiting(self, number: int = 0) -> int:
         """The number of a task's outputs that are not taken yet."""
         return self.tasks[number].waiting_outputs + len(self._outputs[number])
+
+    @property
+    def late_after_idle(self) -> int:
+        """The number of late events since the first input became idle by the clock: with a longer ``idle_after``, the watermark
+        would have waited, and some of them might be in time."""
+        return self._late() - self._late_before if self.became_idle else 0
+
+    def _late(self) -> int:
+        return sum(task.totals.late for task in self.tasks)
 
     def outputs(self, number: int = 0) -> list[Output]:
         """The outputs of a task since the last call. Call it before ``commit_batch``."""
@@ -386,6 +401,10 @@ class Canonical:
             if self.clock_ms - lane.resting_since_ms < lane.idle_after_ms or self._at_limit():
                 continue
             self._resting.remove(lane)
+            if lane.by_clock:
+                if not self.became_idle:
+                    self._late_before = self._late()
+                self.became_idle[lane.name, lane.task.partition] = None
             yield from self._read_clock(lane.task)
             for source in lane.sources:
                 self._rested.append((lane.task, source))

@@ -108,6 +108,7 @@ class _Run:
         whole, *others = [sink.result() for sink in self.sinks]
         whole.taken = self._records() - self._taken
         whole.failed_here, whole.dead_letters = self.failed.count, tuple(self.failed.shown)
+        whole.note_idle(self.order)
         whole.phases = self.phases
         whole.phases.handle = written_s - self._begun_s - self.phases.read
         whole.phases.write = time.perf_counter() - written_s

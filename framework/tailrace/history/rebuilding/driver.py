@@ -269,6 +269,7 @@ class _Rebuild:
         request = job.request
         for result in results:
             report.add(result)
+        report.note_idle()
         report.note_retries()
         if request.failures.retry_failed and not report.retried:
             report.note("nothing that had failed when it ran first was run again")

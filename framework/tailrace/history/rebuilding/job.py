@@ -24,6 +24,7 @@ import msgspec
 
 from tailrace.core import errors
 from tailrace.core.engine import tape
+from tailrace.core.engine.canonical import Canonical
 from tailrace.core.engine.replay import Source
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
@@ -237,12 +238,22 @@ class UnitResult(msgspec.Struct, kw_only=True):
     """Records and timers that failed in the rebuild, but not in the service."""
     dead_letters: tuple[str, ...] = ()
     """The first of these."""
+    idle: tuple[tuple[str, int], ...] = ()
+    """In canonical order, the inputs, with their partitions, that became idle by the clock."""
+    late_after_idle: int = 0
+    """Late events since the first of them became idle."""
     retries: Retries = msgspec.field(default_factory=Retries)
     handled: dict[str, list[int]] = {}
     """See ``TaskEntry.handled``."""
     others: tuple[UnitResult, ...] = ()
     """The results of the other partitions, if one unit ran all partitions."""
     failure: Failure | None = None
+
+
+    def note_idle(self, order: Canonical) -> None:
+        """Keep which inputs became idle by the clock, if events were late after that."""
+        self.late_after_idle = order.late_after_idle
+        self.idle = tuple(order.became_idle) if self.late_after_idle else ()
 
 
 def decode_unit(data: bytes) -> Unit:

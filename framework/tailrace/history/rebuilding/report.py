@@ -8,6 +8,9 @@ from tailrace.core.counting import counted
 from tailrace.history.rebuilding.job import Job, Phases, UnitResult
 
 
+_SHOWN = 5
+
+
 class RebuildReport(msgspec.Struct, kw_only=True):
     """The result of a rebuild. Counts are those of the tasks at their cuts, since the beginning of their history."""
 
@@ -33,6 +36,10 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     timers: int = 0
     """Timers fired and entries expired."""
     late: int = 0
+    became_idle: list[str] = []
+    """In canonical order, inputs that became idle by the clock before events were late: ``topic partition number``."""
+    late_after_idle: int = 0
+    """Late events after that; with a longer ``idle_after=`` on these inputs, some might be in time."""
     outputs: int = 0
     refused: int = 0
     dead_letters: int = 0
@@ -73,6 +80,8 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         self.events += totals.records
         self.timers += totals.fired
         self.late += totals.late
+        self.late_after_idle += result.late_after_idle
+        self.became_idle += (f"{name} partition {number}" for name, number in result.idle)
         self.outputs += totals.outputs
         self.refused += totals.refused
         self.dead_letters += totals.failed
@@ -129,6 +138,17 @@ class RebuildReport(msgspec.Struct, kw_only=True):
                 "messages and events to the app itself, sent by what was run again, are not delivered, as the log does not "
                 f"hold them: {self.undelivered:,}"
             )
+
+    def note_idle(self) -> None:
+        """Note that events were late after inputs had become idle."""
+        if not self.late_after_idle:
+            return
+        more = len(self.became_idle) - _SHOWN
+        named = f"{', '.join(self.became_idle[:_SHOWN])}{f' and {more:,} more' if more > 0 else ''}"
+        self.note(
+            f"{counted(self.late_after_idle, 'event')} late after inputs without further records had become idle ({named}): an "
+            "idle input does not hold back the watermark; if it should, declare a longer idle_after= for its topic"
+        )
 
     def lines(self) -> list[str]:
         """The report as lines for a person."""

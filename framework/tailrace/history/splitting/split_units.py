@@ -140,7 +140,9 @@ def _first_untaped(part: _Part) -> None:
     taken = past_of(job, part.past, number, part.result.phases)
     of = sum(end - task.positions[name] for name, end in taken.ends.items())
     with _Dealt(part, task, of) as dealt:
-        drive(Canonical([task], [taken], limit=job.request.limit(number)).go(), [task], [dealt])
+        order = Canonical([task], [taken], limit=job.request.limit(number))
+        drive(order.go(), [task], [dealt])
+        part.result.note_idle(order)
         part.result.made = dealt.made(task.course(begun.cut), whole=True)
 
 
@@ -344,6 +346,8 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
         cut, whole = one_commit(cut, course.base), False
     elif whole and not job.request.limited and cut != part.target:
         raise UnsplittableError("the shards do not come to the cut of the service")
+    first = part.done("first")
+    result.idle, result.late_after_idle = first.idle, first.late_after_idle
     fill(result, (msgspec.msgpack.decode(one.made["retried"], type=RetryProgress) for one in shards))
     result.cut, result.schema = cut, shards[0].schema
     result.totals = tape.decode_cut(cut).totals
@@ -359,9 +363,9 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
     emitted = in_order(_flat(part, one.made["files"][1], list[Ordered]) for one in shards)
     outputs = numbered(emitted, part.plan, number, course)
     if job.request.to.outputs != "none":
-        first = 0 if course.base is None else tape.decode_cut(course.base).totals.outputs
-        write_frames(job, result, _framed(outputs if sends is None else sends.noted(outputs), first))
-        result.marks = part.done("first").marks
+        begins = 0 if course.base is None else tape.decode_cut(course.base).totals.outputs
+        write_frames(job, result, _framed(outputs if sends is None else sends.noted(outputs), begins))
+        result.marks = first.marks
     elif sends is not None:
         sends.take(outputs)
     if sends is not None:
