@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.core.errors import HandlerError, UsageError
+from tailrace.core.errors import EmittedTypeError, HandlerError, UsageError
 from tailrace.testing import At, ExploreReport, Harness, ScheduleDependentError, System, explore
 from tailrace.testing.faults import CRASH, Item
 from tests.testing.exploring import apps, declared
@@ -262,6 +262,19 @@ def test_a_handler_that_stops_the_service_names_the_schedule() -> None:
     with pytest.raises(HandlerError) as caught:
         explore(app, apps.ticks(app), schedules=20)
     assert any(note.startswith("in schedule ") for note in caught.value.__notes__)
+
+
+def test_an_event_that_its_readers_cannot_decode_is_found() -> None:
+    app = tr.App("wrong", partitions=2)
+    ones = app.topic("ones", Tick, key="key", event_time="at")
+    said = app.topic("said", Tick, key="key")
+
+    @app.process(ones)
+    def tell(event: Tick, ctx: tr.Context[str]) -> None:
+        ctx.emit(said, Tick(event.key, "7", 1))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # on purpose
+
+    with pytest.raises(EmittedTypeError, match="its readers could not decode it"):
+        explore(app, [(ones, Tick("a", 1, 1))], schedules=2)
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,10 @@ class Context(Generic[K]):
         The topic's declaration gives its key. Its record has the timestamp ``at`` (default: ``ctx.event_time``), which is the
         event time in a topic with ``event_time=tr.RECORD_TIME``. The event is encoded at once, so it may be changed afterwards.
 
+        A live service checks the type of the event, but not the values of a struct's fields, which msgspec does not check either:
+        it writes ``Result(amount="7")`` where an int is declared, and readers refuse the record as ``wrong-type``. Type
+        checkers, the ``Harness`` and the reference run of ``tailrace explore`` find such values (EmittedTypeError).
+
         Raises:
             UsageError: The event is not of the topic's type; ``at`` is outside of the topic's ``time_range``, or was given
                 with a stream, whose handlers run in the same step; or the code does not show that this handler emits to the
