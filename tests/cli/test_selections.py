@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from tailrace.core.records import Output
+from tailrace.core.values.partitioner import partition_of
 from tests.cli import shop
-from tests.cli.commands import SHOP, done
+from tests.cli.commands import SHOP, done, run
 from tests.cli.shop import Purchase
+from tests.history.rebuilding import lived
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +50,80 @@ def test_a_limit_that_nothing_comes_to_is_told_by_a_replay(place: Path) -> None:
     note = "note: no limit was reached"
     for options in (
         ["--until", "2100-01-01"],
-        ["--until-offset", "purchases=1000"],
         ["--until", "2100-01-01", "--workers", 2],
     ):
         assert note in done("replay", SHOP, *options, "--log", place / "log").out
     assert note not in done("replay", SHOP, "--until-offset", "purchases=0", "--log", place / "log").out
+
+
+def test_an_offset_that_the_log_does_not_have_is_refused_by_all_that_stop_there(
+    place: Path, tmp_path: Path
+) -> None:
+    to = ("--to", tmp_path / "to", "--workers", 1)
+    for command in (
+        ("replay", SHOP),
+        ("explore", SHOP),
+        ("rebuild", SHOP, *to),
+        ("rebuild", SHOP, *to, "--order", "canonical"),
+    ):
+        ended = run(*command, "--until-offset", "purchases:0=1000", "--log", place / "log")
+        assert ended.code == 1
+        assert "offset 1000 of 'purchases' partition 0 is outside the log, which holds 0 to " in ended.err
+
+
+def test_two_offsets_for_one_place_are_refused(place: Path) -> None:
+    for command in ("replay", "explore", "rebuild"):
+        for first, second, said in (
+            (
+                "purchases:0=0",
+                "purchases:0=1",
+                "'purchases' partition 0 is given twice, with the offsets 0 and 1",
+            ),
+            ("purchases=1", "purchases=0", "'purchases' is given twice, with the offsets 1 and 0"),
+        ):
+            ended = run(
+                command, SHOP, "--until-offset", first, "--until-offset", second, "--log", place / "log"
+            )
+            assert ended.code == 2
+            assert said in ended.err
+    ended = run("rebuild", SHOP, "--read", "purchases=a", "--read", "purchases=b", "--log", place / "log")
+    assert ended.code == 2
+    assert "'purchases' is given twice, with other topics" in ended.err
+
+
+def test_an_offset_that_the_service_has_not_reached_is_noted(place: Path, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    shutil.copytree(place / "log", path)
+    more = b"\n".join(shop.purchases.encode(Purchase("a", 1, 6 + number)) for number in range(5))
+    done("log", "append", "purchases", "--app", SHOP, "--log", path, stdin=more)
+    number = partition_of(b"a", 3)
+    note = f"note: the last commit of partition {number} is before the offset limit: purchases ends at "
+    for command in (("replay", SHOP), ("rebuild", SHOP, "--to", tmp_path / "to", "--workers", 1)):
+        said = done(*command, "--until-offset", f"purchases:{number}=5", "--log", path).out
+        assert f"{note}1 instead of 5" in said
+        assert note not in done(*command, "--until-offset", f"purchases:{number}=1", "--log", path).out
+
+
+def test_an_offset_limit_names_the_topic_that_is_read(place: Path, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    shutil.copytree(place / "log", path)
+    lived.append(
+        tmp_path,
+        [
+            Output("again", b"a", shop.purchases.encode(Purchase("a", 1, number)), number)
+            for number in range(3)
+        ],
+        {"again": 3},
+    )
+    command = (
+        *("rebuild", SHOP, "--read", "purchases=again", "--to", tmp_path / "to", "--workers", 1),
+        *("--log", path, "--json"),
+    )
+    assert json.loads(done(*command).out)["events"] == 3
+    assert json.loads(done(*command, "--until-offset", "again=0").out)["events"] == 0
+    ended = run(*command, "--until-offset", "purchases=0")
+    assert ended.code == 2
+    assert "It reads 'again' in its place: name an offset of 'again'." in ended.err
 
 
 def test_a_range_without_records_is_told_by_a_dump_and_the_file_is_as_it_would_be(place: Path) -> None:

@@ -16,6 +16,7 @@ from tailrace.cli.showing import changes_as_dicts, printable
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
+from tailrace.history.end_offsets import check_end_offsets
 from tailrace.processes.app_loading import find_app
 from tailrace.testing.exploring.exploration import explore_feed
 from tailrace.testing.exploring.feed import Feed, feed_of_log, inputs_from_outside
@@ -89,7 +90,8 @@ def explore(
     inputs = [one.name for one in inputs_from_outside(plan)]
     free = [_topic(plan, name) for name in unordered]
     with opened(folder) as log:
-        ends = end_offsets(plan.app, inputs, offsets, log.partitions)
+        ends = end_offsets(plan, inputs, offsets, log.partitions)
+        check_end_offsets(plan, log, ends)
         feed = feed_of_log(plan, log, most=records, from_ms=from_ms, until=ends)
     with progress() as report_progress:
         report = explore_feed(

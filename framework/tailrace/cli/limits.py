@@ -12,6 +12,7 @@ from tailrace.cli.arguments import TopicPosition, TopicPositionType, packed
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.replay import Limits
 from tailrace.core.suggestions import did_you_mean
+from tailrace.history.end_offsets import read_instead
 
 
 class EndOffset(NamedTuple):
@@ -73,7 +74,7 @@ until_offset_option = click.option(
     type=EndOffsetType(),
     metavar="TOPIC[:PARTITION]=OFFSET",
     multiple=True,
-    help="Stop an input before this offset, in one partition or in all; may be repeated.",
+    help="Stop an input before this offset, in one partition or in all; may be repeated for other inputs and partitions.",
 )
 _until_option = click.option(
     "--until",
@@ -99,13 +100,13 @@ class GivenLimits(NamedTuple):
     clock_ms: int | None
 
     def of(self, plan: Plan) -> Limits:
-        """The limits for an app.
+        """The limits for an app. Topics are those that ``plan`` reads, which ``--read`` may have changed.
 
         Raises:
             click.BadParameter: An offset is of a topic or partition that the app does not read.
         """
         inputs = [one.name for one in plan.inputs]
-        ends = end_offsets(plan.app, inputs, self.offsets, lambda _: plan.partitions)
+        ends = end_offsets(plan, inputs, self.offsets, lambda _: plan.partitions)
         return Limits(ends, self.until_ms, self.clock_ms)
 
 
@@ -113,18 +114,26 @@ limit_options = packed("limits", GivenLimits, until_offset_option, _until_option
 
 
 def end_offsets(
-    app: str, inputs: Collection[str], offsets: Iterable[EndOffset], partitions_of: Callable[[str], int]
+    plan: Plan, inputs: Collection[str], offsets: Iterable[EndOffset], partitions_of: Callable[[str], int]
 ) -> dict[str, dict[int, int]]:
     """The offsets by input and partition. An offset for one partition overrides an offset for all.
 
     Raises:
-        click.BadParameter: The app does not read such a topic, or it has no such partition.
+        click.BadParameter: The app does not read such a topic, or it has no such partition; or two offsets are given for it.
     """
     ends: dict[str, dict[int, int]] = {}
+    given: dict[tuple[str, int | None], int] = {}
     for topic, partition, offset in sorted(offsets, key=lambda one: one.partition is not None):
         if topic not in inputs:
+            hint = read_instead(plan, topic) or did_you_mean(topic, inputs)
             raise click.BadParameter(
-                f"{app!r} does not read {topic!r}, but {', '.join(inputs)}. {did_you_mean(topic, inputs)}".rstrip(),
+                f"{plan.app!r} does not read {topic!r}, but {', '.join(inputs)}. {hint}".rstrip(),
+                param_hint="--until-offset",
+            )
+        if given.setdefault((topic, partition), offset) != offset:
+            where = "" if partition is None else f" partition {partition}"
+            raise click.BadParameter(
+                f"{topic!r}{where} is given twice, with the offsets {given[topic, partition]} and {offset}",
                 param_hint="--until-offset",
             )
         count = partitions_of(topic)

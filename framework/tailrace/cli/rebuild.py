@@ -35,7 +35,7 @@ from tailrace.history.rebuilding.engines import Engine
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Destination, Execution, Failures, Order, Request, Source
 from tailrace.history.rebuilding.work_folder import UnitProgress
-from tailrace.processes.app_loading import find_app
+from tailrace.processes.app_loading import plan_reading
 
 DIFFERENT = 1
 _STAGES = {
@@ -111,7 +111,7 @@ def rebuild(
         to=to,
         keys=keys,
         order=order,
-        until=limits.of(find_app(app).plan()),
+        until=limits.of(plan_reading(app, source.read)),
         failures=failures,
         execution=execution,
     )

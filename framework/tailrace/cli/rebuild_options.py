@@ -50,6 +50,14 @@ def _source(
     from_snapshot: str | None,
     after_deleted: bool,
 ) -> Source:
+    """The source of a rebuild.
+
+    Raises:
+        click.BadParameter: Two topics are given for one input.
+    """
+    for topic in {topic for topic, _ in read}:
+        if len({other for name, other in read if name == topic}) > 1:
+            raise click.BadParameter(f"{topic!r} is given twice, with other topics", param_hint="--read")
     base, base_id = (None, LATEST) if from_snapshot is None else which_where(from_snapshot)
     return Source(
         log=str(folder),

@@ -238,7 +238,8 @@ class Canonical:
     @property
     def late_after_idle(self) -> int:
         """The number of late events since the first input became idle by the clock: with a longer ``idle_after``, the watermark
-        would have waited, and some of them might be in time."""
+        would have waited, and some of them might be in time.
+        """
         return self._late() - self._late_before if self.became_idle else 0
 
     def _late(self) -> int:

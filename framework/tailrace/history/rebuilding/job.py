@@ -249,7 +249,6 @@ class UnitResult(msgspec.Struct, kw_only=True):
     """The results of the other partitions, if one unit ran all partitions."""
     failure: Failure | None = None
 
-
     def note_idle(self, order: Canonical) -> None:
         """Keep which inputs became idle by the clock, if events were late after that."""
         self.late_after_idle = order.late_after_idle

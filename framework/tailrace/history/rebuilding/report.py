@@ -7,7 +7,6 @@ import msgspec
 from tailrace.core.counting import counted
 from tailrace.history.rebuilding.job import Job, Phases, UnitResult
 
-
 _SHOWN = 5
 
 

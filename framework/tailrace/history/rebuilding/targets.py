@@ -25,6 +25,7 @@ from tailrace.core.errors import (
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.app_topics import topics_of
 from tailrace.history.beginnings import Beginning, check_tape_begins, taped_beginning
+from tailrace.history.end_offsets import behind_last_commit, check_end_offsets
 from tailrace.history.named_keys import named_keys
 from tailrace.history.rebuilding.job import Target
 from tailrace.history.rebuilding.past import HistorySource
@@ -83,7 +84,7 @@ def settle(request: Request, past: HistorySource) -> Settled:
             hint="Run it first.",
         )
     _check_keys(request, plan)
-    _check_offsets(request, past)
+    check_end_offsets(plan, past.log, request.until.offsets)
     _check_times(request, past, targets)
     notes = tuple(_deleted(request, past, targets))
     if notes:
@@ -91,6 +92,9 @@ def settle(request: Request, past: HistorySource) -> Settled:
             "events, timers and outputs are counted as the service's tape has them, what is left out included",
         )
     notes += tuple(_begun_with(request, targets))
+    for one in targets:
+        if one.cut is not None:
+            notes += tuple(behind_last_commit(request.until, one.partition, tape.decode_cut(one.cut)))
     return Settled(order, False, tuple(targets), ends, position, why + notes)
 
 
@@ -142,7 +146,7 @@ def _untaped(request: Request, past: HistorySource, settled: Settled) -> Settled
     plan, log = past.plan, past.log
     own = own_inputs(plan)
     _check_keys(request, plan)
-    _check_offsets(request, past)
+    check_end_offsets(plan, past.log, request.until.offsets)
     notes: list[str] = []
     for one in plan.inputs:
         if settled.together and one.name in own:
@@ -203,28 +207,6 @@ def _check_keys(request: Request, plan: Plan) -> None:
         named_keys(plan, request.keys)
     except ValueError as error:
         raise UsageError(str(error), hint="Write it as it stands in the events.") from None
-
-
-def _check_offsets(request: Request, past: HistorySource) -> None:
-    plan, log = past.plan, past.log
-    inputs = [one.name for one in plan.inputs]
-    for topic, offsets in request.until.offsets.items():
-        if topic not in inputs:
-            raise UsageError(
-                f"the app {plan.app!r} does not read {topic!r}",
-                hint=did_you_mean(topic, inputs, f"It reads {', '.join(inputs)}."),
-            )
-        for number, offset in offsets.items():
-            if number >= plan.partitions:
-                raise UsageError(
-                    f"{topic!r} has no partition {number}", hint=f"It has 0 to {plan.partitions - 1}."
-                )
-            start, end = log.start_offset(topic, number), log.end_offset(topic, number)
-            if not start <= offset <= end:
-                raise UsageError(
-                    f"offset {offset} of {topic!r} partition {number} is outside the log, which holds {start} to {end}",
-                    hint="Name an offset that is there, or the end.",
-                )
 
 
 def _check_times(request: Request, past: HistorySource, targets: list[Target]) -> None:

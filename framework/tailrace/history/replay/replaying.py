@@ -38,6 +38,7 @@ from tailrace.history.comparing.differences import Difference, Differences
 from tailrace.history.comparing.outputs import OutputComparison
 from tailrace.history.comparing.replayed_state import LiveState, check_index, compare_cuts, compare_state
 from tailrace.history.driving import CommitPolicy, Step, TapeSink, drive_along_tape, other_version, replay_of
+from tailrace.history.end_offsets import behind_last_commit, check_end_offsets
 from tailrace.log.interface import Log
 from tailrace.state import MemoryStore
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut
@@ -123,9 +124,11 @@ def replay(
         InputsChangedError: The app has other inputs, or another number of partitions, than in the first run.
         OffsetGoneError: The log has lost records that the replay needs.
         UnknownTopicError: The app has never run on this log.
+        UsageError: The log does not have an offset of the limits.
     """
     options = options or ReplayOptions()
     history = AppHistory(plan, log)
+    check_end_offsets(plan, log, options.limits.offsets)
     report = ReplayReport()
     numbers = range(plan.partitions) if options.partitions is None else sorted(options.partitions)
     begun_s = time.perf_counter()
@@ -206,6 +209,8 @@ class _PartitionReplay(TapeSink):
             self._compare_state_at(0, None)
             return
         options, history = self._options, self._history
+        for note in behind_last_commit(options.limits, number, cut):
+            report.note(note)
         watch = None
         if options.observer is not None or options.keys is not None:
             watch = Watch(options.observer, options.keys)
