@@ -111,10 +111,32 @@ def test_a_call_without_guard_is_refused_before_a_worker_imports_it(folder: Path
     assert 'Put the call under if __name__ == "__main__".' in ended.stderr
 
 
+REBUILD = """
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.rebuilding.request import Destination, Request, Source
+
+asked = Request(app="ships:app", source=Source(log="data/log"), to=Destination(uri="made"), order="canonical")
+"""
+
+
+def test_a_rebuild_without_guard_is_refused_before_a_process_imports_it(folder: Path) -> None:
+    call = "print(rebuild(asked, LocalEngine(processes=2)).events)\n"
+    ended = run_script(folder, REBUILD + call)
+    assert ended.returncode == 1
+    *_, error = ended.stderr.splitlines()
+    assert "a process of the rebuild is started at " in error
+    assert "ships.py:28 whenever the script is imported" in error
+    assert error.endswith('Put the call under if __name__ == "__main__".')
+    assert "multiprocessing" not in ended.stderr
+    ended = run_script(folder, f"{REBUILD}{GUARDED}{call}")
+    assert (ended.returncode, ended.stdout) == (0, "200\n"), ended.stderr
+
+
 def test_a_module_that_calls_it_cannot_be_imported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "hasty.py").write_text(SHIPS + "app.run()\n")
     assert execute(["run", "hasty:app"]) == 1
-    assert "app.run was called while the module 'hasty' is imported" in capsys.readouterr().err
+    assert "app.run is called while the module 'hasty' is imported" in capsys.readouterr().err
 
 
 def test_workers_refuse_to_run_without_what_the_script_declares_under_its_guard(folder: Path) -> None:

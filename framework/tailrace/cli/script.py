@@ -8,16 +8,13 @@ it finds the name of the app, because worker processes import the app by its nam
 
 from __future__ import annotations
 
-import ast
-import inspect
 import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
-from types import FrameType, ModuleType
-from typing import Any, Final
+from types import ModuleType
+from typing import Any
 
 import click
 
@@ -28,8 +25,7 @@ from tailrace.core.declare.options import refuse_unknown
 from tailrace.core.durations import duration
 from tailrace.core.errors import UsageError
 from tailrace.processes.app_loading import name_of_script
-
-_GUARD: Final = 'Put the call under if __name__ == "__main__".'
+from tailrace.processes.main_guard import check_guarded
 
 
 def run_app(app: App, options: Mapping[str, Any]) -> None:
@@ -45,7 +41,7 @@ def run_app(app: App, options: Mapping[str, Any]) -> None:
             "app.run was called in a thread",
             hint="Call it in the main thread, which gets the signals to stop.",
         )
-    _check_guarded(inspect.currentframe())
+    check_guarded("app.run is called")
     code = execute(["run", reference_to(app), *_arguments(app, options)])
     if code:
         raise SystemExit(code)
@@ -114,31 +110,3 @@ def _arguments(app: App, options: Mapping[str, Any]) -> list[str]:
         else:
             arguments.append(f"{flag}={os.fsdecode(value) if isinstance(value, bytes) else value}")
     return arguments
-
-
-def _check_guarded(frame: FrameType | None) -> None:
-    """Check that an import of the calling script does not call ``app.run`` again: each worker process imports it.
-
-    Raises:
-        UsageError: The import would call it.
-    """
-    while frame is not None and frame.f_code.co_name != "<module>":
-        frame = frame.f_back
-    if frame is None:
-        return
-    name = frame.f_globals.get("__name__")
-    if name != "__main__":
-        spec = frame.f_globals.get("__spec__")
-        if name != "__mp_main__" and not getattr(spec, "_initializing", False):
-            return  # not called during an import
-        raise UsageError(f"app.run was called while the module {name!r} is imported", hint=_GUARD)
-    file = frame.f_globals.get("__file__")
-    if file is None or not Path(file).is_file():
-        return  # an interactive session, or a program in an archive
-    for statement in ast.parse(Path(file).read_bytes()).body:
-        is_it = statement.lineno <= frame.f_lineno <= (statement.end_lineno or statement.lineno)
-        if is_it and not (isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test)):
-            raise UsageError(
-                f"app.run is called at {file}:{frame.f_lineno} whenever the script is imported, as by each worker process",
-                hint=_GUARD,
-            )

@@ -32,6 +32,7 @@ from tailrace.core.errors import TailraceError, WorkerLostError
 from tailrace.processes import logs
 from tailrace.processes.hash_seeds import started_with
 from tailrace.processes.logs import LogFormat
+from tailrace.processes.main_guard import check_guarded
 from tailrace.processes.signals import held_back
 
 _log = logging.getLogger("tailrace.process")
@@ -69,7 +70,9 @@ class ChildProcess:
 
         Raises:
             WorkerLostError: The system cannot start a process.
+            UsageError: The main script starts it whenever it is imported, which the process itself would do.
         """
+        check_guarded(f"{name} is started")
         conduct = conduct or Conduct()
         self.name = name
         self.exit_code: int | None = None

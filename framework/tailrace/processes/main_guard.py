@@ -1,0 +1,46 @@
+"""Whether a script may start processes: each of them imports the script again.
+
+A process that is started with "spawn" imports the main script of its parent. If the script starts processes whenever it is
+imported, so does that import, and multiprocessing ends the child with an error that does not name the cause. Therefore the
+place that starts them must be under ``if __name__ == "__main__"``, or in a function that is called from there.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+from typing import Final
+
+from tailrace.core.errors import UsageError
+
+_GUARD: Final = 'Put the call under if __name__ == "__main__".'
+
+
+def check_guarded(what: str) -> None:
+    """Check that an import of the calling script does not get to this place. ``what`` happens here: "app.run is called".
+
+    Raises:
+        UsageError: The import would get here.
+    """
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    if frame is None:
+        return
+    name = frame.f_globals.get("__name__")
+    if name != "__main__":
+        spec = frame.f_globals.get("__spec__")
+        if name != "__mp_main__" and not getattr(spec, "_initializing", False):
+            return  # not called during an import
+        raise UsageError(f"{what} while the module {name!r} is imported", hint=_GUARD)
+    file = frame.f_globals.get("__file__")
+    if file is None or not Path(file).is_file():
+        return  # an interactive session, or a program in an archive
+    for statement in ast.parse(Path(file).read_bytes()).body:
+        is_it = statement.lineno <= frame.f_lineno <= (statement.end_lineno or statement.lineno)
+        if is_it and not (isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test)):
+            raise UsageError(
+                f"{what} at {file}:{frame.f_lineno} whenever the script is imported, as by each process that it starts",
+                hint=_GUARD,
+            )
