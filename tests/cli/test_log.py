@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import select
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -92,7 +93,26 @@ def test_a_log_that_is_not_there_is_not_made_by_looking(tmp_path, command) -> No
     ended = run("log", *command, "--log", tmp_path / "log")
     assert ended.code == 1
     assert "there is no log in" in ended.err
+    whole = f"or create it: `tailrace log create t --log {tmp_path / 'log'}`.\n"
+    assert ended.err.endswith("Correct the path (--log).\n" if command == ["list"] else whole)
     assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize(
+    "command", [["run"], ["replay"], ["explore"], ["status"], ["rebuild", "--to", "made"]]
+)
+def test_the_hint_of_a_missing_log_is_a_command_that_creates_it(tmp_path, monkeypatch, command) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("data/log", "a folder"):
+        ended = run(command[0], SHOP, *command[1:], "--log", folder)
+        assert ended.code == 1
+        (_, said, _) = ended.err.split("`")
+        assert shlex.split(said)[:2] == ["tailrace", "log"]
+        done(*shlex.split(said)[1:])
+        ended = run(
+            command[0], SHOP, *command[1:], *(["--until-end"] if command == ["run"] else []), "--log", folder
+        )
+        assert "there is no log" not in ended.err
 
 
 def test_a_dump_loses_nothing_of_any_record(folder) -> None:

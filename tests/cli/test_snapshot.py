@@ -232,7 +232,24 @@ class TestCompare:
         assert compare(lived, "state", "snaps") == 1
         assert "no event explains it" not in capsys.readouterr().out
         assert compare(lived, "state", "snaps", "--explain") == 1
-        assert "no event explains it" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert "no event explains it" in out
+        assert (
+            f"note: the first event after which a key differs was looked for in the log '{lived / 'log'}'"
+            in out
+        )
+
+    def test_what_differs_is_told_though_the_default_log_does_not_exist(
+        self, lived, tmp_path, capsys, monkeypatch
+    ) -> None:
+        count_wrong(lived)
+        monkeypatch.chdir(tmp_path)
+        assert compare(lived, "state", "snaps", "--explain") == 1
+        out = capsys.readouterr().out
+        assert "differences: 1 key" in out
+        assert "is not known: there is no log in 'data/log'; name the log with --log" in out
+        assert compare(lived, "state", "snaps", "--log", str(tmp_path / "elsewhere")) == 1
+        assert "there is no log in" in capsys.readouterr().err
 
     def test_of_a_state_in_canonical_order_it_is_not_said_since_when(self, lived, capsys) -> None:
         made = ["rebuild", APP, "--log", str(lived / "log"), "--to", str(lived / "made"), "--workers", "1"]

@@ -10,9 +10,10 @@ import click
 
 from tailrace.cli.renamed import renamed
 from tailrace.cli.settings import origins_of_named
-from tailrace.core.errors import TailraceError
+from tailrace.core.errors import LogUnavailableError, TailraceError
 from tailrace.core.suggestions import did_you_mean
 
+_CREATE = "tailrace log create"
 _ANY_TEXT = (
     click.types.StringParamType,
     click.Path,
@@ -44,6 +45,8 @@ class Command(click.Command):
         try:
             return super().invoke(ctx)
         except TailraceError as error:
+            if isinstance(error, LogUnavailableError) and _CREATE in error.hint:
+                error.hint = _how_to_create(ctx)
             for said in origins_of_named(ctx, str(error)):
                 error.add_note(said)
             raise
@@ -66,6 +69,20 @@ class Commands(click.Group):
             meant = did_you_mean(args[0], self.list_commands(ctx))
             error.message = f"{error.message} {meant}".rstrip()
             raise
+
+
+def _how_to_create(ctx: click.Context) -> str:
+    """The hint for a log that does not exist: the whole command that creates it for the app or the topic of this command."""
+    given = ctx.params
+    app, topic, folder = (
+        given.get("app") or next(iter(given.get("apps", ())), None),
+        given.get("topic"),
+        given.get("folder"),
+    )
+    what = ["--app", app] if app and ":" in app else [topic] if topic else []
+    if folder is None or not what:
+        return "Correct the path (--log)."
+    return f"Correct the path, or create it: `{shlex.join([*_CREATE.split(), *what, '--log', str(folder)])}`."
 
 
 def without_value(error: click.BadOptionUsage) -> str:

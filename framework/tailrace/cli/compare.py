@@ -17,7 +17,7 @@ from tailrace.cli.settings import is_typed
 from tailrace.cli.showing import difference_as_dict, printable
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import CorruptStateError, TailraceError
+from tailrace.core.errors import CorruptStateError, LogUnavailableError, TailraceError
 from tailrace.core.rows import SCHEMA_ROW
 from tailrace.history.app_history import AppHistory
 from tailrace.history.comparing.states import Comparison, Side, SideCode, compare_states
@@ -72,14 +72,14 @@ def compare(
         sides = [_side(text, plan, closing) for text, plan in zip((one, other), plans, strict=True)]
         found = compare_states(plans[0], sides[0], sides[1])
         if (explain or is_typed("folder")) and found.count:
-            log = EmbeddedLog(folder, create=False)
-            closing.callback(log.close)
-            _explain(log, plans, sides, found)
+            _explain(folder, plans, sides, found, closing)
         _say_json(found, one, other) if as_json else _say(found)
     return DIFFERENT if found.differs else 0
 
 
-def _explain(log: EmbeddedLog, plans: Sequence[Plan], sides: Sequence[Side], found: Comparison) -> None:
+def _explain(
+    folder: Path, plans: Sequence[Plan], sides: Sequence[Side], found: Comparison, closing: ExitStack
+) -> None:
     """Find the event from which on keys differ, as far as the log shows it; otherwise add a note with the reason."""
     for side in sides:
         if side.canonical:
@@ -87,6 +87,20 @@ def _explain(log: EmbeddedLog, plans: Sequence[Plan], sides: Sequence[Side], fou
                 f"from which event on keys differ is not known: {side.name} was made in canonical order, which no tape has"
             )
             return
+    try:
+        log = EmbeddedLog(folder, create=False)
+    except LogUnavailableError as error:
+        if is_typed("folder"):
+            raise
+        found.cuts.append(
+            f"from which event on keys differ is not known: {error.what}; name the log with --log"
+        )
+        return
+    closing.callback(log.close)
+    if not is_typed("folder"):
+        found.cuts.append(
+            f"the first event after which a key differs was looked for in the log {str(folder)!r}"
+        )
     codes = [SideCode(plan, side.cut) for plan, side in zip(plans, sides, strict=True)]
     try:
         find_first(log, codes[0], codes[1], found, (sides[0].name, sides[1].name))
