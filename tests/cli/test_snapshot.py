@@ -155,6 +155,46 @@ class TestSnapshots:
         assert not (lived / "new").exists() or not any((lived / "new").rglob("CURRENT"))
 
 
+class TestUnreadable:
+    """One manifest that cannot be read does not keep the others from being listed and deleted."""
+
+    @staticmethod
+    def ids(lived: Path, capsys: Any) -> list[str]:
+        capsys.readouterr()
+        snapshot(lived, "list", "tally", "--json")
+        return [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()]
+
+    @pytest.mark.parametrize("content", [b"", b"{", b'{"format": 99}', b'{"format": 1}'])
+    def test_the_others_are_listed_and_it_is_named(self, lived, capsys, content) -> None:
+        assert create(lived, "--name", "good") == 0
+        broken, good = self.ids(lived, capsys)
+        (lived / "snaps" / "tally" / broken / "manifest.json").write_bytes(content)
+        for how in ((), ("--json",)):
+            assert snapshot(lived, "list", "tally", *how) == 1
+            said = capsys.readouterr()
+            assert good in said.out
+            assert broken not in said.out
+            assert broken in said.err
+        assert snapshot(lived, "delete", "tally", "nothing") == 1
+        assert broken in capsys.readouterr().err
+        assert snapshot(lived, "delete", "tally", "--leftovers", "0s") == 0
+        assert snapshot(lived, "delete", "tally", "good") == 0
+        assert f"deleted {good}" in capsys.readouterr().out
+        assert snapshot(lived, "delete", "tally", broken) == 0
+        assert f"deleted {broken}" in capsys.readouterr().out
+        assert self.ids(lived, capsys) == []
+
+    def test_what_a_newer_version_may_read_keeps_its_parent(self, lived, capsys) -> None:
+        assert create(lived, "--incremental") == 0
+        parent, child = self.ids(lived, capsys)
+        newer = lived / "snaps" / "tally" / child / "manifest.json"
+        newer.write_text(json.dumps({"format": 99, "parent": parent}))
+        assert snapshot(lived, "delete", "tally", parent) == 1
+        assert f"the incremental snapshot '{child}' builds on it" in capsys.readouterr().err
+        assert snapshot(lived, "delete", "tally", parent, "--dependants") == 0
+        assert self.ids(lived, capsys) == []
+
+
 class TestStart:
     def test_beside_under_another_name(self, lived, capsys) -> None:
         at = ["--log", str(lived / "log"), "--state", str(lived / "state2"), "--until-end"]

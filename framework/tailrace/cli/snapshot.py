@@ -33,6 +33,7 @@ from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
 
 _DIFFERENT = 1
+_UNREADABLE = 1
 
 _which = click.argument("which", default="latest", metavar="[ID|NAME|latest]")
 
@@ -93,12 +94,17 @@ def create(
 @app_argument
 @snapshots_option
 @json_option
-def list_(*, app: str, uri: str, as_json: bool) -> None:
-    """List the snapshots of APP, given as package.module:app or by its name alone; the newest last."""
+def list_(*, app: str, uri: str, as_json: bool) -> int:
+    """List the snapshots of APP, given as package.module:app or by its name alone; the newest last.
+
+    Exit 1 if a manifest cannot be read; the other snapshots are listed.
+    """
     name = name_of(app)
     snapshots = Snapshots(uri, name)
-    found = snapshots.list()
-    if not found:
+    found, unreadable = snapshots.survey()
+    for error in unreadable.values():
+        click.echo(f"tailrace: {error}", err=True)
+    if not found and not unreadable:
         meant = did_you_mean(name, snapshots.other_apps)
         said = f"tailrace: there is no snapshot of {name!r} in {Place.at(uri).shown!r}. {meant}"
         click.echo(said.rstrip(), err=True)
@@ -106,7 +112,7 @@ def list_(*, app: str, uri: str, as_json: bool) -> None:
         if as_json:
             for each in found:
                 click.echo(msgspec.json.encode(_as_dict(each)))
-            return
+            return _UNREADABLE if unreadable else 0
         lines: list[tuple[object, ...]] = [
             (
                 each.id,
@@ -121,6 +127,7 @@ def list_(*, app: str, uri: str, as_json: bool) -> None:
         ]
         if lines:
             show_table(lines, ("id", "name", "created", "from", "kind", "rows", "MB"))
+    return _UNREADABLE if unreadable else 0
 
 
 @snapshot.command(short_help="Show offsets and watermarks of a snapshot.")
@@ -199,7 +206,7 @@ def delete(
     snapshots = Snapshots(uri, name_of(app))
     gone: list[str] = []
     for each in ids:
-        gone += snapshots.delete(snapshots.open(each).manifest.id, dependants=dependants)
+        gone += snapshots.delete(snapshots.id_of(each), dependants=dependants)
     if keep is not None:
         gone += snapshots.keep(keep)
     if leftovers is not None:

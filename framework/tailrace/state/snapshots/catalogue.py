@@ -69,6 +69,10 @@ def which_where(reference: str) -> tuple[str, str]:
     return uri, which or LATEST
 
 
+Unreadable: TypeAlias = AlteredSnapshotError | NewerFormatError
+"""The error of a manifest that cannot be read."""
+
+
 class Draft(msgspec.Struct, frozen=True):
     """An unfinished snapshot: its id, the folder for ``write_task``, and its start (milliseconds since 1970)."""
 
@@ -150,8 +154,31 @@ class Snapshots:
 
         A single manifest that cannot be read is an error, since the latest snapshot would be uncertain.
         """
-        found = (self._read(name) for name in self._folders())
-        return _by_age([each for each in found if each is not None])
+        found, unreadable = self.survey()
+        if unreadable:
+            raise next(iter(unreadable.values()))
+        return found
+
+    def survey(self) -> tuple[_Manifests, dict[str, Unreadable]]:
+        """The manifests of all snapshots, oldest first; and, by id, the errors of those that cannot be read."""
+        found, unreadable = _Manifests(), dict[str, Unreadable]()
+        for name in self._folders():
+            try:
+                manifest = self._read(name)
+            except (AlteredSnapshotError, NewerFormatError) as error:
+                unreadable[name] = error
+            else:
+                found += [] if manifest is None else [manifest]
+        return _by_age(found), unreadable
+
+    def id_of(self, which: str) -> str:
+        """The id of a snapshot that ``open`` would find. For the id itself, the snapshot need not be readable.
+
+        Raises UnknownSnapshotError; and AlteredSnapshotError or NewerFormatError if a manifest that cannot be read may be the one.
+        """
+        if _NAME.fullmatch(which) and (self._place / which / MANIFEST).exists():
+            return which
+        return self._named(which).id
 
     def open(self, which: str = LATEST) -> Snapshot:
         """A snapshot by its id, by a unique prefix of it, by a savepoint's name, or "latest".
@@ -177,13 +204,13 @@ class Snapshots:
         if not _NAME.fullmatch(id) or not (place / MANIFEST).exists():
             raise self._unknown(f"there is no snapshot {id!r}", self._folders())
         gone = _Ids()
-        for child in self._children(id, dependants):
+        for child in self._children(id):
             if not dependants:
                 raise self._needed(id, child)
             gone += self.delete(child, dependants=True)
         kept = (place / MANIFEST).read()
         (place / MANIFEST).remove()
-        if children := self._children(id, dependants):  # published meanwhile
+        if children := self._children(id):  # published meanwhile
             (place / MANIFEST).write(kept)
             raise self._needed(id, children[0])
         place.remove_folder()
@@ -226,7 +253,10 @@ class Snapshots:
         for name in self._folders():
             folder = self._place / name
             entries = folder.entries()
-            manifest = self._read(name)
+            try:
+                manifest = self._read(name)
+            except (AlteredSnapshotError, NewerFormatError):
+                continue  # which files it names is not known
             if manifest is None:
                 changed = [each.changed_ms for each in entries if each.changed_ms is not None]
                 if max(changed, default=_begun_ms(name)) < before_ms:
@@ -270,8 +300,10 @@ class Snapshots:
         return manifest
 
     def _named(self, which: str) -> Manifest:
-        everything = self.list()
+        everything, unreadable = self.survey()
         ids = [_told(each) for each in everything]
+        if unreadable and not any(each.name == which for each in everything):
+            raise next(iter(unreadable.values()))  # any of them may be the one
         if which == LATEST:
             if not everything:
                 raise self._unknown("there is no snapshot yet", ids, did_you_mean(self.app, self.other_apps))
@@ -310,19 +342,21 @@ class Snapshots:
             child = parent
         return chain
 
-    def _children(self, id: str, tolerant: bool) -> _Ids:
-        """The ids of the snapshots that build on one. An unreadable snapshot counts, since it may be one of them."""
+    def _children(self, id: str) -> _Ids:
+        """The ids of the snapshots that build on one.
+
+        Of a snapshot that this version cannot read, the parent still counts if its manifest has one: a newer version may read it.
+        """
         found = _Ids()
         for name in self._folders():
             if name == id:
                 continue
             try:
                 manifest = self._read(name)
+                parent = None if manifest is None else manifest.parent
             except (AlteredSnapshotError, NewerFormatError):
-                if not tolerant:
-                    raise
-                continue
-            if manifest is not None and manifest.parent == id:
+                parent = manifests.parent_of((self._place / name / MANIFEST).read())
+            if parent == id:
                 found.append(name)
         return found
 

@@ -94,6 +94,12 @@ class _AnyManifest(msgspec.Struct):
     format: int
 
 
+class _AnyChild(msgspec.Struct):
+    """What a manifest of any format says about its parent."""
+
+    parent: str | None = None
+
+
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
@@ -131,3 +137,11 @@ def decode(data: bytes, snapshot: str, path: str) -> Manifest:
             "the manifest does not match its checksum", snapshot=snapshot, path=path, hint=hint
         )
     return manifest
+
+
+def parent_of(data: bytes) -> str | None:
+    """The parent that a manifest names which ``decode`` refuses; None if it names none, or is not JSON."""
+    try:
+        return msgspec.json.decode(data, type=_AnyChild).parent
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
