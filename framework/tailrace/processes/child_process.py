@@ -160,10 +160,10 @@ class ChildProcess:
 
     def close(self) -> None:
         """Kill the process if it still runs, and release its resources."""
-        self.pipe.close()
         if self.exit_code is None and self._process.pid is not None:
-            self._process.kill()
+            self._process.kill()  # first, so that it does not report a closed pipe
             self.join()
+        self.pipe.close()
         self._process.close()
 
     def _has_ended(self, timeout_s: float | None) -> bool:

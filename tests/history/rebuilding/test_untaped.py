@@ -241,3 +241,37 @@ def test_the_note_about_idle_inputs_names_a_bounded_number_of_them() -> None:
     assert note.startswith("40 events late")
     assert "first partition 4 and 35 more)" in note
     assert len(report.became_idle) == 40
+
+
+def test_the_error_for_a_renamed_input_names_the_option_that_reads_the_former_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reading(topic: str) -> tr.App:
+        app = tr.App("passing", partitions=2)
+        found = app.topic(topic, Passed, key="key", event_time="at")
+
+        @app.actor
+        class Seen(tr.Actor):
+            count: int = 0
+
+            @tr.process(found)
+            def saw(self, event: Passed, ctx: tr.Context[str]) -> None:
+                self.count += 1
+
+        return app
+
+    monkeypatch.setattr(any_app, "app", reading("former"))
+    name = "tests.history.rebuilding.any_app:app"
+    lived.append(tmp_path, [Output("former", b"a", msgspec.json.encode(Passed("a", 1)), 1)], {"former": 2})
+    lived.live_on(tmp_path, name)
+    monkeypatch.setattr(any_app, "app", reading("latter"))
+    for order in ("auto", "tape"):
+        with pytest.raises(
+            InputsChangedError, match="no longer reads 'former' and now reads 'latter'"
+        ) as caught:
+            done(tmp_path, name, order=order)
+        assert "rebuild with --read latter=former, in canonical order" in caught.value.hint
+    with pytest.raises(UnknownTopicError, match="read its former topic: --read latter=TOPIC"):
+        done(tmp_path, name, order="canonical")
+    report, _ = done(tmp_path, name, read={"latter": "former"})
+    assert (report.order, report.events) == ("canonical", 1)

@@ -296,7 +296,7 @@ class Replay:
         if name not in self._numbers:
             raise InputsChangedError(
                 f"the app {self.task.plan.app!r} does not read {name!r} now, and did at commit {self._record.number}",
-                hint="Replay with the code of that time.",
+                hint="Declare the former input again, or replay with the code of that time.",
             )
         return self._numbers[name]
 

@@ -83,6 +83,7 @@ def settle(request: Request, past: HistorySource) -> Settled:
             f"the app {plan.app!r} has never committed: there is no history to rebuild from",
             hint="Run it first.",
         )
+    _check_inputs(plan, targets)
     _check_keys(request, plan)
     check_end_offsets(plan, past.log, request.until.offsets)
     _check_times(request, past, targets)
@@ -155,7 +156,11 @@ def _untaped(request: Request, past: HistorySource, settled: Settled) -> Settled
             raise UnknownTopicError(
                 "the log has no such topic, and the app reads it",
                 topic=one.name,
-                hint=did_you_mean(one.name, log.topics(), "Look at the path of the log."),
+                hint=did_you_mean(
+                    one.name,
+                    log.topics(),
+                    f"Check the path of the log. If the code has renamed the input, read its former topic: --read {one.name}=TOPIC.",
+                ),
             )
         if (found := len(settled.ends.get(one.name, ()))) not in (0, plan.partitions):
             raise InputsChangedError(
@@ -200,6 +205,27 @@ def _has_ended(settled: Settled) -> bool:
 def _of_a_part(request: Request) -> bool:
     """Whether only some keys are rebuilt, or only up to a limit that each task reaches on its own."""
     return request.until.watermark_ms is not None or request.until.clock_ms is not None or bool(request.keys)
+
+
+def _check_inputs(plan: Plan, targets: list[Target]) -> None:
+    """Refuse the tape of an app that has read from inputs which the code does not declare: their records have no handler."""
+    inputs = [one.name for one in plan.inputs]
+    cuts = [tape.decode_cut(one.cut) for one in targets if one.cut is not None]
+    before = dict.fromkeys(name for cut in cuts for name, position in cut.positions.items() if position)
+    if not (gone := sorted(before.keys() - {*inputs})):
+        return
+    had = {name for cut in cuts for name in cut.positions}
+    new = [name for name in inputs if name not in had]
+    read = f"--read {new[0] if len(new) == 1 else 'NEW'}={gone[0]}"
+    raise InputsChangedError(
+        f"the app {plan.app!r} no longer reads {', '.join(map(repr, gone))}{_now_reads(new)}, unlike when it last committed",
+        hint=f"If the code has renamed the input, rebuild with {read}, in canonical order. Otherwise declare the former "
+        "input again, or use --order canonical, which reads what the code declares now.",
+    )
+
+
+def _now_reads(new: list[str]) -> str:
+    return f" and now reads {', '.join(map(repr, new))}" if new else ""
 
 
 def _check_keys(request: Request, plan: Plan) -> None:
