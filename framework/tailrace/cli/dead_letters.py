@@ -54,7 +54,9 @@ def dead_letters() -> None:
 @app_argument
 @reason_option
 @click.option(
-    "--pending", is_flag=True, help="Only dead letters that were neither redriven nor handled by a rebuild."
+    "--pending",
+    is_flag=True,
+    help="Only dead letters that were neither redriven nor handled by a rebuild; those of timers always count.",
 )
 @json_option
 @log_option

@@ -72,5 +72,6 @@ def test_code_that_is_deterministic_is_run_twice_without_a_difference(
     assert not found.differs
     assert found.lines()[-1] == "run twice: no difference"
     assert found.report is not None
+    assert not any("written" in line for line in found.lines()), "its outputs were only compared"
     snapshot = lived.opened(request(tmp_path, SHOPS), found.report)
     assert rebuilt(snapshot) == live(tmp_path, find_app(SHOPS).plan())

@@ -165,9 +165,12 @@ class RebuildReport(msgspec.Struct, kw_only=True):
             f"environment: {', '.join(f'{name} {version}' for name, version in self.environment.items())}",
         ]
         if self.same_rows or self.other_rows:
-            same = f"{self.same_rows:,} rows are those of the service, byte for byte"
-            others = f"{self.other_rows:,} {'is' if self.other_rows == 1 else 'are'} not"
-            said.insert(2, f"{same}; {others}" if self.other_rows else same)
+            compared = self.same_rows + self.other_rows
+            said.insert(
+                2,
+                f"{counted(compared, 'row')} compared with the service's, the schema of each partition included: "
+                + (f"{self.other_rows:,} differ" if self.other_rows else "all equal, byte for byte"),
+            )
         if self.base is not None:
             said.insert(1, f"from snapshot {self.base}")
         if self.resumed:
