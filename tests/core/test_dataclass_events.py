@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.errors import EmittedTypeError, EventValueError
+from tailrace.core.errors import DefinitionError, EmittedTypeError, EventValueError
 from tailrace.testing import Harness
 
 T = TypeVar("T")
@@ -39,6 +39,22 @@ class Box(Generic[T]):
 @dataclass
 class Tags:
     tags: set[str]
+
+
+@dataclass
+class Scaled:
+    key: tr.Key[str]
+    cents: int
+    scale: InitVar[int] = 1
+
+    def __post_init__(self, scale: int) -> None:
+        self.cents *= scale
+
+
+@dataclass
+class Wrapped:
+    key: tr.Key[str]
+    scaled: Scaled
 
 
 def topic_of(type: Any, **options: Any) -> tr.Topic[Any, Any]:
@@ -185,3 +201,10 @@ def test_fields_in_slots_keep_their_values_beside_fields_that_are_not(type: Any)
     event = topic.decode(b'{"shop":"a","amount":700,"note":"n"}')
     assert topic.encode(event) == topic.encode(type("a", 700, "n")) == b'{"shop":"a","amount":700,"note":"n"}'
     assert topic.encode(topic.decode(b'{"shop":"a"}')) == topic.encode(type("a"))
+
+
+@pytest.mark.parametrize("type", [Scaled, Wrapped])
+def test_an_init_var_which_no_record_holds_is_refused_when_the_topic_is_declared(type: Any) -> None:
+    with pytest.raises(DefinitionError, match="InitVar") as caught:
+        topic_of(type)
+    assert "make it a field, or compute what follows from it" in caught.value.hint

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 if TYPE_CHECKING:
@@ -90,6 +91,12 @@ def _draw_nothing(_doing: str, _done: int, _of: int) -> None:
 
 
 def _console(stream: TextIO) -> Console:
+    return _console_of(stream, colors=not os.environ.get("NO_COLOR"))
+
+
+@lru_cache(maxsize=2)
+def _console_of(stream: TextIO, *, colors: bool) -> Console:
+    """One console for each stream: making one takes longer than writing a line."""
     from rich.console import Console
 
     class Plain(Console):
@@ -101,7 +108,7 @@ def _console(stream: TextIO) -> Console:
     return Plain(
         file=stream,
         width=None if stream.isatty() else _ENDLESS,
-        color_system=None if os.environ.get("NO_COLOR") else "auto",
+        color_system="auto" if colors else None,
         markup=False,
         emoji=False,
         highlight=False,

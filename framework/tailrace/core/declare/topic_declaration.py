@@ -160,10 +160,10 @@ def _check_type(type: Any, where: str) -> None:
     try:
         msgspec.json.Decoder[Any](type)
     except (TypeError, NameError) as error:
-        raise DefinitionError(
-            f"{where}: {spell(type)} cannot be decoded: {error}",
-            hint="Give its fields types that msgspec can decode, and define those in a module.",
-        ) from error
+        hint = "Give its fields types that msgspec can decode, and define those in a module."
+        if "InitVar" in str(error):
+            hint = "A record does not hold an InitVar: make it a field, or compute what follows from it before the event is made."
+        raise DefinitionError(f"{where}: {spell(type)} cannot be decoded: {error}", hint=hint) from error
 
 
 def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> TopicDeclaration:
