@@ -14,7 +14,7 @@ import pytest
 import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.engine import tape
-from tailrace.core.engine.replay import replay_record
+from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task, TaskSettings
 from tailrace.core.errors import OldHistoryError
 from tailrace.core.records import InputRecord
@@ -103,10 +103,11 @@ def test_an_old_tape_is_replayed_the_end_of_input_included() -> None:
     task = Task(
         plan, 0, MemoryStore(), lineage=b"old", settings=TaskSettings(timezones="any"), replaying=True
     )
+    replay = Replay(task, lambda _, start, stop: RECORDS[start:stop], any_environment=True)
     for data in TAPES:
         record = tape.decode_tape(b85decode(data))
         assert record.format == 1
-        replay_record(task, record, lambda _, start, stop: RECORDS[start:stop], any_environment=True)
+        replay.take(record)
         made += task.take_outputs()
         task.put_off()
     assert [(one.key, one.timestamp_ms) for one in made] == OUTPUTS
@@ -118,13 +119,9 @@ def test_where_actors_have_sources_of_their_own_an_old_history_is_refused_with_t
         Task(plan, 0, stored(), b85decode(CUT))
     assert "--order canonical" in refused.value.hint
     task = Task(plan, 0, MemoryStore(), lineage=b"old", replaying=True)
+    replay = Replay(task, lambda _, start, stop: RECORDS[start:stop], any_environment=True)
     with pytest.raises(OldHistoryError):
-        replay_record(
-            task,
-            tape.decode_tape(b85decode(TAPES[0])),
-            lambda _, start, stop: RECORDS[start:stop],
-            any_environment=True,
-        )
+        replay.take(tape.decode_tape(b85decode(TAPES[0])))
 
 
 def test_a_store_with_the_index_of_format_1_is_filled_anew_from_the_changelog() -> None:

@@ -7,7 +7,7 @@ import msgspec
 import tailrace as tr
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
-from tailrace.core.engine.replay import replay_record
+from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task
 from tailrace.core.records import Output
 from tailrace.history.app_topics import prepare_topics
@@ -209,12 +209,11 @@ def test_a_replay_applies_the_same_watermarks_in_the_same_places() -> None:
     plan = chain.second.plan
     again = Task(plan, 0, MemoryStore(), lineage=b"chain", replaying=True)
     records = {topic: chain.log.read(topic) for topic in ("middle",)}
+    replay = Replay(
+        again, lambda name, start, stop: [one for one in records[name] if start <= one.offset < stop]
+    )
     for record in chain.log.read("second.tape"):
-        replay_record(
-            again,
-            tape.decode_tape(record.value or b""),
-            lambda name, start, stop: [one for one in records[name] if start <= one.offset < stop],
-        )
+        replay.take(tape.decode_tape(record.value or b""))
         again.take_outputs()
         again.commit_batch()
         again.committed()

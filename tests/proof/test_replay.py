@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.replay import replay_record
+from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
 from tests.proof.apps import Variant, build
@@ -39,12 +39,9 @@ def replayed(plan: Plan, partition: int, tapes: list[bytes], log: Records, rando
     """A replay as the framework does it, commit by commit."""
     again = Committed(MemoryStore())
     task = Task(plan, partition, again.store, lineage=LINEAGE, settings=settings_of(random), replaying=True)
+    replay = Replay(task, lambda name, start, stop: pick(log.get((name, partition), []), start, stop))
     for data in tapes:
-        replay_record(
-            task,
-            tape.decode_tape(data),
-            lambda name, start, stop: pick(log.get((name, partition), []), start, stop),
-        )
+        replay.take(tape.decode_tape(data))
         again.outputs += task.take_outputs()
         batch = task.commit_batch()
         again.store.write(batch.rows | batch.index_rows, batch.cut)

@@ -11,7 +11,7 @@ import msgspec
 import tailrace as tr
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.replay import replay_record
+from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.app_topics import prepare_topics
@@ -228,8 +228,9 @@ def replayed(world: World) -> tuple[list[tuple[Any, ...]], list[tuple[bytes, byt
     def source(topic: str, start: int, stop: int) -> list[InputRecord]:
         return [one for one in world.log.read(topic) if start <= one.offset < stop]
 
+    replay = Replay(task, source)
     for record in world.log.read(world.plan.tape_topic):
-        replay_record(task, tape.decode_tape(record.value or b""), source)
+        replay.take(tape.decode_tape(record.value or b""))
         outputs += [(one.timestamp_ms, one.key, one.value, one.headers) for one in task.take_outputs()]
         batch = task.commit_batch()
         state.write(batch.rows | batch.index_rows, batch.cut)

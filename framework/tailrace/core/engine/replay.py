@@ -26,7 +26,7 @@ from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import EnvironmentMismatchError, InputsChangedError, ReplayDivergedError
 from tailrace.core.records import Head, Headers
 
-__all__ = ["Limit", "Limits", "Replay", "Source", "replay_record"]
+__all__ = ["Limit", "Limits", "Replay", "Source"]
 
 _OF_RECORDS = ("records", "late", "refused", "for_others")
 """Totals that do not depend on which keys are replayed."""
@@ -343,10 +343,3 @@ class Replay:
         """Set the totals to those of the first run, so that later commits are compared on their own. Take the outputs first."""
         for name, was in msgspec.structs.asdict(self._record.totals).items():
             setattr(self.task.totals, name, was)
-
-
-def replay_record(
-    task: Task, record: tape.TapeRecord, source: Source, *, any_environment: bool = False
-) -> None:
-    """Replay one tape record; see ``Replay.take``."""
-    Replay(task, source, any_environment=any_environment).take(record)
