@@ -215,6 +215,6 @@ def test_a_keyword_becomes_the_commands_argument(monkeypatch: pytest.MonkeyPatch
         drop_state=["A", "B.c"], as_="other",
     )  # fmt: skip
     assert given == [
-        ["run", "tests.cli.shop:app", "--log=a log", "--until-end", "--lease=2000ms", "--commit-interval=50ms",
+        ["run", "tests.cli.shop:app", "--log=a log", "--until-end", "--no-create-topics", "--lease=2000ms", "--commit-interval=50ms",
          "--drop-state=A", "--drop-state=B.c", "--as=other"]
     ]  # fmt: skip

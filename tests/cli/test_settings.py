@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
-from tailrace.cli.main import execute
+from tailrace.cli.main import execute, tailrace
+from tailrace.cli.script import run_app
+from tailrace.cli.settings import Setting
+from tests.cli import shop
 from tests.cli.commands import SHOP, done, run
 
 
@@ -178,3 +183,35 @@ def test_no_color_turns_the_colours_of_a_terminal_off(
     assert "\x1b[32mdifferences: none\x1b[0m" in said[0]
     assert "differences: none" in said[1]
     assert "\x1b" not in said[1]
+
+
+@pytest.mark.parametrize("source", ["file", "environment"])
+def test_what_a_source_turns_on_can_be_turned_off(
+    here: Path, monkeypatch: pytest.MonkeyPatch, quiet_logs: None, source: str
+) -> None:
+    if source == "file":
+        (here / "tailrace.toml").write_text("create-topics = true\n")
+    else:
+        monkeypatch.setenv("TAILRACE_CREATE_TOPICS", "1")
+    where = ("--log", here / "shop", "--until-end")
+    ended = run("run", SHOP, "--no-create-topics", *where)
+    assert ended.code == 1
+    assert "there is no log in" in ended.err
+    with pytest.raises(SystemExit):
+        run_app(shop.app, {"create_topics": False, "log": str(here / "shop"), "until_end": True})
+    assert not (here / "shop").exists()
+    done("run", SHOP, *where)
+
+
+def test_every_flag_that_can_be_set_elsewhere_has_a_flag_that_turns_it_off() -> None:
+    def flags(command: click.Command) -> Iterator[click.Option]:
+        for one in command.params:
+            if isinstance(one, Setting) and one.is_flag:
+                yield one
+        for sub in command.commands.values() if isinstance(command, click.Group) else ():
+            yield from flags(sub)
+
+    found = list(flags(tailrace))
+    assert found
+    for one in found:
+        assert one.secondary_opts == [f"--no-{one.setting}"]

@@ -81,9 +81,9 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
     help="With --until-end: exit with 0 instead of 3 if events went to the dead letters.",
 )
 @click.option(
-    "--create-topics",
+    "--create-topics/--no-create-topics",
     cls=Setting,
-    is_flag=True,
+    default=False,
     help="Create the log and the declared topics if they are missing.",
 )
 @click.option("--change-inputs", is_flag=True, help="Allow the app to read other topics than before.")

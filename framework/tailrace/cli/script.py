@@ -100,7 +100,7 @@ def _arguments(app: App, options: Mapping[str, Any]) -> list[str]:
         if option.is_flag:
             if type(value) is not bool:
                 raise UsageError(f"{name}={value!r} is neither True nor False", hint=f"Write {name}=True.")
-            arguments += [flag] if value else []
+            arguments += [flag] if value else option.secondary_opts[:1]
         elif option.multiple:
             if isinstance(value, str) or not isinstance(value, Sequence):
                 raise UsageError(f"{name}={value!r} is not a list", hint=f"Write {name}=[...].")
