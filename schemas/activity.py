@@ -1,4 +1,4 @@
-"""Activity under a key, and the count of it when it has gone quiet."""
+"""Activity under a key, and its count, emitted when the activity has stopped."""
 
 import msgspec
 
@@ -13,7 +13,7 @@ class Activity(msgspec.Struct, tr.Keyed[str], frozen=True):
 
 
 class Count(msgspec.Struct, tr.Keyed[str], frozen=True):
-    """How often something has happened under a key so far."""
+    """The number of activities under a key so far."""
 
     key: tr.Key[str]
     count: int

@@ -1,7 +1,7 @@
-"""Flights: what becomes known of departures, arrivals, weather and aircraft, and what the services make of it.
+"""Flights: departures, arrivals, weather and aircraft as they become known, and the results of the services.
 
 All instants are milliseconds since the epoch, UTC. A leg is one flight of one aircraft; the flight and its scheduled
-departure name it. How the instants come out of the published history: docs/flights.md.
+departure identify it. docs/flights.md explains how the instants are derived from the published history.
 """
 
 import msgspec
@@ -13,11 +13,11 @@ HOUR_MS = 60 * MINUTE_MS
 
 
 def leg_name(carrier: str, flight: int, scheduled_ms: int) -> str:
-    """What tells the legs of an aircraft apart; a few are scheduled for the same minute."""
+    """The name of a leg, unique for its aircraft: some legs are scheduled for the same minute."""
     return f"{carrier}{flight}@{scheduled_ms}"
 
 
-# --- what becomes known
+# --- inputs: facts as they become known
 
 
 class Departure(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
@@ -39,17 +39,17 @@ class Departure(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
 
     @property
     def delay_minutes(self) -> int:
-        """How late it left, negative if early."""
+        """The delay of the departure, negative if it was early."""
         return (self.departed_ms - self.scheduled_ms) // MINUTE_MS
 
     @property
     def expected_ms(self) -> int:
-        """When it will be there if it takes as long as scheduled from now on."""
+        """The expected arrival, if the flight takes as long as scheduled."""
         return self.departed_ms + self.scheduled_arrival_ms - self.scheduled_ms
 
 
 class Arrival(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
-    """An aircraft is at the gate of its destination, if by a detour."""
+    """An aircraft is at the gate of its destination, perhaps after a diversion."""
 
     tail: tr.Key[str]
     carrier: str
@@ -89,22 +89,22 @@ class Weather(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
 
 
 class Airframe(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
-    """An aircraft as the registry has it."""
+    """An aircraft, as the registry describes it."""
 
     tail: tr.Key[str]
     since_ms: tr.EventTime[int]
-    """Since when the registry is taken to say so."""
+    """The time from which this entry counts."""
     manufacturer: str
     model: str
     seats: int
     built: int | None
 
 
-# --- what is said of aircraft
+# --- outputs of the service aircraft
 
 
 class Movement(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
-    """An aircraft has left an airport: what the airport wants to know of a departure."""
+    """An aircraft has left an airport: the part of a departure that the airport needs."""
 
     airport: tr.Key[str]
     tail: str
@@ -113,7 +113,7 @@ class Movement(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
     scheduled_ms: tr.EventTime[int]
     delay_minutes: int
     handed_minutes: int
-    """How much of the delay the aircraft may have brought from its leg before."""
+    """The part of the delay that may come from the aircraft's previous leg."""
 
 
 class LegFinished(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
@@ -121,7 +121,7 @@ class LegFinished(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
 
     tail: tr.Key[str]
     number: int
-    """How many the aircraft has finished, this one included."""
+    """The number of legs that the aircraft has finished, including this one."""
     carrier: str
     flight: int
     origin: str
@@ -137,7 +137,7 @@ class LegFinished(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
 
 
 class AircraftOverdue(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
-    """An aircraft had not arrived when it should have been there for an hour."""
+    """An aircraft has not arrived an hour after its expected arrival."""
 
     tail: tr.Key[str]
     carrier: str
@@ -148,11 +148,11 @@ class AircraftOverdue(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
     expected_ms: int
 
 
-# --- what is said of airports
+# --- outputs of the service airport
 
 
 class DepartureInWeather(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
-    """A departure, and the weather of the hour it was scheduled in; None if that was never observed."""
+    """A departure, and the weather in its scheduled hour; None if there is no observation."""
 
     airport: tr.Key[str]
     carrier: str
@@ -168,7 +168,7 @@ class HourlyStatistics(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
     airport: tr.Key[str]
     hour_ms: int
     revision: int
-    """1 for the first; each flight that becomes known later makes another."""
+    """1 for the first; each flight that becomes known later leads to another revision."""
     departures: int
     cancelled: int
     delayed: int
@@ -186,7 +186,7 @@ class HourlyStatistics(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
 
 
 class CongestionAlert(msgspec.Struct, tr.Keyed[str], frozen=True, gc=False):
-    """An airport's departures have been badly late for hours on end."""
+    """An airport's departures have had long delays for several hours in a row."""
 
     airport: tr.Key[str]
     since_ms: int

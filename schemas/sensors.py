@@ -1,4 +1,4 @@
-"""Thermometers: what they measure, what is made of it, and the switch that lets readings pass."""
+"""Thermometers: their readings, averages and alerts, and the openings of a gate for readings."""
 
 import msgspec
 
@@ -19,7 +19,7 @@ class Reading(msgspec.Struct, tr.Keyed[str], frozen=True):
 
 
 class Average(msgspec.Struct, tr.Keyed[str], frozen=True):
-    """A sensor's mean temperature over a window; its time is the window's end, which is no longer part of it."""
+    """A sensor's mean temperature over a window; its time is the window's end, which is not part of the window."""
 
     sensor: tr.Key[str]
     window_end_ms: tr.EventTime[int]
@@ -28,7 +28,7 @@ class Average(msgspec.Struct, tr.Keyed[str], frozen=True):
 
 
 class RisingAlert(msgspec.Struct, tr.Keyed[str], frozen=True):
-    """A sensor's temperature has risen, without a fall, for as long as somebody should be told."""
+    """A sensor's temperature has risen for the configured time without a fall."""
 
     sensor: tr.Key[str]
     since_ms: int
@@ -36,7 +36,7 @@ class RisingAlert(msgspec.Struct, tr.Keyed[str], frozen=True):
 
 
 class Opening(msgspec.Struct, tr.Keyed[str], frozen=True):
-    """A sensor's readings may pass from ``at_ms`` on, for ``for_ms``."""
+    """A sensor's readings pass from ``at_ms``, for ``for_ms`` milliseconds."""
 
     sensor: tr.Key[str]
     at_ms: tr.EventTime[int]

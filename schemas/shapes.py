@@ -1,4 +1,4 @@
-"""Coloured shapes, as somebody draws them, and how many of a colour there are."""
+"""Coloured shapes that are drawn, and the number of shapes of each colour."""
 
 import msgspec
 

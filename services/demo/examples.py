@@ -37,8 +37,8 @@ TELL: Mapping[type, Callable[[Any], str]] = {
 
 SIGNS = {
     "COMMIT": "✓ commit",
-    "CRASH": "✗ crash: what was not committed is gone, and will be done again",
-    "END": "✓ end of input: everything is committed, and event time goes on to the last timer",
+    "CRASH": "✗ crash: everything since the last commit is lost, and is handled again",
+    "END": "✓ end of input: event time advances to the last timer, and everything is committed",
 }
 
 
@@ -84,7 +84,7 @@ SCENES = [
     ),
     Scene(
         count_with_timeout.app,
-        "the count of a key, told when it has been quiet for 500 ms of event time",
+        "the count of a key, emitted after 500 ms of event time without activity",
         [
             (count_with_timeout.activity, Activity("a", 1_000)),
             (count_with_timeout.activity, Activity("a", 1_200)),
@@ -151,11 +151,15 @@ def main(names: Sequence[str]) -> int:
     if not scenes or len(scenes) < len(set(names)):
         print("There are:", ", ".join(scene.app.name for scene in SCENES))
         return 2
-    print("Small services, run by the harness: the log is in memory, everything else is what a worker runs.")
-    print("   → goes in   ← has become visible   ✓ commit   ✗ crash")
+    print(
+        "Small services, run by the test harness: the log is in memory; all other code is that of a worker."
+    )
+    print("   → input   ← output, visible after its commit   ✓ commit   ✗ crash")
     found = {scene.app.name: play(scene) for scene in scenes}
     print("\n── Summary ──\n")
-    print(f"   {'service':20}{'records':>8}{'timers':>8}{'outputs':>9}{'crashes':>9}   replayed from nothing")
+    print(
+        f"   {'service':20}{'records':>8}{'timers':>8}{'outputs':>9}{'crashes':>9}   replayed from the beginning"
+    )
     for scene in scenes:
         report, crashes = found[scene.app.name], list(scene.script).count(CRASH)
         if report is None:
@@ -166,7 +170,7 @@ def main(names: Sequence[str]) -> int:
                 f"   {scene.app.name:20}{counts}{crashes:9}   equal in every byte ({report.rows} rows of state)"
             )
     different = list(found.values()).count(None)
-    print(f"\n{different} of {len(found)} differ." if different else "\nAll came out as they should.")
+    print(f"\n{different} of {len(found)} differ." if different else "\nAll results are as expected.")
     return 1 if different else 0
 
 

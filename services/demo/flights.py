@@ -73,7 +73,7 @@ def main(settings: Settings) -> int:
     for failure in failures:
         console.say(f"\nFAILED: {failure}")
     if not failures:
-        console.say(f"\nAll is well. {time.monotonic() - begun_s:.0f} s in all.")
+        console.say(f"\nAll checks passed, in {time.monotonic() - begun_s:.0f} s.")
     return 1 if failures else 0
 
 
@@ -124,7 +124,7 @@ class Demo:
         history = facts(settings.since, settings.until)
         days = f"{day_of(settings.since)} to {day_of(settings.until - timedelta(days=1))} 2013"
         took_s = time.monotonic() - begun_s
-        console.say(f"   {len(history):,} facts of {days}, read and put in order in {took_s:.1f} s")
+        console.say(f"   {len(history):,} facts of {days}, read and sorted in {took_s:.1f} s")
         later = max(1, len(history) // KEPT_BACK)
         return history[:-later], history[-later:]
 
@@ -149,7 +149,7 @@ class Demo:
 
     def _live(self, services: Sequence[Service]) -> None:
         console = self._console
-        console.title("Live: both services, one killed half way")
+        console.title("Live: both services run, and one is killed halfway")
         live = LiveRun(services[0], services[1], console)
         try:
             found = live.run()
@@ -162,7 +162,7 @@ class Demo:
 
     def _rebuild(self, services: Sequence[Service]) -> list[str]:
         console, folders = self._console, self._folders
-        console.title("Spark: both states again from the log, into snapshots, compared byte by byte")
+        console.title("Spark: the state of both services is rebuilt from the log and compared byte by byte")
         failures: list[str] = []
         for service in services:
             made = rebuild(service, folders, console)
@@ -173,7 +173,7 @@ class Demo:
             for name, live in (("the log", folders.log), ("the state", service.state)):
                 found = compare(service, folders, console, live)
                 console.say(
-                    f"   {'':9}against {name}: {found.rows[0]:,} rows, differences {found.differences:,}"
+                    f"   {'':9}compared with {name}: {found.rows[0]:,} rows, differences {found.differences:,}"
                 )
                 if found.differences or found.notes:
                     shown = "\n   ".join(msgspec.json.format(one).decode() for one in found.first[:3])
@@ -185,7 +185,9 @@ class Demo:
 
     def _go_on(self, log: EmbeddedLog, services: Sequence[Service], rest: Sequence[Fact]) -> None:
         console, folders = self._console, self._folders
-        console.title("The last days: both services go on from what Spark made, on folders that are empty")
+        console.title(
+            "The last days: both services start from the rebuilt snapshots, with empty state folders"
+        )
         self._load(log, rest)
         for service in services:
             service.state = folders.rebuilt
@@ -198,7 +200,7 @@ class Demo:
 
     def _replay(self, services: Sequence[Service], totals: Sequence[Totals]) -> list[str]:
         console = self._console
-        console.title("Replay: everything again from nothing, along the tape, compared byte by byte")
+        console.title("Replay: the whole history along the tape, compared byte by byte")
         failures: list[str] = []
         for service, live, found in zip(
             services, totals, replay_all(services, self._folders, console), strict=True
@@ -213,10 +215,10 @@ class Demo:
                 )
             if len(found.compared) < COMPARED:
                 failures.append(
-                    f"the replay of {service.name} was compared with nothing but {', '.join(found.compared)}"
+                    f"the replay of {service.name} was compared with {', '.join(found.compared) or 'nothing'} only"
                 )
             if (found.records, found.timers, found.outputs) != (live.records, live.fired, live.outputs):
-                failures.append(f"the replay of {service.name} did other things than the live run, {live}")
+                failures.append(f"the replay of {service.name} has other counts than the live run: {live}")
         return failures
 
     def _close(self, log: Log, accounts: Accounts, totals: Sequence[Totals]) -> list[str]:
@@ -229,19 +231,19 @@ class Demo:
         console.say()
         timers, late = sum(one.fired for one in totals), sum(one.late for one in totals)
         console.say(
-            row("time", f"{timers:,} timers fired and entries expired; {late:,} events late, and handled")
+            row("time", f"{timers:,} timers fired and entries expired; {late:,} late events, all handled")
         )
         if not errors:
             console.say(
                 row(
                     "accounts",
-                    f"each of {accounts.departures.total():,} departures was handed on, counted and joined once",
+                    f"each of {accounts.departures.total():,} departures was forwarded, counted and joined exactly once",
                 )
             )
         console.say(row("picture", str(draw(results, settings.out / "flights.svg"))))
         tailrace, where = f"{interpreter()} -m tailrace", f"--log {self._folders.log}"
         for name, rest in (
-            ("to go on", f"replay services.flights.aircraft:app {where} --trace N328AA"),
+            ("next", f"replay services.flights.aircraft:app {where} --trace N328AA"),
             ("", f"log tail congestion-alerts {where}"),
         ):
             console.say(row(name, f"{tailrace} {rest}"))

@@ -53,7 +53,9 @@ class LiveRun:
         aircraft.start(until_end=False)
         airport.start(until_end=False)
         self._running = [aircraft, airport]
-        say(f"   ✓ aircraft is process {aircraft.pid}, airport, which follows it, {airport.pid}")
+        say(
+            f"   ✓ aircraft is process {aircraft.pid}, airport, which reads its output, is process {airport.pid}"
+        )
 
         whole = aircraft.waiting()
         self._until(lambda: aircraft.committed() > whole // 2)
@@ -70,7 +72,7 @@ class LiveRun:
         records, seconds = aircraft.committed() + airport.committed(), time.monotonic() - self._begun_s
         for one in (aircraft, airport):
             self._stop(one)
-        say("   ✓ both have read all there is, and leave when they are told to (SIGTERM)")
+        say("   ✓ both have handled all records, and exit on SIGTERM")
         return Live(records, seconds, killed_at, back_s)
 
     def go_on(self, snapshots: Path) -> Live:
@@ -85,14 +87,14 @@ class LiveRun:
         airport.start(until_end=False, from_snapshot=snapshots)
         self._running = [airport]
         say(
-            f"   ✓ aircraft is process {aircraft.pid}, airport {airport.pid}; both begin with what Spark made"
+            f"   ✓ aircraft is process {aircraft.pid}, airport {airport.pid}; both start from the rebuilt snapshots"
         )
         self._until(aircraft.has_left)
-        say("   ✓ aircraft has come to the end, and leaves")
+        say("   ✓ aircraft has handled all records, and exits")
         self._stop(airport)
         airport.start(until_end=True)
         self._until(airport.has_left)
-        say("   ✓ airport is told that nothing more comes (--until-end), comes to the end, and leaves")
+        say("   ✓ airport, started again with --until-end, has handled all records, and exits")
         records = aircraft.committed() + airport.committed() - before
         return Live(records, time.monotonic() - self._begun_s, 0, 0.0)
 
@@ -113,7 +115,7 @@ class LiveRun:
         while not condition():
             for one in self._running:
                 if one.has_left():
-                    raise ServiceFailed(f"{one.name} has left before it was told to")
+                    raise ServiceFailed(f"{one.name} has exited too early")
             aircraft.has_left()
             now_s, now = time.monotonic(), aircraft.committed() + airport.committed()
             if now > committed:

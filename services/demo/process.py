@@ -108,7 +108,9 @@ class Service:
         code = self._process.poll()
         if code:
             said = self.words.read_text("utf-8", errors="replace").splitlines()[-5:]
-            raise ServiceFailed("\n   ".join([f"{self.name} has ended with {code}; its last words:", *said]))
+            raise ServiceFailed(
+                "\n   ".join([f"{self.name} has exited with code {code}; its last log lines:", *said])
+            )
         return code == 0
 
     def end(self) -> None:

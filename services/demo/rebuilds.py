@@ -111,5 +111,7 @@ def _run(
 def _failed(service: Service, command: str, code: int) -> ServiceFailed:
     words = service.words.read_text("utf-8", errors="replace").splitlines()[-3:]
     return ServiceFailed(
-        "\n   ".join([f"tailrace {command} of {service.name} has ended with {code}; its last words:", *words])
+        "\n   ".join(
+            [f"tailrace {command} of {service.name} has exited with code {code}; its last output:", *words]
+        )
     )

@@ -70,8 +70,13 @@ def _read(service: Service, process: subprocess.Popen[bytes], folders: Folders) 
         found = msgspec.json.decode(said, type=Replayed)
     except msgspec.MsgspecError:
         words = service.words.read_text("utf-8", errors="replace").splitlines()[-3:]
-        words = [f"the replay of {service.name} has ended with {process.returncode}; its last words:", *words]
+        words = [
+            f"the replay of {service.name} has exited with code {process.returncode}; its last log lines:",
+            *words,
+        ]
         raise ServiceFailed("\n   ".join(words)) from None
     if bool(found.differences) != bool(process.returncode):
-        raise ServiceFailed(f"the replay of {service.name} ends with {process.returncode}: {said.decode()}")
+        raise ServiceFailed(
+            f"the replay of {service.name} exited with code {process.returncode}: {said.decode()}"
+        )
     return found

@@ -28,16 +28,16 @@ def summary(results: Results) -> Iterator[str]:
             "delays",
             f"{minutes / departures:.1f} minutes on average; {delayed:,} of 15 minutes or more ({delayed / departures:.0%})",
         )
-        yield row(
-            "handed on", f"up to {handed:,} minutes of delay came with the aircraft, from its leg before"
-        )
+        yield row("handed on", f"up to {handed:,} minutes of delay came from the aircraft's previous leg")
     days = Counter(f"{in_new_york(one.departed_ms):%d %B}".lstrip("0") for one in results.overdue)
     worst_days = ", ".join(f"{day} ({count})" for day, count in days.most_common(3))
     tails = len({one.tail for one in results.overdue})
     yield row(
-        "overdue", f"{len(results.overdue):,} times, of {tails:,} aircraft; most on {worst_days or 'no day'}"
+        "overdue", f"{len(results.overdue):,} times, for {tails:,} aircraft; most on {worst_days or 'no day'}"
     )
-    yield row("congestion", f"{len(results.alerts):,} alerts: four hours on end, 45 minutes late on average")
+    yield row(
+        "congestion", f"{len(results.alerts):,} alerts: four hours in a row with a mean delay of 45 minutes"
+    )
     worst = sorted(
         (hour for hour in hours if hour.departures >= FEWEST), key=lambda hour: (-mean(hour), hour.hour_ms)
     )[:WORST]
@@ -74,7 +74,7 @@ def weather_of(hour: HourlyStatistics) -> str:
     if weather.precipitation_in:
         words.append(f"{weather.precipitation_in:.2f} in of rain")
     if weather.visibility_miles < 3:
-        words.append(f"{weather.visibility_miles:.1f} miles of sight")
+        words.append(f"{weather.visibility_miles:.1f} miles visibility")
     return ", ".join(words)
 
 

@@ -2,7 +2,7 @@
 
 ``WORDING`` lists words and phrases that a reader with English as a second language has to read twice, and what to write instead.
 The tests search the prose of Markdown pages (without code blocks, inline code and the targets of links), and the docstrings,
-comments and messages in the modules of the framework.
+comments and messages in the modules of the framework, the services and the schemas.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import pytest
 
 from tests.test_documentation import PAGES, ROOT, name_of
 
-MODULES: Final = sorted((ROOT / "framework" / "tailrace").rglob("*.py"))
+MODULES: Final = sorted(
+    path for room in ("framework/tailrace", "services", "schemas") for path in (ROOT / room).rglob("*.py")
+)
 
 
 class Wording(NamedTuple):

@@ -15,7 +15,7 @@ def test_the_demo_shows_every_service_and_says_that_all_is_well(capsys):
         assert f"── {scene.app.name} ──" in shown
         assert scene.expected
     assert shown.count("equal in every byte") == len(demo.SCENES)
-    assert shown.endswith("All came out as they should.\n")
+    assert shown.endswith("All results are as expected.\n")
 
 
 def test_every_scene_has_a_crash_that_destroys_something():

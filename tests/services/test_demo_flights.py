@@ -47,10 +47,13 @@ def test_both_services_run_one_is_killed_all_is_replayed_and_nothing_differs(sho
     assert "is killed (SIGKILL)" in shown
     assert shown.count("rows of state: differences 0 ") == 2
     assert shown.count("along the tape, in") == 2
-    assert sum("against the" in line and line.endswith("differences 0") for line in shown.splitlines()) == 4
-    assert "both begin with what Spark made" in shown
-    assert "was handed on, counted and joined once" in shown
-    assert "All is well." in shown
+    assert (
+        sum("compared with the" in line and line.endswith("differences 0") for line in shown.splitlines())
+        == 4
+    )
+    assert "both start from the rebuilt snapshots" in shown
+    assert "was forwarded, counted and joined exactly once" in shown
+    assert "All checks passed" in shown
     ET.parse(out / "flights.svg")
 
 
@@ -138,7 +141,7 @@ def test_a_state_that_differs_from_the_rebuilt_one_fails_the_demo(shown, out):
         assert found.differences > 0
         assert found.notes
         service.reference = HASTY
-        with pytest.raises(ServiceFailed, match="tailrace rebuild of aircraft has ended with"):
+        with pytest.raises(ServiceFailed, match="tailrace rebuild of aircraft has exited with code"):
             rebuild(service, service._folders, Console(), engine="local")
 
 
@@ -157,7 +160,7 @@ def test_a_killed_process_is_gone_and_an_end_leaves_none(tmp_path):
     service.start(until_end=False)
     assert service.kill()
     assert not service.kill()
-    with pytest.raises(ServiceFailed, match="ended with -9"):
+    with pytest.raises(ServiceFailed, match="exited with code -9"):
         service.has_left()
     service.start(until_end=False)
     service.end()
