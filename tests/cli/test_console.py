@@ -52,9 +52,12 @@ def test_a_line_has_its_styles_on_a_terminal_and_is_plain_elsewhere(monkeypatch)
 def test_the_lines_of_a_stream_are_written_by_one_console(monkeypatch) -> None:
     made: list[object] = []
     before = Console.__init__
-    monkeypatch.setattr(
-        Console, "__init__", lambda self, **options: (made.append(self), before(self, **options))[1]
-    )
+
+    def noted(self, **options) -> None:
+        made.append(self)
+        before(self, **options)
+
+    monkeypatch.setattr(Console, "__init__", noted)
     for stream in (io.StringIO(), Terminal()):
         made.clear()
         for line in range(5):

@@ -204,7 +204,7 @@ def test_what_a_source_turns_on_can_be_turned_off(
 
 
 def test_every_flag_that_can_be_set_elsewhere_has_a_flag_that_turns_it_off() -> None:
-    def flags(command: click.Command) -> Iterator[click.Option]:
+    def flags(command: click.Command) -> Iterator[Setting]:
         for one in command.params:
             if isinstance(one, Setting) and one.is_flag:
                 yield one
