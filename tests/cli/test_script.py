@@ -129,8 +129,10 @@ def test_a_rebuild_without_guard_is_refused_before_a_process_imports_it(folder: 
     assert "ships.py:28 whenever the script is imported" in error
     assert error.endswith('Put the call under if __name__ == "__main__".')
     assert "multiprocessing" not in ended.stderr
-    ended = run_script(folder, f"{REBUILD}{GUARDED}{call}")
-    assert (ended.returncode, ended.stdout) == (0, "200\n"), ended.stderr
+    within = f'try:\n    if __name__ == "__main__":\n        {call}finally:\n    pass\n'
+    for guarded in (f"{GUARDED}{call}", within):
+        ended = run_script(folder, f"{REBUILD}{guarded}")
+        assert (ended.returncode, ended.stdout) == (0, "200\n"), ended.stderr
 
 
 def test_a_module_that_calls_it_cannot_be_imported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,10 +37,12 @@ def check_guarded(what: str) -> None:
     file = frame.f_globals.get("__file__")
     if file is None or not Path(file).is_file():
         return  # an interactive session, or a program in an archive
-    for statement in ast.parse(Path(file).read_bytes()).body:
-        is_it = statement.lineno <= frame.f_lineno <= (statement.end_lineno or statement.lineno)
-        if is_it and not (isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test)):
-            raise UsageError(
-                f"{what} at {file}:{frame.f_lineno} whenever the script is imported, as by each process that it starts",
-                hint=_GUARD,
-            )
+    if not any(
+        node.lineno <= frame.f_lineno <= (node.end_lineno or node.lineno)
+        for node in ast.walk(ast.parse(Path(file).read_bytes()))
+        if isinstance(node, ast.If | ast.IfExp) and "__name__" in ast.unparse(node.test)
+    ):
+        raise UsageError(
+            f"{what} at {file}:{frame.f_lineno} whenever the script is imported, as by each process that it starts",
+            hint=_GUARD,
+        )
