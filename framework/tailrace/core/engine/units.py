@@ -232,7 +232,7 @@ class Units:
         self.unit.outputs.append(letter)
 
     def unhandled(self, number: int, why: Any, record: InputRecord | None) -> None:
-        """Pass over a record that no handler gets: it was redriven for another app (``FOR_OTHERS``), or it is refused."""
+        """Skip a record that no handler gets: it was redriven for another app (``FOR_OTHERS``), or it is refused."""
         if why is FOR_OTHERS:
             self.totals.for_others += 1
         else:
