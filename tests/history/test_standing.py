@@ -16,7 +16,8 @@ import pytest
 from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.errors import SnapshotMismatchError
-from tailrace.history.comparing.cut_differences import cut_changes, in_one_line, is_on_tape, tape_record
+from tailrace.history.commit_identity import standing, tape_record
+from tailrace.history.comparing.cut_differences import cut_changes, in_one_line
 from tailrace.history.comparing.states import Side, compare_states
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
@@ -219,19 +220,21 @@ def test_a_store_that_another_end_of_the_log_has_filled_is_restored_from_this_on
 
 
 def test_a_snapshot_of_an_end_that_was_lost_is_no_part_of_the_history(
-    billing: Billing, forked: Callable[[], None]
+    billing: Billing, forked: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     billing.passes(3)
     made = taken(billing)
     forked()
     billing.stores = [MemoryStore() for _ in range(PARTITIONS)]
-    with pytest.raises(SnapshotMismatchError, match="history of its own"):
-        billing.run(replace(billing.start(made.id), replace=False))
+    billing.run(replace(billing.start(made.id), replace=False))
+    assert "The snapshot is left aside, and the state is restored from the log" in caplog.text
+    with pytest.raises(SnapshotMismatchError, match="does not stand where"):
+        billing.run(billing.start(made.id))
     assert (
         take_snapshot(billing.plan, billing.log, billing.snapshots(), TakingOptions(incremental=True)).parent
         is None
     )
-    with pytest.raises(SnapshotMismatchError, match="than this log has under that number"):
+    with pytest.raises(SnapshotMismatchError, match=r"after a commit of app .* that this log does not have"):
         rebuild(
             Request(
                 app=APPS[billing.app.name],
@@ -253,10 +256,13 @@ def test_a_record_of_the_tape_is_found_by_its_number(billing: Billing) -> None:
         found = [tape_record(billing.plan, billing.log, number, at) for at in range(cut.tape)]
         assert [one.number if one else None for one in found] == [*range(cut.tape)]
         assert tape_record(billing.plan, billing.log, number, cut.tape) is None
-        assert is_on_tape(billing.plan, billing.log, number, cut)
-        assert (
-            is_on_tape(billing.plan, billing.log, number, msgspec.structs.replace(cut, tape=cut.tape + 1))
-            is False
-        )
+        assert standing(billing.plan, billing.log, number, cut).in_log
+        later = msgspec.structs.replace(cut, tape=cut.tape + 1)
+        assert standing(billing.plan, billing.log, number, later).in_log is False
         billing.log.delete_before(f"{billing.app.name}.tape", number, 1)
-        assert is_on_tape(billing.plan, billing.log, number, msgspec.structs.replace(cut, tape=1)) is None
+        first = msgspec.structs.replace(cut, tape=1)
+        assert (
+            standing(billing.plan, billing.log, number, first).in_log is False
+        )  # commit 1 does not follow it
+        billing.log.delete_before(f"{billing.app.name}.tape", number, 2)
+        assert standing(billing.plan, billing.log, number, first).in_log is None

@@ -10,10 +10,9 @@ from random import Random
 import pytest
 
 from tailrace.core import rows
-from tailrace.core.errors import CorruptStateError, ForeignStateError, StateAheadOfLogError
+from tailrace.core.errors import CorruptStateError, ForeignStateError
 from tailrace.core.storage import Store
 from tailrace.history.app_topics import prepare_topics
-from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
@@ -106,24 +105,18 @@ def test_the_folder_of_another_task_is_refused_and_the_task_goes_on_with_its_own
     finished(log, RocksStore(tmp_path / "own", identity))
 
 
-def test_state_that_has_seen_more_than_the_log_holds_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_state_that_has_seen_more_than_the_log_holds_is_restored_from_the_log(tmp_path: Path) -> None:
     identity = StateIdentity(PLAN.app, 0)
     partition = partition_on(filled_log(), RocksStore(tmp_path / "state", identity))
     partition.poll(20)
     partition.revoke()
-    store = RocksStore(tmp_path / "state", identity)
-    held, cut = dict(store.scan(*ALL)), store.cut
-    stranger = Partition(PLAN, 0, filled_log(), store, lambda: 0, lineage=LINEAGE, settings=SETTINGS)
-    with pytest.raises(StateAheadOfLogError):
-        stranger.restore()
-    assert stranger.state is State.FAILED
-    assert (dict(store.scan(*ALL)), store.cut) == (held, cut)
-    store.close()
+    finished(filled_log(), RocksStore(tmp_path / "state", identity))
 
 
 FULL_DISK = """
 import pathlib, resource, sys
 from tailrace.core.errors import StateUnavailableError
+from tailrace.runtime.lifecycle import State
 from tests.proof.test_state_folders import *
 
 log, identity, folder = filled_log(), StateIdentity(PLAN.app, 0), pathlib.Path(sys.argv[1])

@@ -322,10 +322,6 @@ class ForeignStateError(StateFolderError):
     """A folder holds something else, or the state of another app or task. It is left unchanged."""
 
 
-class StateAheadOfLogError(StateFolderError):
-    """State is ahead of the changelog in the log: the state belongs to another log, or the log has lost its end."""
-
-
 class StateUnavailableError(StateFolderError):
     """The state folder cannot be written or read now: it is full, read-only or missing. Nothing committed is lost."""
 

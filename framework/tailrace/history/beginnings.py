@@ -11,7 +11,7 @@ Theory. A ``Beginning`` holds this, and one function loads its rows into an empt
 A task that was started from a snapshot has a tape record without causes that names it, as the *base* of what follows (see
 ``snapshots.start_from_snapshot``). History before the last such record does not lead to the history after it. A requested
 snapshot must be of the same history: with the same base, and at a commit of the tape. Canonical order has no tape, so any
-snapshot is accepted, and without a snapshot the task begins with empty state, even if it was started from one.
+snapshot is accepted, unless it is of an end of this history that the log has lost. Without a snapshot the task begins with empty state, even if it was started from one.
 
 A live task does not begin, it resumes: see ``runtime.restore``.
 """
@@ -34,7 +34,7 @@ from tailrace.core.errors import CorruptStateError, OffsetGoneError, SnapshotErr
 from tailrace.core.records import CHANNEL
 from tailrace.core.storage import Store
 from tailrace.history.app_history import AppHistory
-from tailrace.history.comparing.cut_differences import is_on_tape
+from tailrace.history.commit_identity import Standing, standing
 from tailrace.history.dead_letters.handled import handled_in
 from tailrace.history.stretches import first
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
@@ -127,11 +127,17 @@ def taped_beginning(
 def canonical_beginning(
     history: AppHistory, partition: int, end: bytes | None, asked: Snapshot | None, inputs: Iterable[str]
 ) -> Beginning:
-    """The beginning in canonical order, after deleted records. ``end`` is the service's last cut, if it has one."""
+    """The beginning in canonical order, after deleted records. ``end`` is the service's last cut, if it has one.
+
+    Raises:
+        SnapshotMismatchError: The snapshot is of an end of the history that the log has lost.
+    """
     app = history.plan.app
     lineage = lineage_of(app, partition) if end is None else tape.decode_cut(end).lineage
     positions = {name: history.log.start_offset(name, partition) for name in inputs}
     cut = b"" if asked is None else asked.manifest.task(partition).cut
+    if asked is not None and cut and end is not None:
+        _check_continues(history, partition, asked, tape.decode_cut(end))
     return Beginning(partition, lineage, asked if cut else None, cut or None, positions)
 
 
@@ -185,14 +191,39 @@ def _check_is_of(history: AppHistory, partition: int, cut: tape.Cut, end: tape.C
             "after its last commit",
             hint="Take one that was made of this log, or rebuild from the beginning.",
         )
-    if is_on_tape(history.plan, history.log, partition, cut) is False:
-        # A snapshot that stopped at a limit may be between two causes of one commit.
+    found = standing(history.plan, history.log, partition, cut)
+    if found.within:
         raise SnapshotMismatchError(
-            f"the snapshot {snapshot} stands within commit {cut.tape - 1} of app {app!r} partition {partition}, or after "
-            "another one than this log has under that number",
+            f"the snapshot {snapshot} stands within commit {cut.commit} of app {app!r} partition {partition}",
             hint="A rebuild along the tape continues from a commit. Take a snapshot that was not stopped by a limit, or "
             "continue in canonical order (--order canonical).",
         )
+    if found.in_log is False:
+        raise _of_another_history(history, partition, snapshot, found)
+
+
+def _check_continues(history: AppHistory, partition: int, asked: Snapshot, end: tape.Cut) -> None:
+    """Refuse a snapshot of the app's own history whose commit the log does not have (any more), for canonical order.
+
+    A snapshot of another history, or made in canonical order itself, is at no commit of the log, and nothing here can check it.
+    """
+    cut = tape.decode_cut(asked.manifest.task(partition).cut)
+    if cut.lineage != end.lineage or any(one.source == "canonical" for one in asked.chain):
+        return
+    found = standing(history.plan, history.log, partition, cut)
+    if found.in_log is False and not found.within:
+        raise _of_another_history(history, partition, asked.manifest.id, found)
+
+
+def _of_another_history(
+    history: AppHistory, partition: int, snapshot: str, found: Standing
+) -> SnapshotMismatchError:
+    return SnapshotMismatchError(
+        f"the snapshot {snapshot} stands after a commit of app {history.plan.app!r} partition {partition} that this log does not "
+        f"have: {found.why}",
+        hint="The log has lost its end since, or it is another log. Take a snapshot that was made of this log, or rebuild from "
+        "the beginning.",
+    )
 
 
 def _base(history: AppHistory, partition: int, end: tape.Cut) -> Beginning:
@@ -260,8 +291,19 @@ def base_parts(name: str) -> tuple[str, str, str]:
 
 
 def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRecord, base: str) -> tape.Cut:
-    """The cut that a task was started with: the snapshot's cut, at the positions and counts of the tape record."""
+    """The cut that a task was started with: the snapshot's cut, at the positions and counts of the tape record.
+
+    Raises:
+        SnapshotMismatchError: The tape record does not follow the snapshot.
+    """
     of_snapshot = tape.decode_cut(manifest.task(partition).cut)
+    if not record.follows(of_snapshot.identity):
+        raise SnapshotMismatchError(
+            f"the snapshot {manifest.id} of app {manifest.app!r} is not the one that partition {partition} was started from: "
+            f"it stands at a commit with the identity {tape.shown_identity(of_snapshot.identity)}, and commit {record.number} "
+            "does not follow that",
+            hint="Bring back the snapshot that was there.",
+        )
     before, operators = of_snapshot.app, of_snapshot.operators
     return msgspec.structs.replace(
         renamed(of_snapshot, lambda name: here(name, before, app)),
@@ -274,6 +316,7 @@ def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRec
         tape=record.number + 1,
         base=base,
         predecessors=_predecessors(app, manifest, partition, of_snapshot),
+        identity=record.identity,
     )
 
 

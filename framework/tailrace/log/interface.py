@@ -262,6 +262,11 @@ class Log(Protocol):
 class OneCommitLog(Log, Protocol):
     """A log whose commits are one step for all topics: so its history can be read up to one moment."""
 
+    @property
+    def identity(self) -> bytes:
+        """Drawn when the log was created: no other log has it, but a copy has the same. Empty if the log has none."""
+        ...
+
     def ends(self, topics: Iterable[str], /) -> Ends:
         """The ends of topics, all as of one commit."""
         ...

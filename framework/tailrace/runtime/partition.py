@@ -19,6 +19,7 @@ passes through untouched, as the process's own end would.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,12 +39,18 @@ from tailrace.runtime.slices import PartitionSettings, Slices
 from tailrace.state.store_cut import FORMAT, StoreCut
 
 
+def random_nonce() -> bytes:
+    """Bytes that no other start of a task draws."""
+    return os.urandom(16)
+
+
 class Partition:
     """One task, its place in the log and its store. See the head of this file.
 
     ``store`` is the partition's own from here on, and closed with it. ``reader`` may be shared among the partitions of
     a worker, which then can wait for all at once; without one, the partition has its own. ``lineage`` seeds the
-    randomness of a task that was never committed. ``on_committed`` is called with each batch once it is durable.
+    randomness of a task that was never committed. ``draw_nonce`` gives new random bytes at each restore, for the identities of the
+    commits (see ``core.engine.tape``). ``on_committed`` is called with each batch once it is durable.
     ``check_owned`` is called right before a take-over, and raises ``FencedError`` where the task has another owner.
     ``may_go_on`` is asked now and then during a restore, which may take long; where it says no, the partition is given back.
     ``watch`` observes the handlers that its task calls.
@@ -58,6 +65,7 @@ class Partition:
         clock: Clock,
         *,
         lineage: bytes,
+        draw_nonce: Callable[[], bytes] = random_nonce,
         reader: Reader | None = None,
         settings: PartitionSettings | None = None,
         on_committed: Callable[[CommitBatch], None] | None = None,
@@ -75,6 +83,7 @@ class Partition:
         self._store = store
         self._clock = clock
         self._lineage = lineage
+        self._draw_nonce = draw_nonce
         self._own_reader = reader is None
         self._reader = log.reader({}) if reader is None else reader
         self._on_committed = on_committed
@@ -136,6 +145,7 @@ class Partition:
                 self._store,
                 found.cut,
                 lineage=self._lineage,
+                nonce=self._draw_nonce(),
                 positions=found.positions,
                 settings=replace(self.settings.task, promises=self._promises),
                 drop=self.settings.drop,

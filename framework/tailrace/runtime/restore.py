@@ -13,11 +13,13 @@ the one before:
     6  check that the inputs continue there   records deleted unread by retention are an error, or skipped on request
 
 The store's cut has three parts: its changelog position, the core's cut, and the time when it was last at the changelog's
-end. The time matters because compaction drops deletions after a while: a store that was away for longer would keep deleted
+end. While step 3 is at work there is a fourth: the last cut in the changelog, which step 3 reads *toward*. The time matters because compaction drops deletions after a while: a store that was away for longer would keep deleted
 rows, so it is emptied and filled again.
 
-A position alone does not prove that a store is a copy of *this* changelog: a log that was restored from a backup, or created
-again, has other records at the same offsets. So the store's cut is compared with the tape, and a foreign store is emptied.
+A position alone does not prove that a store is a copy of *this* changelog: a log that has lost its end, was restored from a
+backup, or created again, has other records at the same offsets. So the log must have the commit that the store stands at, and
+the one that it was being read toward (see ``history.commit_identity``). A store of another history is emptied and filled from
+the log, and a warning names both identities. The log decides even if it has fewer commits than the store, or none.
 
 While rows are being applied, the store is between two commits. This is safe: no task runs on it before step 5, and a restore
 that was killed or stopped here resumes from the position written with the last batch.
@@ -31,6 +33,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
+import msgspec
+
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
@@ -40,12 +44,11 @@ from tailrace.core.errors import (
     LogUnavailableError,
     OffsetGoneError,
     OffsetsDisagreeError,
-    StateAheadOfLogError,
 )
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
 from tailrace.history.changelog import changes, last_cut
-from tailrace.history.comparing.cut_differences import is_on_tape
+from tailrace.history.commit_identity import standing
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
 from tailrace.runtime.first_positions import first_positions
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut, decode_store_cut
@@ -121,7 +124,6 @@ class Restore:
 
         Raises:
             FencedError: Another worker took the task over meanwhile.
-            StateAheadOfLogError: The store has seen more than the changelog holds.
             ForeignStateError: The store is of another app or task.
             OffsetsDisagreeError: The group's offsets are not those of the last cut.
             OffsetGoneError: The changelog has lost records that the store has not seen; or an input has lost some that the task
@@ -167,32 +169,28 @@ class Restore:
                     f"it was opened for app {self.plan.app!r}, partition {self.partition}",
                     hint="Give every task a folder of its own.",
                 )
-        if held.changelog_position > end:
-            raise StateAheadOfLogError(
-                f"the state is at position {held.changelog_position} of {self.plan.changelog_topic!r} partition "
-                f"{self.partition}, which ends at {end}",
-                hint="It belongs to another log, or the log has lost its end. Move the state folder away to restore "
-                "from this log.",
-            )
         if held.changelog_position == UNFINISHED or held.format < FORMAT:
             return self._emptied(now_ms)
-        if held.core is not None and self._is_foreign(tape.decode_cut(held.core)):
+        if (why := self._not_of_this_history(held, end)) is not None:
             _log.warning(
-                "the state folder stands after a commit that this log does not have: it is of another log, "
-                "or the log has lost its "
-                "end since. It is emptied, and the state is restored from the log",
+                "the state folder stands after a commit that this log does not have: %s. The log has lost its end since, or it "
+                "is another log. The state is emptied and restored from the log",
+                why,
                 extra={"app": self.plan.app, "partition": self.partition},
             )
             return self._emptied(now_ms)
         return held
 
-    def _is_foreign(self, cut: tape.Cut) -> bool:
-        """Whether the store stands where the task never stood in this log, though its position is there."""
-        if is_on_tape(self.plan, self.log, self.partition, cut) is False:
-            return True
-        last = last_cut(self.log, self.changelog)
-        now = None if last is None or last.value is None else tape.decode_cut(last.value)
-        return now is None or (now.base == cut.base and now.lineage != cut.lineage)
+    def _not_of_this_history(self, held: StoreCut, end: int) -> str | None:
+        """Why the store cannot be shown to be a copy of this changelog; None if it is one."""
+        for data in (held.core, held.toward):
+            if data is not None:
+                found = standing(self.plan, self.log, self.partition, tape.decode_cut(data))
+                if not found.in_log:
+                    return found.why
+        if held.changelog_position > end:
+            return f"it is at position {held.changelog_position} of the changelog, which ends at {end}"
+        return None
 
     def _catch_up(self, held: StoreCut, end: int, begun_ms: int) -> tuple[StoreCut, int]:
         """Apply the changelog up to ``end``; the store's new cut, and how many records it took."""
@@ -200,6 +198,8 @@ class Restore:
         reader.seek(topic, partition, held.changelog_position)
         applied, waited_s = 0, 0.0
         position, core, complete_ms = held.changelog_position, held.core, held.at_end_ms
+        last = last_cut(self.log, self.changelog, end) if position < end else None
+        toward = None if last is None else last.value
         try:
             while position < end:
                 self._stop_if_asked()
@@ -217,14 +217,14 @@ class Restore:
                     position, core, complete_ms = held.changelog_position, held.core, held.at_end_ms
                     reader.seek(topic, partition, position)
                     continue
-                core = self._apply(records, position, complete_ms, core)
+                core = self._apply(records, StoreCut(FORMAT, position, complete_ms, core, toward))
                 applied += len(records)
         finally:
             reader.forget(topic, partition)
-        last = StoreCut(FORMAT, position, begun_ms, core)
-        if applied:
-            self.store.write({}, last.encode())
-        return last, applied
+        caught_up = StoreCut(FORMAT, position, begun_ms, core)
+        if applied or held.toward is not None:
+            self.store.write({}, caught_up.encode())
+        return caught_up, applied
 
     def _wait(self, waited_s: float, position: int, end: int) -> float:
         if waited_s >= self.patience_s:
@@ -236,18 +236,17 @@ class Restore:
         self.reader.wait(_WAIT_S)
         return waited_s + _WAIT_S
 
-    def _apply(
-        self, records: list[InputRecord], position: int, complete_ms: int, core: bytes | None
-    ) -> bytes | None:
-        """Write a stretch of the changelog to the store, with the index rows that it leaves out."""
+    def _apply(self, records: list[InputRecord], cut: StoreCut) -> bytes | None:
+        """Write a stretch of the changelog to the store, with the index rows that it leaves out. Returns the last cut of the
+        task; ``cut`` has the one before.
+        """
         changed = changes(self.changelog, records)
-        core = changed.pop(rows.CUT_ROW, core)
+        core = changed.pop(rows.CUT_ROW, cut.core)
         names = list(changed)
         index: dict[bytes, bytes | None] = {}
         for name, old in zip(names, self.store.get_many(names), strict=True):
             index.update(rows.derived_index_rows(name, old, changed[name]))
-        cut = StoreCut(FORMAT, position, complete_ms, core)
-        self.store.write(changed | index, cut.encode())
+        self.store.write(changed | index, msgspec.structs.replace(cut, core=core).encode())
         return core
 
     def _emptied(self, now_ms: int) -> StoreCut:

@@ -26,6 +26,8 @@ class StoreCut(msgspec.Struct, array_like=True, frozen=True):
     """When the store was last at the end of the changelog, by the clock of the driver that wrote it."""
     core: bytes | None
     """The task's own cut; None before the first commit."""
+    toward: bytes | None = None
+    """While the changelog is being applied: the last cut in it. The store may hold rows of all commits up to that one."""
 
     def encode(self) -> bytes:
         """As it is stored."""

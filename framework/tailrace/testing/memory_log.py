@@ -77,6 +77,8 @@ class MemoryLog:
         self._partition_of_key: dict[tuple[int, bytes], int] = {}
         self._commits = 0
 
+    identity = b""  # see ``OneCommitLog``: it has none
+
     def __getstate__(self) -> dict[str, Any]:
         """What another process is sent: all that is committed, without those who write and what they have not committed."""
         kept = ("markers", "max_record_bytes", "_settings", "_offsets", "_published")

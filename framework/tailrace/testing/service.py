@@ -134,6 +134,7 @@ class Service:
                 store,
                 self._clock,
                 lineage=LINEAGE,
+                draw_nonce=lambda: LINEAGE,
                 settings=self._settings,
                 on_committed=partial(self._committed, number),
             )

@@ -360,6 +360,7 @@ class Simulator:
             store,
             lambda: self.now_ms,
             lineage=LINEAGE,
+            draw_nonce=lambda: LINEAGE,
             settings=self._settings(random),
         )
         self._note(f"task {number} is assigned to worker {worker}")

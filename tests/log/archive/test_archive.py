@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import json
 import random
+import shutil
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from tailrace.core.records import InputRecord, Output
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.archive import Archive, ArchivedLog, ArchiveOptions, archive_log
 from tailrace.log.archive.files import Wanted
-from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded import EmbeddedLog, LogOptions
 from tailrace.state.snapshots import Place
 from tests.log.archive import lived
 from tests.log.archive.lived import DAY_MS, PLACES, TOPICS, archive_in, grow, history, made, read
@@ -407,3 +408,80 @@ def test_an_archive_of_another_log_of_the_same_shape_is_refused_before_anything_
     with closing(EmbeddedLog(tmp_path / "other")) as log, pytest.raises(ArchiveError, match="another log"):
         archive_log(log, archive_in(tmp_path), SMALL)
     assert sorted(tmp_path.rglob("archive/**/*")) == before
+
+
+def test_an_archive_of_another_log_of_the_same_shape_is_not_read_with_this_one(tmp_path):
+    for name in ("one", "other"):
+        with closing(EmbeddedLog(tmp_path / name)) as log:
+            log.create_topic("ships", TopicSettings(1))
+            log.append_all([Output("ships", b"key-%d" % at, name.encode(), at) for at in range(20)], 0)
+    with closing(EmbeddedLog(tmp_path / "one")) as log:
+        archive_log(log, archive_in(tmp_path), SMALL)
+    for deleted in (0, 19):  # as long as there is a record to compare
+        with closing(EmbeddedLog(tmp_path / "other")) as log:
+            log.delete_before("ships", 0, deleted)
+            joined = ArchivedLog(archive_in(tmp_path), log)
+            with pytest.raises(
+                ArchiveError, match="offset 19 .* is another record in the archive"
+            ) as refused:
+                read(joined, TopicPartition("ships", 0))
+            assert "read the two apart" in refused.value.hint
+    with closing(EmbeddedLog(tmp_path / "one")) as log:
+        assert len(read(ArchivedLog(archive_in(tmp_path), log), TopicPartition("ships", 0))) == 20
+
+
+def test_an_archive_that_reaches_further_than_the_log_is_not_read_with_it(tmp_path):
+    with closing(EmbeddedLog(tmp_path / "log")) as log:
+        log.create_topic("ships", TopicSettings(1))
+        log.append_all([Output("ships", b"key", b"value", at) for at in range(10)], 0)
+    shutil.copytree(tmp_path / "log", tmp_path / "copy")
+    with closing(EmbeddedLog(tmp_path / "log")) as log:
+        log.append_all([Output("ships", b"key", b"more", at) for at in range(10)], 0)
+        archive_log(log, archive_in(tmp_path), SMALL)
+    with closing(EmbeddedLog(tmp_path / "copy")) as log:
+        with pytest.raises(ArchiveError, match="up to offset 20, the log ends at 10"):
+            ArchivedLog(archive_in(tmp_path), log).end_offset("ships", 0)
+        log.append_all([Output("ships", b"key", b"other", at) for at in range(30)], 0)
+        with pytest.raises(ArchiveError, match="offset 19 "):
+            ArchivedLog(archive_in(tmp_path), log).end_offset("ships", 0)
+
+
+def test_a_compacted_topic_of_another_log_is_known_by_what_is_left(tmp_path):
+    for name in ("one", "other"):
+        with closing(EmbeddedLog(tmp_path / name, LogOptions(segment_bytes=1 << 14))) as log:
+            log.create_topic("kept", TopicSettings(1, compacted=True))
+            log.append_all(
+                [Output("kept", b"key-%d" % (at % 30), name.encode() * 40, at) for at in range(100)], 0
+            )
+            if name == "one":
+                archive_log(log, archive_in(tmp_path))
+            log.append_all(
+                [Output("kept", b"key-%d" % (9 - at), name.encode() * 40, at) for at in range(10)], 0
+            )
+            log.roll()
+            log.clean(deletions_kept_ms=0, least_gain=0.0)
+            place = TopicPartition("kept", 0)
+            assert 99 not in {one.offset for one in read(log, place)}
+            joined = ArchivedLog(archive_in(tmp_path), log)
+            if name == "one":
+                assert len(read(joined, place)) == 110
+                continue
+            with pytest.raises(ArchiveError, match="is another record in the archive"):
+                read(joined, place)
+
+
+def test_the_identity_of_the_log_that_was_archived_is_kept_and_compared(tmp_path, log, monkeypatch):
+    archive_log(log, archive_in(tmp_path), SMALL)
+    monkeypatch.setattr(EmbeddedLog, "identity", property(lambda _: b"one"))
+    archive_log(log, archive_in(tmp_path), SMALL)  # an earlier version has not noted it
+    assert ArchivedLog(archive_in(tmp_path)).identity == b"one"
+    assert history(ArchivedLog(archive_in(tmp_path), log)) == history(log)
+    monkeypatch.setattr(EmbeddedLog, "identity", property(lambda _: b"other"))
+    for place in PLACES:
+        log.delete_before(*place, log.end_offset(*place))
+    with pytest.raises(
+        ArchiveError, match="the archive is of the log 6f6e65, and this is the log 6f74686572"
+    ):
+        history(ArchivedLog(archive_in(tmp_path), log))
+    with pytest.raises(ArchiveError, match="the archive is of the log"):
+        archive_log(log, archive_in(tmp_path), SMALL)

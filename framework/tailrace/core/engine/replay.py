@@ -1,7 +1,7 @@
 """Run a task again along its tape.
 
 Theory. The tape has the causes, the log has the records, and the code determines the rest. A replay gives a task the same
-causes in the same order. After each tape record the task must be in the state in which the first run committed, even in the
+causes in the same order. It checks that each record follows the one before (see ``TapeRecord.identity``). After each tape record the task must be in the state in which the first run committed, even in the
 middle of a drain. The replay compares its own totals and watermarks with those on the tape.
 
 A replay decides nothing by itself: not the order of inputs (the runs on the tape give it), not whether an input is idle, and
@@ -137,6 +137,7 @@ class Replay:
                 return False
         task.follow({}, FOREVER)
         self._check_end()
+        task.identify(record.identity)
         return True
 
     def _look_ahead(self, causes: Sequence[Sequence[int]]) -> None:
@@ -268,6 +269,14 @@ class Replay:
                 f"the tape continues with record {record.number}, the replay stands at {task.tape_number}",
                 hint="A part of the tape is missing: a replay needs all of it.",
             )
+        if not record.follows(task.identity):
+            raise ReplayDivergedError(
+                f"commit {record.number} of app {task.plan.app!r} partition {task.partition} does not follow the commit before "
+                f"it, whose identity is {tape.shown_identity(task.identity)}",
+                hint="The tape is put together from two histories: the log has lost its end and was continued, or a snapshot or "
+                "an archive of another log is read with it. Use only what was made of this log.",
+            )
+        task.identify(tape.identity_within(task.identity, record.number))
         here = tape.environment(task.settings.timezones)
         if record.environment is not None and record.environment != here and not self._any_environment:
             raise EnvironmentMismatchError(

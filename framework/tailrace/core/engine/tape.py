@@ -20,14 +20,23 @@ Causes are a flat list of small integers, so that a commit of 100,000 events tak
 After a start of the task the first causes are those that wake its idle sources and reopen its operators. If the last commit
 fell into a drain, they come before the rest of that drain. All other causes come after it.
 
+**Every commit has an identity**, which chains to the one before: a hash of the identity of the previous commit, the number of
+the commit, and a *nonce*. The driver draws the nonce when it starts the task, and the first record after the start has it. So
+two histories that part after a commit, by a log that lost its end and grew again, have different identities from there on,
+even if all counts are equal; and two commits with one identity have the same past. The identity is in the record and in the
+cut. A replay takes it from the record and checks the chain, so it comes to the same bytes. The first identity, and the first
+after records without one (up to format 3), chains to an empty one. ``history.commit_identity`` has the rules for its use.
+
 If a task started from a snapshot, its tape begins with a record that names this snapshot, its *base*. Such a record can also
-come later, if a task was restarted from a snapshot. The records after it do not follow from those before it.
+come later, if a task was restarted from a snapshot. The records after it do not follow from those before it: its identity chains to
+that of the snapshot's cut.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 
 import msgspec
 
@@ -35,11 +44,11 @@ from tailrace.core.errors import CorruptStateError, NewerFormatError
 
 RUN, CLOCK, IDLE, UPSTREAM, INPUT_ENDED, FINISH, ENDED, OPENED, RISEN = range(9)
 
-FORMAT = 3
+FORMAT = 4
 """The newest format of cuts and tapes that this code reads; it writes this one.
 
 Up to format 1 a task had one watermark for all of its operators. Up to format 2 every app that reads the topic handled a
-redriven record.
+redriven record. Up to format 3 commits had no identity.
 """
 
 
@@ -109,6 +118,13 @@ class Cut(msgspec.Struct, array_like=True):
     ended_operators: list[str] = []
     predecessors: dict[str, Predecessor] = {}
     """The apps whose histories this app continues, by name."""
+    identity: bytes = b""
+    """The identity of the last commit; empty up to format 3."""
+
+    @property
+    def commit(self) -> int:
+        """The number of the last commit, which is that of its tape record."""
+        return self.tape - 1
 
 
 class Skip(msgspec.Struct, array_like=True):
@@ -158,6 +174,29 @@ class TapeRecord(msgspec.Struct, array_like=True):
     """Names of the channels, whose numbers follow those of the inputs; set together with ``inputs``."""
     holds: dict[str, int] = {}
     """If the commit fell into a drain: by actor with timers that are due and have not fired, the time of the first one."""
+    identity: bytes = b""
+    """The identity of the commit; empty up to format 3."""
+    nonce: bytes = b""
+    """What the driver drew at the start of the task; set in the first record after each start."""
+
+    def follows(self, identity: bytes) -> bool:
+        """Whether the commit with this identity is the one before. Two commits without one cannot be told apart."""
+        return self.identity == (
+            identity_of(identity, self.nonce, self.number) if self.identity or identity else b""
+        )
+
+
+def identity_of(before: bytes, nonce: bytes, number: int) -> bytes:
+    """The identity of commit ``number``, which follows the commit with the identity ``before``."""
+    return blake2b(
+        b"%b%b%b" % (number.to_bytes(8, "big"), len(before).to_bytes(1, "big"), before) + nonce,
+        digest_size=16,
+    ).digest()
+
+
+def shown_identity(identity: bytes) -> str:
+    """The beginning of an identity, for a person."""
+    return identity.hex()[:12] or "none"
 
 
 def environment(timezones: str) -> Environment:
@@ -211,6 +250,19 @@ def decode_tape(data: bytes) -> TapeRecord:
         return _tape.decode(data)
     except msgspec.MsgspecError as error:
         raise CorruptStateError(f"a tape record cannot be read: {error}") from error
+
+
+def identity_within(before: bytes, number: int) -> bytes:
+    """The identity of a state within commit ``number``, which no commit has."""
+    return identity_of(before, b"within", number)
+
+
+def is_same_cut(one: bytes | None, other: bytes | None) -> bool:
+    """Whether two cuts say the same. An earlier version may have written the same cut in other bytes."""
+    if one == other or one is None or other is None:
+        return one == other
+    first, second = decode_cut(one), decode_cut(other)
+    return first == msgspec.structs.replace(second, format=first.format)
 
 
 def _check(data: bytes, what: str) -> None:

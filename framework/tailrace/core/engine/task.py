@@ -53,7 +53,8 @@ class Task(TaskState):
     """One partition of an app. See the head of this file.
 
     ``state`` and ``cut`` give the point where the task starts. Without a cut it is new: it begins at ``positions`` (0 for
-    inputs that are not named), and ``lineage`` is the seed of all its randomness. ``replaying``: the task gets the skips of a
+    inputs that are not named), and ``lineage`` is the seed of all its randomness. ``nonce`` makes the identities of
+    its commits differ from those of any other start (see ``tape``). ``replaying``: the task gets the skips of a
     tape, and a handler that fails without a skip raises ReplayDivergedError. ``drop`` names orphans (see ``stored``) whose
     state the first commit deletes. ``watch`` shows what the task does. Raises IncompatibleStateError if the stored state cannot
     be read as declared.

@@ -49,6 +49,7 @@ class TaskState:
         cut: bytes | None = None,
         *,
         lineage: bytes = b"",
+        nonce: bytes = b"",
         positions: Mapping[str, int] | None = None,
         settings: TaskSettings | None = None,
         replaying: bool = False,
@@ -106,6 +107,10 @@ class TaskState:
         self.totals = tape.Totals() if start is None else msgspec.structs.replace(start.totals)
         self._tape = tape.Tape(0 if start is None else start.tape)
         self._noted_start = self._moved = False
+        self._nonce = nonce
+        self.identity = b"" if start is None else start.identity
+        """The identity of the last commit."""
+        self._taped_identity: bytes | None = None
         self._fired = self.totals.fired
         make_units = self.make_units if watch is None else watch.units
         self._units = make_units(
@@ -178,6 +183,20 @@ class TaskState:
     def tape_number(self) -> int:
         """The number of the tape record that the next commit writes."""
         return self._tape.number
+
+    def identify(self, identity: bytes) -> None:
+        """For a replay: the identity of the next commit, from the tape."""
+        self._taped_identity = identity
+
+    def _next_identity(self) -> bytes:
+        if self._taped_identity is not None:
+            return self._taped_identity
+        nonce = b"" if self._noted_start else self._nonce
+        return tape.identity_of(self.identity, nonce, self._tape.number)
+
+    def _identified(self) -> None:
+        self.identity = self._next_identity()
+        self._taped_identity = None
 
     @property
     def waiting_outputs(self) -> int:
@@ -269,6 +288,7 @@ class TaskState:
             {one.name: of_operator[one.index] for one in plan.operators},
             [one.name for one in plan.operators if self._watermarks.ended_operators[one.index]],
             self._predecessors,
+            self._next_identity(),
         )
         first = not self._noted_start
         record = tape.TapeRecord(
@@ -289,6 +309,8 @@ class TaskState:
             holds={
                 one.name: held for one in plan.actors if (held := self._firing.held_ms(one.index)) is not None
             },
+            identity=cut.identity,
+            nonce=self._nonce if first else b"",
         )
         return CommitBatch(
             batch, index, tape.encode(cut), tape.encode(record), cut.positions, self._context.metrics._take()
@@ -296,6 +318,7 @@ class TaskState:
 
     def committed(self) -> None:
         """Note that the last batch is durable and that ``state`` returns its rows."""
+        self._identified()
         self._cells.committed()
         self._tape.committed()
         self.stored.written()
@@ -306,6 +329,7 @@ class TaskState:
 
     def put_off(self) -> None:
         """For a replay: a tape record is finished, and a later commit writes its changes."""
+        self._identified()
         self._tape.committed()
         self._context.metrics._clear()
 

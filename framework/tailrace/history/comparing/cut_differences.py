@@ -3,15 +3,14 @@
 Theory. The positions of the inputs do not determine a cut: timers fire, the clock and watermarks advance, and commits happen
 without a new record. So the whole cut is compared::
 
-    of one tape         (same lineage, same base): the number of commits decides; totals and positions show whether the tape
-                        is the same one, or a part of the log was lost and written again
+    of one tape         (same lineage, same base): the number of commits and the identity of the last one decide
     of two tapes        (one was started from a snapshot since): positions, counts, watermarks, clock
     canonical order     (without a tape): positions, and each timer that is pending on one side and passed on the other
 
 The last one states the purpose of the comparison: a state may replace another only if no record is read twice or left out,
 and no timer fires twice or never.
 
-A cut that claims to be a moment of a task's tape is compared with the record of that commit (``is_on_tape``).
+Whether the log has the commit of a cut is another question: see ``history.commit_identity``.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.describe_rows import Change, instant, shown_key
-from tailrace.history.stretches import first
-from tailrace.log.interface import Log, TopicPartition
 
 _SHOWN = 5
 _COUNTED = {
@@ -51,6 +48,12 @@ def cut_changes(one: tape.Cut | None, other: tape.Cut | None) -> list[Change]:
             found += _differing(f"the watermark of {name}", _instant(was), _instant(now))
     if (one.lineage, one.base) == (other.lineage, other.base):
         found += _differing("commits", one.tape, other.tape)
+        if one.tape == other.tape and one.identity and other.identity:
+            # The log has lost its end since, and was continued by another commit of this number.
+            found += _differing(
+                f"the identity of commit {one.commit}",
+                *map(tape.shown_identity, (one.identity, other.identity)),
+            )
     elif one.lineage != other.lineage:
         found.append(Change("the history", one.lineage.hex()[:8], other.lineage.hex()[:8]))
     return found
@@ -96,50 +99,6 @@ def passed_timers(
                 found.append(f"{actor} {shown}, timer{label} at {instant(time_ms)}")
         sides.append(found)
     return sides[0], sides[1]
-
-
-def is_on_tape(plan: Plan, log: Log, partition: int, cut: tape.Cut) -> bool | None:
-    """Whether a cut is at a commit of the task's tape in this log; None if the log has deleted that part of the tape.
-
-    False for a cut of another log, for a cut in a part of the log that was lost, and for a cut within a commit.
-    """
-    if cut.tape == 0:
-        return True
-    record = tape_record(plan, log, partition, cut.tape - 1)
-    if record is None:
-        oldest = _tape_record_at(plan, log, partition, None)
-        return None if oldest is not None and oldest.number > cut.tape - 1 else False
-    if record.base is not None:
-        return record.base.endswith(f"/{cut.base}")  # it has no causes: the position is that of the snapshot
-    marks = None if cut.operators is None else sorted(cut.operators.values())
-    same = record.watermarks is None or marks is None or sorted(record.watermarks) == marks
-    return same and (record.totals, record.watermark) == (cut.totals, cut.watermark)
-
-
-def tape_record(plan: Plan, log: Log, partition: int, number: int) -> tape.TapeRecord | None:
-    """The tape record with a number, found without reading all records before it; None if it is missing."""
-    place = TopicPartition(plan.tape_topic, partition)
-    if plan.tape_topic not in log.topics():
-        return None
-    low, high = log.start_offset(*place), log.end_offset(*place)
-    guess = low + number if low == 0 else (low + high) // 2
-    while low < high:
-        at = min(max(guess, low), high - 1)
-        found = _tape_record_at(plan, log, partition, at)
-        if found is None or found.number > number:
-            high = at
-        elif found.number == number:
-            return found
-        else:
-            low = at + 1
-        guess = (low + high) // 2
-    return None
-
-
-def _tape_record_at(plan: Plan, log: Log, partition: int, offset: int | None) -> tape.TapeRecord | None:
-    """The first record of a tape at or after an offset; None: the first one that the log still has."""
-    found = first(log, plan.tape_topic, partition, offset)
-    return None if found is None else tape.decode_tape(found.value or b"")
 
 
 def _pending(found: Iterable[tuple[bytes, bytes]]) -> set[tuple[int, str, int, bytes, bytes]]:

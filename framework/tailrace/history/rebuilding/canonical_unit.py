@@ -307,9 +307,16 @@ def _said(at: int, mark: int | str, last_ms: int) -> list[tuple[int, int | None]
 
 
 def one_commit(cut: bytes, base: bytes | None) -> bytes:
-    """The cut with everything counted as one commit: the number of commits must not affect the result."""
+    """The cut with everything counted as one commit: the number of commits must not affect the result.
+
+    It is no commit of the service. Its identity chains to that of ``base``, and its nonce is the content of the cut, so equal
+    rebuilds give equal bytes.
+    """
     decoded = tape.decode_cut(cut)
-    decoded.tape = 1 + (0 if base is None else tape.decode_cut(base).tape)
+    start = None if base is None else tape.decode_cut(base)
+    number, before = (0, b"") if start is None else (start.tape, start.identity)
+    decoded.tape, decoded.identity = number + 1, b""
+    decoded.identity = tape.identity_of(before, tape.encode(decoded), number)
     return tape.encode(decoded)
 
 

@@ -34,6 +34,7 @@ from tailrace.core.errors import BadRecordError, HandlerError, ReplayDivergedErr
 from tailrace.core.storage import Store
 from tailrace.history.app_history import AppHistory, Committed
 from tailrace.history.beginnings import rows_of_keys, taped_beginning
+from tailrace.history.commit_identity import standing
 from tailrace.history.comparing.differences import Difference, Differences
 from tailrace.history.comparing.outputs import OutputComparison
 from tailrace.history.comparing.replayed_state import LiveState, check_index, compare_cuts, compare_state
@@ -214,6 +215,7 @@ class _PartitionReplay(TapeSink):
         watch = None
         if options.observer is not None or options.keys is not None:
             watch = Watch(options.observer, options.keys)
+        self._live = [one for one in self._live if self._is_of_this_history(one)]
         begun = taped_beginning(history, number, cut)
         # A service must not start from this store before the replay has reached its end.
         begun.load(self.store, rows_of_keys(self._plan, options.keys), position=UNFINISHED)
@@ -254,6 +256,16 @@ class _PartitionReplay(TapeSink):
         for one in () if options.limits.any else self._live:
             report.note(f"{one.name} of partition {number} is not compared: it stands at another commit")
         self._tell(replay)
+
+    def _is_of_this_history(self, live: LiveState) -> bool:
+        """Whether the log has the commit of a state. If not, that is the difference, and the state is not compared further."""
+        if not self._options.compare or live.cut is None:
+            return True
+        found = standing(self._plan, self._history.log, self._number, tape.decode_cut(live.cut))
+        if found.in_log is False:
+            where = f"{live.name} stands after a commit that this log does not have: {found.why}"
+            self._report.differences.add(Difference(kind="position", partition=self._number, where=where))
+        return found.in_log is not False
 
     # --- outputs and state of the task
 

@@ -7,6 +7,8 @@ changelog from its beginning. If not, starting from it is an event of that histo
     no cut                   any that fits the app                   the task is seeded with it
     a cut with a base        that base, or any without replacing     nothing: the start was done before
     a cut                    of this history, at the cut or before   an empty store is filled; the changelog adds the rest
+    a cut                    of this history, but at a commit that   it is left aside, with a warning, and the state is
+                             the log does not have (any more)        restored from the log
     a cut                    of another history, or edited, or       refused, unless the snapshot should replace the state
                              rebuilt and to replace the state        and is at the same moment (see
                                                                      ``comparing.cut_differences``): then it is seeded
@@ -30,6 +32,7 @@ another writer, in addition to the outputs of the old one. A replaced state numb
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -52,10 +55,10 @@ from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.history.app_history import AppHistory, Committed
 from tailrace.history.beginnings import Beginning, base_name, begun_cut, here, is_own, rows_of
+from tailrace.history.commit_identity import standing
 from tailrace.history.comparing.cut_differences import (
     cut_changes,
     in_one_line,
-    is_on_tape,
     passed_timers,
     position_changes,
 )
@@ -181,8 +184,12 @@ class _Task:
             return "seeded"
         if live.base == self._id or (live.base and not self._start.replace):
             return f"started from snapshot {live.base} before"
-        if self._is_of(live):
-            return self._fill_if_empty()
+        if self._is_part_of(live):
+            found = standing(self._plan, self._log, self._number, self._cut)
+            if found.in_log:
+                return self._fill_if_empty()
+            if not self._start.replace:
+                return self._leave_aside(found.why)
         self._check_replaceable()
         folded = AppHistory(self._plan, self._log).committed(self._number, with_rows=True).rows
         assert folded is not None
@@ -245,15 +252,11 @@ class _Task:
                     hint="Take a snapshot when all tasks have committed.",
                 )
 
-    def _is_of(self, live: tape.Cut) -> bool:
-        """Whether the snapshot is an earlier moment of the history that the changelog continues."""
+    def _is_part_of(self, live: tape.Cut) -> bool:
+        """Whether the snapshot is a moment of the history that the changelog continues, if the log has that commit."""
         manifest, cut = self._snapshot.manifest, self._cut
         whole = manifest.source in ("live", "tape") and self._entry.changelog_position is not None
-        same = (cut.app, cut.lineage, cut.base) == (live.app, live.lineage, live.base)
-        if not whole or not same or cut.tape > live.tape:
-            return False
-        # The log may have lost its end since, and continued with another history.
-        return is_on_tape(self._plan, self._log, self._number, cut) is not False
+        return whole and (cut.app, cut.lineage, cut.base) == (live.app, live.lineage, live.base)
 
     def _check_replaceable(self) -> None:
         """Check that the state of all tasks can be replaced. If one cannot, none is: all tasks need the same past."""
@@ -315,6 +318,16 @@ class _Task:
                 )
 
     # --- a part of its own history
+
+    def _leave_aside(self, why: str) -> str:
+        _log.warning(
+            "the snapshot %s stands after a commit that this log does not have: %s. The log has lost its end since, or it is "
+            "another log. The snapshot is left aside, and the state is restored from the log",
+            self._id,
+            why,
+            extra={"app": self._plan.app, "partition": self._number, "snapshot": self._id},
+        )
+        return "the log does not have its commit"
 
     def _fill_if_empty(self) -> str:
         data, position = self._store.cut, self._entry.changelog_position
@@ -380,6 +393,7 @@ class _Task:
             )
 
     def _tape_record(self, number: int, positions: Mapping[str, int], totals: tape.Totals) -> tape.TapeRecord:
+        nonce = secrets.token_bytes(16)
         return tape.TapeRecord(
             tape.FORMAT,
             number,
@@ -393,6 +407,8 @@ class _Task:
             self._plan.version,
             tape.environment(self._start.timezones),
             self._start.name,
+            identity=tape.identity_of(self._cut.identity, nonce, number),
+            nonce=nonce,
         )
 
     def _append(

@@ -31,7 +31,7 @@ from tailrace.core.records import InputRecord
 from tailrace.history.app_history import AppHistory
 from tailrace.history.app_topics import topics_of
 from tailrace.history.changelog import fold
-from tailrace.history.comparing.cut_differences import is_on_tape
+from tailrace.history.commit_identity import standing
 from tailrace.history.stretches import scan
 from tailrace.log.interface import OneCommitLog, TopicPartition
 from tailrace.processes.environment import environment
@@ -160,7 +160,7 @@ class _Taking:
             # If the log has lost its end since, it has continued with other records at the same offsets.
             if (
                 task.cut
-                and is_on_tape(self._plan, self._log, task.partition, tape.decode_cut(task.cut)) is False
+                and not standing(self._plan, self._log, task.partition, tape.decode_cut(task.cut)).in_log
             ):
                 return None
         return parent

@@ -24,6 +24,7 @@ from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import TailraceError
 from tailrace.history.app_history import AppHistory
 from tailrace.history.changelog import last_cut
+from tailrace.history.commit_identity import standing
 from tailrace.history.status.holding import Held, Holding, lag_of
 from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.interface import Log, TopicPartition
@@ -238,6 +239,8 @@ class _Task:
         cut = tape.decode_cut(held.core)
         if (cut.app, cut.partition, cut.lineage) != (own.app, own.partition, own.lineage):
             return "it is of another history than the log's"
+        if standing(self._plan, self._log, own.partition, cut).in_log is False:
+            return "it stands at a commit that the log does not have"
         if cut.tape + _BEHIND_AT_MOST < own.tape:
             return f"it is {own.tape - cut.tape:,} commits behind the log"
         return None

@@ -2,7 +2,7 @@
 
 ::
 
-    <uri>/_archive.json                                                  format
+    <uri>/_archive.json                                                  format; identity of the log
     <uri>/_topics/<topic>.json                                           its settings
     <uri>/_chunks/<topic>/<partition>/<start>_<stop>_<first>_<last>.json which files hold these offsets, and what else
     <uri>/_ends/<position>.json                                          ends of topics as of one commit of the log
@@ -25,6 +25,7 @@ another.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -34,6 +35,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from tailrace.core.errors import ArchiveError, NewerFormatError
+from tailrace.core.records import InputRecord
 from tailrace.log.archive.places import Folder
 from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSettings
 
@@ -67,16 +69,26 @@ class Published(msgspec.Struct, frozen=True, array_like=True):
         return Publication(self.publisher, self.watermark_ms)
 
 
+class LastRecord(msgspec.Struct, frozen=True):
+    """The last record of a chunk: its offset, and the digest of its content (see ``content_digest``)."""
+
+    offset: int
+    sha256: str
+
+
 class ChunkContent(msgspec.Struct, frozen=True):
     """The marker of a chunk."""
 
     format: int
     files: tuple[ChunkFile, ...] = ()
     published: tuple[Published, ...] = ()
+    last: LastRecord | None = None
+    """None: there is no record, or an earlier version wrote the marker."""
 
 
 class _Label(msgspec.Struct):
     format: int
+    log: str = ""
 
 
 class _Topic(msgspec.Struct):
@@ -125,6 +137,8 @@ class Archive:
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
+        self.log_identity = ""
+        """The identity of the log that was archived, in hex; empty if it is not known."""
         self.exists = self._check()
 
     def __reduce__(self) -> tuple[type[Archive], tuple[Folder]]:
@@ -142,7 +156,8 @@ class Archive:
                     hint="Give the archive a folder of its own. Nothing in this folder was changed.",
                 ) from None
             return False
-        number = self._decoded(data, _Label, LABEL).format
+        label = self._decoded(data, _Label, LABEL)
+        number, self.log_identity = label.format, label.log
         if number > FORMAT:
             raise NewerFormatError(
                 f"the archive has format {number}, but this version of tailrace reads formats up to {FORMAT}",
@@ -155,8 +170,16 @@ class Archive:
         """Make it an archive, if it is none yet."""
         if not self.exists:
             self.folder.make()
-            (self.folder / LABEL).write(msgspec.json.encode(_Label(FORMAT)))
-            self.exists = True
+            self._label("")
+
+    def note_log(self, identity: str) -> None:
+        """Note which log is archived."""
+        if identity and identity != self.log_identity:
+            self._label(identity)
+
+    def _label(self, identity: str) -> None:
+        (self.folder / LABEL).write(msgspec.json.encode(_Label(FORMAT, identity)))
+        self.exists, self.log_identity = True, identity
 
     # --- topics
 
@@ -231,6 +254,11 @@ class Archive:
             return msgspec.json.decode(data, type=type_)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ArchiveError(f"it cannot be read: {error}", path=name, hint=_HINT) from error
+
+
+def content_digest(record: InputRecord) -> str:
+    """A digest of all fields of a record."""
+    return hashlib.sha256(msgspec.msgpack.encode(tuple(record))).hexdigest()
 
 
 def folder_of(place: TopicPartition) -> str:

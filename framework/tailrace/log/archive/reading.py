@@ -9,7 +9,8 @@
 
 The two are joined, partition by partition, at the offset where the archive ends: all records below it are read from the
 archive, even those that the log still has. If the log begins after that offset there is a gap, and records before it cannot
-be read: an error names the offsets, and they are never skipped. Without a log the archive alone is the history.
+be read: an error names the offsets, and they are never skipped. Without a log the archive alone is the history. Before a
+partition is joined, ``same_log`` checks that the archive is one of this log.
 
 Nothing is written through it.
 """
@@ -25,6 +26,7 @@ from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.archive.files import EVERYTHING, ChunkRecords, Wanted
 from tailrace.log.archive.layout import Archive, Chunk, Published
+from tailrace.log.archive.same_log import check_same_log
 from tailrace.log.interface import (
     Ends,
     Fetch,
@@ -63,6 +65,11 @@ class ArchivedLog:
 
     # --- topics and positions
 
+    @property
+    def identity(self) -> bytes:
+        """See ``OneCommitLog.identity``; of the log, or of the one that was archived."""
+        return bytes.fromhex(self.archive.log_identity) if self.log is None else self.log.identity
+
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         """See ``Log.publications``; of the log, where there is one: an archive has them with its records only."""
         return {} if self.log is None else self.log.publications()
@@ -88,7 +95,11 @@ class ArchivedLog:
         return known[topic].partitions
 
     def chunks(self, place: TopicPartition) -> list[Chunk]:
-        """The chunks that are read for a partition: those that reach up to the log."""
+        """The chunks that are read for a partition: those that reach up to the log.
+
+        Raises:
+            ArchiveError: The archive is that of another log, or of an end that the log has lost.
+        """
         found = self._chunks.get(place)
         if found is None:
             if place.partition >= self.partitions(place.topic):
@@ -96,6 +107,8 @@ class ArchivedLog:
                     "there is no such partition", topic=place.topic, partition=place.partition
                 )
             found = self.archive.chunks(place)
+            if self.log is not None and self._in_log(place.topic):
+                check_same_log(self.archive, self.log, place)
             if found and self._in_log(place.topic) and self._start_of_log(place) > found[-1].stop:
                 found = []  # a hole: what is before it is no part of this history
             self._chunks[place] = found

@@ -15,8 +15,18 @@ from filelock import FileLock, Timeout
 from tailrace.core.errors import ArchiveError, OffsetGoneError, UnknownTopicError
 from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
-from tailrace.log.archive.files import ChunkRecords, write_chunk
-from tailrace.log.archive.layout import FORMAT, Archive, Chunk, ChunkContent, Published, folder_of
+from tailrace.log.archive.files import write_chunk
+from tailrace.log.archive.layout import (
+    FORMAT,
+    Archive,
+    Chunk,
+    ChunkContent,
+    LastRecord,
+    Published,
+    content_digest,
+    folder_of,
+)
+from tailrace.log.archive.same_log import check_same_log
 from tailrace.log.interface import OneCommitLog, TopicPartition
 
 _AT_ONCE = 2_000
@@ -110,7 +120,8 @@ class _Archiving:
             archived = archive.topics()
             for name in names:
                 for number in range(known[name].partitions if name in archived else 0):
-                    self._check_same_log(TopicPartition(name, number))
+                    check_same_log(archive, self._log, TopicPartition(name, number))
+            archive.note_log(self._log.identity.hex())
             for name in names:
                 before = archived.get(name)
                 if before is not None and before.partitions != known[name].partitions:
@@ -155,32 +166,6 @@ class _Archiving:
         finally:
             reader.close()
 
-    def _check_same_log(self, place: TopicPartition) -> None:
-        """Compare the last archived record with that of the log, if the log still has it.
-
-        Raises:
-            ArchiveError: They differ: the archive is that of another log. Nothing was written.
-        """
-        chunks = self._archive.chunks(place)
-        if not chunks:
-            return
-        last = ChunkRecords(self._archive.folder, self._archive.content(place, chunks[-1]), chunks[-1]).last()
-        if not last or not self._log.start_offset(*place) <= last[0].offset < self._log.end_offset(*place):
-            return
-        reader = self._log.reader({place: last[0].offset})
-        try:
-            found = reader.fetch(*place, 1).records[:1]
-        finally:
-            reader.close()
-        if found and found[0].offset == last[0].offset and found[0] != last[0]:
-            raise ArchiveError(
-                f"offset {last[0].offset} of {place.topic!r} partition {place.partition} is another record in "
-                "the archive than "
-                "in the log",
-                path=self._archive.folder.shown,
-                hint="It is the archive of another log: archive into another folder.",
-            )
-
     def _position(self, place: TopicPartition, end: int) -> int:
         """The position to continue at: the end of the archived records."""
         chunks = self._archive.chunks(place)
@@ -189,14 +174,6 @@ class _Archiving:
         start = self._log.start_offset(*place)
         if position is None:
             return start
-        if position > end:
-            raise ArchiveError(
-                f"the archive holds {place.topic!r} partition {place.partition} up to offset {position}, the "
-                "log ends at "
-                f"{end}",
-                path=self._archive.folder.shown,
-                hint="It is the archive of another log, or the log has lost its end. Archive into another folder.",
-            )
         if start <= position:
             return position
         if not self._options.go_on_after_deleted:
@@ -231,7 +208,8 @@ class _Archiving:
         files = write_chunk(self._archive.folder, place, start, stop, records)
         first_ms = min((one.first_ms for one in files), default=0)
         last_ms = max((one.last_ms for one in files), default=-1)
-        content = ChunkContent(FORMAT, files, tuple(published))
+        last = LastRecord(records[-1].offset, content_digest(records[-1])) if records else None
+        content = ChunkContent(FORMAT, files, tuple(published), last)
         self._archive.add(place, Chunk(start, stop, first_ms, last_ms), content)
         self._report.chunks += 1
         self._report.records += len(records)

@@ -81,6 +81,11 @@ class EmbeddedLog:
             segment_bytes=options.segment_bytes,
         )
 
+    @property
+    def identity(self) -> bytes:
+        """See ``OneCommitLog.identity``. This log has none yet."""
+        return b""
+
     # --- topics and positions
 
     def create_topic(self, topic: str, settings: TopicSettings, /) -> None:

@@ -221,6 +221,7 @@ class Run:
             self._stores[number],
             lambda: self.now_ms,
             lineage=LINEAGE,
+            draw_nonce=lambda: LINEAGE,
             settings=self._settings,
             on_committed=partial(self._committed, number),
             watch=None if self._tracer is None else self._tracer.watch(number),
