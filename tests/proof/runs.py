@@ -43,10 +43,10 @@ class Committed:
         return {row: value for row, value in self.store.scan(*ALL) if not rows.is_local(row)}
 
     def standing(self) -> tape.Cut:
-        """The cut, without the number of tape records, which depends on how often was committed."""
+        """The cut, without number and identity of the last commit, which depend on how often was committed."""
         assert self.store.cut is not None
         cut = tape.decode_cut(self.store.cut)
-        cut.tape = 0
+        cut.tape, cut.identity = 0, b""
         return cut
 
 

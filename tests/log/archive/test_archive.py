@@ -422,7 +422,7 @@ def test_an_archive_of_another_log_of_the_same_shape_is_not_read_with_this_one(t
             log.delete_before("ships", 0, deleted)
             joined = ArchivedLog(archive_in(tmp_path), log)
             with pytest.raises(
-                ArchiveError, match="offset 19 .* is another record in the archive"
+                ArchiveError, match=r"offset 19 .* is another record in the archive"
             ) as refused:
                 read(joined, TopicPartition("ships", 0))
             assert "read the two apart" in refused.value.hint

@@ -140,7 +140,7 @@ class _Archiving:
         return self._report
 
     def _partition(self, place: TopicPartition, end: int) -> None:
-        position = self._position(place, end)
+        position = self._position(place)
         if position >= end:
             return
         reader = self._log.reader({place: position})
@@ -166,7 +166,7 @@ class _Archiving:
         finally:
             reader.close()
 
-    def _position(self, place: TopicPartition, end: int) -> int:
+    def _position(self, place: TopicPartition) -> int:
         """The position to continue at: the end of the archived records."""
         chunks = self._archive.chunks(place)
         position = chunks[-1].stop if chunks else None

@@ -1,0 +1,136 @@
+"""Every commit has an identity that chains to the one before; a replay comes to the same, and follows one chain only."""
+
+from __future__ import annotations
+
+from base64 import b85decode
+
+import msgspec
+import pytest
+
+from tailrace.core import rows
+from tailrace.core.engine import tape
+from tailrace.core.engine.replay import Limit, Replay
+from tailrace.core.engine.task import Task, TaskSettings
+from tailrace.core.errors import ReplayDivergedError
+from tailrace.history.stretches import source
+from tailrace.runtime.partition import random_nonce
+from tailrace.state import MemoryStore
+from tests.core import test_old_history as old
+from tests.runtime.world import LINEAGE, World, run_dry
+
+
+def lived(*, starts: int = 2, amount: int = 1) -> World:
+    """Some commits, by several owners one after the other."""
+    world = World(commit_interval_ms=0)
+    for start in range(starts):
+        partition = world.running()
+        world.sell(*((f"s{at % 3}", 50 * at, amount) for at in range(10 * start, 10 * start + 10)))
+        run_dry(partition, 4)
+        partition.revoke()
+    return world
+
+
+def tapes(world: World) -> list[tape.TapeRecord]:
+    return [tape.decode_tape(one.value or b"") for one in world.log.read("shop.tape")]
+
+
+def cuts(world: World) -> list[tape.Cut]:
+    return [
+        tape.decode_cut(one.value or b"")
+        for one in world.log.read("shop.changelog")
+        if one.key == rows.CUT_ROW
+    ]
+
+
+def again(world: World, limit: Limit | None = None) -> Replay:
+    task = Task(world.plan, 0, MemoryStore(), lineage=LINEAGE, replaying=True)
+    return Replay(task, source(world.log, 0), limit=limit)
+
+
+def test_each_commit_chains_to_the_one_before_by_what_the_tape_says_alone() -> None:
+    before, starts = b"", 0
+    for record in tapes(lived(starts=3)):
+        assert record.identity == tape.identity_of(before, record.nonce, record.number)
+        assert bool(record.nonce) == (record.inputs is not None)
+        starts += bool(record.nonce)
+        before = record.identity
+    assert starts == 3
+
+
+def test_no_two_starts_give_one_commit_the_same_identity() -> None:
+    one, other = (tapes(lived()) for _ in range(2))
+    assert [each.causes for each in one] == [each.causes for each in other]
+    assert {each.identity for each in one}.isdisjoint(each.identity for each in other)
+    assert len({random_nonce() for _ in range(100)}) == 100
+
+
+def test_number_nonce_and_the_commit_before_all_make_a_difference() -> None:
+    found = {
+        tape.identity_of(before, nonce, number)
+        for before in (b"", bytes(16), b"\1" * 16)
+        for nonce in (b"", bytes(16), bytes(32), b"\1" * 16)
+        for number in (0, 1, 256)
+    }
+    assert len(found) == 3 * 4 * 3
+    assert {len(one) for one in found} == {16}
+
+
+def test_a_replay_comes_to_the_identities_on_the_tape_whether_it_commits_or_not() -> None:
+    world = lived()
+    for every in (1, 3):
+        replay = again(world)
+        for record in tapes(world):
+            replay.take(record)
+            replay.task.discard_outputs()
+            assert tape.decode_cut(replay.task.commit_batch().cut).identity == record.identity
+            if record.number % every:
+                replay.task.put_off()
+            else:
+                replay.task.committed()
+            assert replay.task.identity == record.identity
+
+
+def test_a_state_within_a_commit_has_an_identity_that_no_commit_has() -> None:
+    world = lived()
+    replay, record = again(world, Limit(offsets={"sales": 2})), tapes(world)[0]
+    assert not replay.take(record)
+    replay.task.discard_outputs()
+    within = tape.decode_cut(replay.task.commit_batch().cut)
+    assert within.commit == record.number == 0
+    assert within.identity == tape.identity_within(b"", 0) != record.identity
+
+
+@pytest.mark.parametrize("join", range(1, 4))
+def test_commits_of_two_histories_are_not_replayed_as_one(join: int) -> None:
+    """The same counts in both: nothing else tells them apart."""
+    world, other = lived(), lived(amount=2)
+    records = [*tapes(world)[:join], *tapes(other)[join:]]
+    replay = again(world)
+    with pytest.raises(ReplayDivergedError, match=f"commit {join} .* does not follow the commit before it"):
+        for record in records:
+            replay.take(record)
+            replay.task.discard_outputs()
+            replay.task.put_off()
+
+
+def test_an_old_history_has_identities_from_its_next_commit_on() -> None:
+    plan = old.app().plan()
+    task = Task(
+        plan, 0, old.stored(), b85decode(old.CUT), nonce=b"nonce", settings=TaskSettings(timezones="any")
+    )
+    task.finish(0)
+    task.take_outputs()
+    batch = task.commit_batch()
+    record, cut = tape.decode_tape(batch.tape), tape.decode_cut(batch.cut)
+    assert cut.identity == record.identity == tape.identity_of(b"", b"nonce", record.number)
+    assert record.follows(b"")
+    assert not record.follows(bytes(16))
+
+
+def test_cuts_of_two_formats_that_say_the_same_are_the_same() -> None:
+    cut = b85decode(old.CUT)
+    newer = msgspec.structs.replace(tape.decode_cut(cut), format=tape.FORMAT)
+    assert tape.is_same_cut(cut, tape.encode(newer))
+    assert not tape.is_same_cut(cut, tape.encode(msgspec.structs.replace(newer, identity=bytes(16))))
+    assert not tape.is_same_cut(cut, None)
+    assert tape.is_same_cut(None, None)
