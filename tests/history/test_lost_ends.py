@@ -89,12 +89,16 @@ class World:
     def pay(self, amount: int, rounds: int = 5) -> None:
         """Each account is paid an amount, so often; the service takes it in several commits."""
         for _ in range(rounds):
-            self.log.append_all(
-                Output("paid", who.encode(), msgspec.json.encode(Paid(who, self.at, amount)), self.at)
-                for who in WHO
-            )
-            self.at += 1_000
+            self.append(amount)
             self.run()
+
+    def append(self, amount: int) -> None:
+        """A payment for each account."""
+        self.log.append_all(
+            Output("paid", who.encode(), msgspec.json.encode(Paid(who, self.at, amount)), self.at)
+            for who in WHO
+        )
+        self.at += 1_000
 
     def run(self, start: Start | None = None, numbers: range = range(PARTITIONS)) -> None:
         def begin(number: int, store: Store) -> None:
@@ -368,3 +372,46 @@ def test_the_timers_of_a_lost_state_are_not_those_of_the_service(world: World) -
     assert [one.state_problem for one in reports] == [
         "it stands at a commit that the log does not have"
     ] * PARTITIONS
+
+
+def test_a_snapshot_does_not_begin_an_app_in_a_log_that_has_other_records(
+    world: World, tmp_path: Path
+) -> None:
+    """There is no commit to compare, so the last record of each input is."""
+    take_snapshot(world.plan, world.log, world.snapshots())
+    other = World(tmp_path / "other")
+    for amount, fits in ((4, False), (3, True)):
+        other.log.close()
+        shutil.rmtree(other.folder)
+        other = World(tmp_path / "other")
+        for _ in range(3):
+            other.append(amount)
+        if fits:
+            other.run(world.start())
+            assert world.cut(0).totals == other.cut(0).totals
+            continue
+        with pytest.raises(SnapshotMismatchError, match="has read another record at offset"):
+            other.run(world.start())
+        assert AppHistory(other.plan, other.log).committed(0).cut is None
+    other.log.close()
+
+
+def test_a_rebuild_in_canonical_order_does_not_continue_from_a_state_that_has_read_other_records(
+    world: World,
+) -> None:
+    made = take_snapshot(world.plan, world.log, world.snapshots())
+    world.log.close()
+    shutil.rmtree(world.folder / "log")
+    shutil.rmtree(world.folder / "state")
+    world.log = EmbeddedLog(world.folder / "log")
+    prepare_log(world.log, world.plan, create_declared=True)
+    world.at = 0
+    world.pay(4, 5)
+    request = Request(
+        app=APP,
+        source=Source(log=str(world.folder / "log"), base=str(world.folder / "snapshots"), base_id=made.id),
+        to=Destination(uri=str(world.folder / "snapshots")),
+        order="canonical",
+    )
+    with pytest.raises(SnapshotMismatchError, match="has read another record at offset"):
+        rebuild(request, LocalEngine(1))

@@ -129,7 +129,9 @@ def test_a_topic_that_begins_with_the_name_of_the_app_is_not_taken_for_its_own(w
         base=world.cut(0, "other").base,
         tape=world.cut(0).tape + 1,
         predecessors=predecessors,
+        identity=world.cut(0, "other").identity,
     )
+    assert world.cut(0, "other").identity not in (b"", world.cut(0).identity)
     assert predecessors["tally"].positions == {
         "tally.raw": [world.cut(number).positions["tally.raw"] for number in range(4)]
     }

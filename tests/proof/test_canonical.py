@@ -22,6 +22,7 @@ from tailrace.core.engine.task import Task
 from tailrace.core.errors import UnsplittableError
 from tailrace.core.records import Head, InputRecord, Refused
 from tailrace.core.values.partitioner import partition_of
+from tailrace.history.rebuilding.canonical_unit import one_commit
 from tailrace.state import MemoryStore
 from tests.proof.apps import Variant, build
 from tests.proof.runs import ALL, LINEAGE, Committed, assert_equal
@@ -160,10 +161,11 @@ def in_shards(app: Given, partition: int, past: PartitionHistory, whole: Committ
     again = Committed(
         outputs=list(numbered(in_order(part.outputs for part in parts), plan, partition, course))
     )
-    cut = tape.decode_cut(whole.store.cut or b"")
+    cut, split = tape.decode_cut(whole.store.cut or b""), course.cut_with(counted)
+    assert one_commit(tape.encode(cut), None) == one_commit(split, None)
     again.store.write(
         {row: value for part in parts for row, value in part.store.scan(*ALL)},
-        tape.encode(msgspec.structs.replace(tape.decode_cut(course.cut_with(counted)), tape=cut.tape)),
+        tape.encode(msgspec.structs.replace(tape.decode_cut(split), tape=cut.tape, identity=cut.identity)),
     )
     assert_same(whole, again, "in shards")
     return True

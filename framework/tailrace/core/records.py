@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeAlias, cast
+
+import msgspec
 
 from tailrace.core.errors import BadReason
 
@@ -32,6 +35,11 @@ class InputRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+
+
+def record_digest(record: InputRecord) -> str:
+    """A digest of all fields of a record, in hex."""
+    return sha256(msgspec.msgpack.encode(tuple(record))).hexdigest()
 
 
 class Output(NamedTuple):

@@ -26,6 +26,8 @@ taken for a part of the history; what it may replace is decided by ``comparing.c
     store, at start and restart    ``runtime.restore``                      emptied, and restored from the log
     store, half restored           the same: the commit it was read up to   the same
     snapshot of a start            ``snapshots.start_from_snapshot``        left aside if the log has the state, else refused
+    the same, in a log where the   ``last_reads``: the records that it     refused
+    app has never committed        has read last, as there is no commit
     parent of a snapshot           ``snapshots.taking``                     a full snapshot is taken
     base of a rebuild or replay    ``history.beginnings``                   refused
     state compared with a replay   ``history.replay``                       a difference, and its rows are not compared

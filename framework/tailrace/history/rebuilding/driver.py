@@ -20,6 +20,7 @@ from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.errors import ReplayDivergedError, SnapshotMismatchError, TailraceError, UsageError
 from tailrace.core.values.keys import KeyCodec
 from tailrace.history.dead_letters.handled import handled_in
+from tailrace.history.last_reads import last_reads
 from tailrace.history.named_keys import named_keys
 from tailrace.history.rebuilding.chained import as_declared
 from tailrace.history.rebuilding.code_digest import CodeDigest, changed, code_of
@@ -37,6 +38,7 @@ from tailrace.history.rebuilding.targets import Settled, settle
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
 from tailrace.history.splitting.choice import choose_for, whole_because
 from tailrace.history.splitting.split_units import UNSPLIT
+from tailrace.log.interface import Log
 from tailrace.processes.app_loading import plan_reading
 from tailrace.processes.environment import environment
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots, TaskEntry
@@ -284,9 +286,10 @@ class _Rebuild:
         if request.limited and self._plan.inbox_topic is not None:
             report.note("messages that were under way where it stops are not in it")
         publish_outputs(job, self._plan, results)
-        if request.to.as_declared:
-            with opened_past(request, self._plan, taped=False) as past:
+        with opened_past(request, self._plan, taped=False) as past:
+            if request.to.as_declared:
                 results = as_declared(job, results, past.log, report)
+            tasks = tuple(_entry(one, past.log) for one in results)
         manifest = Manifest(
             id=job.snapshot,
             app=job.app,
@@ -299,7 +302,7 @@ class _Rebuild:
             position=job.position if whole else None,
             ends=job.ends if whole else _delivered_ends(job, self._plan),
             keys=request.keys,
-            tasks=tuple(map(_entry, results)),
+            tasks=tasks,
             notes=tuple(report.notes),
         )
         Snapshots(request.to.uri, job.app).publish(manifest)
@@ -311,7 +314,7 @@ def settled_job(request: Request) -> Job:
     return _Rebuild(request, LocalEngine(1), None)._settled()
 
 
-def _entry(result: UnitResult) -> TaskEntry:
+def _entry(result: UnitResult, log: Log) -> TaskEntry:
     return TaskEntry(
         result.partition,
         result.cut or b"",
@@ -319,6 +322,7 @@ def _entry(result: UnitResult) -> TaskEntry:
         result.schema,
         tuple(result.files),
         result.handled or msgspec.UNSET,
+        last_reads(log, result.partition, result.cut or b"") or msgspec.UNSET,
     )
 
 

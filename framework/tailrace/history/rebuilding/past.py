@@ -10,6 +10,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.history.app_history import AppHistory
 from tailrace.history.beginnings import Beginning, canonical_beginning, taped_beginning
+from tailrace.history.last_reads import check_last_reads
 from tailrace.history.opening import open_history
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.request import Request
@@ -33,7 +34,10 @@ class HistorySource(AppHistory):
         end, asked = job.targets[number].cut, asked_snapshot(job)
         if job.order == "canonical":
             inputs = (one.name for one in self.plan.inputs if one.name in job.ends)
-            return canonical_beginning(self, number, end, asked, inputs)
+            begun = canonical_beginning(self, number, end, asked, inputs)
+            if begun.snapshot is not None:
+                check_last_reads(self.log, begun.snapshot, number)
+            return begun
         if end is None:
             return Beginning(number, b"")
         return taped_beginning(self, number, tape.decode_cut(end), asked)

@@ -4,7 +4,8 @@ Theory. The log stays the truth. If a snapshot is a part of the task's own histo
 changelog from its beginning. If not, starting from it is an event of that history: it is *committed*.
 
     the changelog has        and the snapshot is                     then
-    no cut                   any that fits the app                   the task is seeded with it
+    no cut                   any that fits the app, and has read     the task is seeded with it
+                             the log's records (``last_reads``)
     a cut with a base        that base, or any without replacing     nothing: the start was done before
     a cut                    of this history, at the cut or before   an empty store is filled; the changelog adds the rest
     a cut                    of this history, but at a commit that   it is left aside, with a warning, and the state is
@@ -41,7 +42,6 @@ from typing import TypeVar
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import (
@@ -56,13 +56,9 @@ from tailrace.core.storage import Store
 from tailrace.history.app_history import AppHistory, Committed
 from tailrace.history.beginnings import Beginning, base_name, begun_cut, here, is_own, rows_of
 from tailrace.history.commit_identity import standing
-from tailrace.history.comparing.cut_differences import (
-    cut_changes,
-    in_one_line,
-    passed_timers,
-    position_changes,
-)
 from tailrace.history.dead_letters.handled import check_not_redriven_since, settle_letters
+from tailrace.history.last_reads import check_last_reads
+from tailrace.history.snapshots.same_moment import check_same_moment
 from tailrace.log.interface import Log, TopicPartition, Writer
 from tailrace.processes.environment import timezones_version
 from tailrace.state.snapshots import MESSAGES, Snapshot, Snapshots, TaskEntry, which_where
@@ -278,44 +274,7 @@ class _Task:
             ]
         for number, live in enumerate(cuts):
             if live is not None:
-                self._check_same_moment(number, live)
-
-    def _check_same_moment(self, number: int, live: tape.Cut) -> None:
-        app, data = self._plan.app, self._snapshot.manifest.task(number).cut
-        cut = tape.decode_cut(data) if data else None
-        if cut is not None and cut.app != live.app:
-            raise SnapshotMismatchError(
-                f"the snapshot {self._id} is of the app {cut.app!r}, and cannot replace the state of {app!r}",
-                hint="Start an app that has not run yet from it, with --as NAME.",
-            )
-        if cut is not None and any(one.source == "canonical" for one in self._snapshot.chain):
-            found = position_changes(cut.positions, live.positions)
-            if not found:
-                self._check_timers(number, cut, live)
-        else:
-            found = cut_changes(cut, live)
-        if found:
-            raise SnapshotMismatchError(
-                f"in partition {number} the snapshot {self._id} does not stand where the app {app!r} does. In the snapshot, and "
-                f"now: {in_one_line(found)}",
-                hint="With the app stopped, rebuild from the snapshot up to the present (tailrace rebuild --from-snapshot), and "
-                "start from what that gives; or run the app beside under another name (--as NAME).",
-            )
-
-    def _check_timers(self, number: int, cut: tape.Cut, live: tape.Cut) -> None:
-        """Refuse a snapshot in canonical order, with its own clock and watermarks, if a timer would fire twice or never."""
-        folded = AppHistory(self._plan, self._log).committed(number, with_rows=True).rows
-        assert folded is not None
-        again, never = passed_timers(self._plan, cut, rows_of(self._snapshot, number), live, folded.rows())
-        for some, said in ((again, "fire a second time"), (never, "never fire")):
-            if some:
-                raise SnapshotMismatchError(
-                    f"in partition {number} clock or watermarks of the snapshot {self._id}, which was made in canonical order, are "
-                    f"not those of the app {self._plan.app!r}: {counted(len(some), 'timer')} would {said}, the first of them "
-                    f"{some[0]}",
-                    hint="Rebuild along the tape (--order tape), with the app stopped; or run the app beside under another name "
-                    "(--as NAME).",
-                )
+                check_same_moment(self._plan, self._log, self._snapshot, number, live)
 
     # --- a part of its own history
 
@@ -423,6 +382,7 @@ class _Task:
 
         For a task that ``is_new`` the log never has them, whatever its offsets are: it is another log, or another app name.
         """
+        check_last_reads(self._log, self._snapshot, self._number)
         found: dict[str, int] = {}
         for name, position in self._cut.positions.items():
             here = self._here(name)

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
+import msgspec
+
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
@@ -32,6 +34,7 @@ from tailrace.history.app_history import AppHistory
 from tailrace.history.app_topics import topics_of
 from tailrace.history.changelog import fold
 from tailrace.history.commit_identity import standing
+from tailrace.history.last_reads import last_reads
 from tailrace.history.stretches import scan
 from tailrace.log.interface import OneCommitLog, TopicPartition
 from tailrace.processes.environment import environment
@@ -191,7 +194,8 @@ class _Taking:
             messages=self._under_way(number, cut, ends),
             deleted=None if parent is None else deleted,
         )
-        return TaskEntry(number, cut, position, schema, files)
+        read = last_reads(self._log, number, cut) or msgspec.UNSET
+        return TaskEntry(number, cut, position, schema, files, read=read)
 
     def _note_read(self, place: TopicPartition, count: int) -> None:
         self._read += count

@@ -25,7 +25,6 @@ another.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -35,7 +34,6 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from tailrace.core.errors import ArchiveError, NewerFormatError
-from tailrace.core.records import InputRecord
 from tailrace.log.archive.places import Folder
 from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSettings
 
@@ -70,7 +68,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LastRecord(msgspec.Struct, frozen=True):
-    """The last record of a chunk: its offset, and the digest of its content (see ``content_digest``)."""
+    """The last record of a chunk: its offset, and the digest of its content (see ``core.records``)."""
 
     offset: int
     sha256: str
@@ -254,11 +252,6 @@ class Archive:
             return msgspec.json.decode(data, type=type_)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ArchiveError(f"it cannot be read: {error}", path=name, hint=_HINT) from error
-
-
-def content_digest(record: InputRecord) -> str:
-    """A digest of all fields of a record."""
-    return hashlib.sha256(msgspec.msgpack.encode(tuple(record))).hexdigest()
 
 
 def folder_of(place: TopicPartition) -> str:

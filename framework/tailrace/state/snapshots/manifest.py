@@ -38,6 +38,13 @@ class FileInfo(msgspec.Struct, frozen=True):
     sha256: str
 
 
+class LastRead(msgspec.Struct, frozen=True):
+    """The last record that a task has read from an input: its offset, and the digest of all of its fields."""
+
+    offset: int
+    sha256: str
+
+
 class TaskEntry(msgspec.Struct, frozen=True):
     """One task: its cut (``tape.Cut``, encoded), where its changelog stood, its schema row's value, its files."""
 
@@ -49,6 +56,8 @@ class TaskEntry(msgspec.Struct, frozen=True):
     handled: dict[str, list[int]] | msgspec.UnsetType = msgspec.UNSET
     """What is in the app's dead letters, and is handled in this state all the same: offsets by input. Manifests without it
     are as they were before there was such a field."""
+    read: dict[str, LastRead] | msgspec.UnsetType = msgspec.UNSET
+    """By input, the last record that the task has read. Unset in the same way."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,64 @@
+"""Whether a snapshot may replace the state of a task: only if both stand at the same moment (see ``comparing.cut_differences``)."""
+
+from __future__ import annotations
+
+from tailrace.core.counting import counted
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.errors import SnapshotMismatchError
+from tailrace.history.app_history import AppHistory
+from tailrace.history.beginnings import rows_of
+from tailrace.history.comparing.cut_differences import (
+    cut_changes,
+    in_one_line,
+    passed_timers,
+    position_changes,
+)
+from tailrace.log.interface import Log
+from tailrace.state.snapshots import Snapshot
+
+
+def check_same_moment(plan: Plan, log: Log, snapshot: Snapshot, number: int, live: tape.Cut) -> None:
+    """Compare the snapshot's task of a partition with ``live``, the last cut of that task in the log.
+
+    Raises:
+        SnapshotMismatchError: They stand at different moments, or the snapshot is of another app.
+    """
+    app, which, data = plan.app, snapshot.manifest.id, snapshot.manifest.task(number).cut
+    cut = tape.decode_cut(data) if data else None
+    if cut is not None and cut.app != live.app:
+        raise SnapshotMismatchError(
+            f"the snapshot {which} is of the app {cut.app!r}, and cannot replace the state of {app!r}",
+            hint="Start an app that has not run yet from it, with --as NAME.",
+        )
+    if cut is not None and any(one.source == "canonical" for one in snapshot.chain):
+        found = position_changes(cut.positions, live.positions)
+        if not found:
+            _check_timers(plan, log, snapshot, number, cut, live)
+    else:
+        found = cut_changes(cut, live)
+    if found:
+        raise SnapshotMismatchError(
+            f"in partition {number} the snapshot {which} does not stand where the app {app!r} does. In the snapshot, and "
+            f"now: {in_one_line(found)}",
+            hint="With the app stopped, rebuild from the snapshot up to the present (tailrace rebuild --from-snapshot), and "
+            "start from what that gives; or run the app beside under another name (--as NAME).",
+        )
+
+
+def _check_timers(
+    plan: Plan, log: Log, snapshot: Snapshot, number: int, cut: tape.Cut, live: tape.Cut
+) -> None:
+    """Refuse a snapshot in canonical order, with its own clock and watermarks, if a timer would fire twice or never."""
+    folded = AppHistory(plan, log).committed(number, with_rows=True).rows
+    assert folded is not None
+    again, never = passed_timers(plan, cut, rows_of(snapshot, number), live, folded.rows())
+    for some, said in ((again, "fire a second time"), (never, "never fire")):
+        if some:
+            raise SnapshotMismatchError(
+                f"in partition {number} clock or watermarks of the snapshot {snapshot.manifest.id}, which was made in canonical "
+                f"order, are not those of the app {plan.app!r}: {counted(len(some), 'timer')} would {said}, the first of them "
+                f"{some[0]}",
+                hint="Rebuild along the tape (--order tape), with the app stopped; or run the app beside under another name "
+                "(--as NAME).",
+            )
