@@ -39,7 +39,6 @@ from tailrace.state import MemoryStore
 from tailrace.testing import Harness
 from tailrace.testing.every_point import every_point, unharmed
 from tests.core import (
-    test_commit_identity,
     test_default_versions,
     test_event_values,
     test_merge,
@@ -64,7 +63,7 @@ from tests.proof.runs import LINEAGE, Committed, First, Run, assert_equal, follo
 from tests.proof.seeds import START_MS, Feed, Records, settings_of, variant_of
 from tests.proof.test_simulation import TINY, simulated, small_inputs
 from tests.runtime import test_first_positions, test_worker
-from tests.runtime.test_restore import TestOffsets, TestOtherHistories
+from tests.runtime.test_restore import TestOffsets, no_other_history_is_taken_up
 from tests.testing import test_harness_time
 
 QUIET = Variant(1, 1, "handle", 0, "events", "dead-letter-all", messages=False, lean=False)
@@ -84,14 +83,8 @@ def the_log_is_the_truth() -> None:
         for run in first.runs:
             # All that is taken from the first run is its tape; its store and its process are gone.
             again = test_replay.replayed(run.plan, run.partition, run.committed.tapes, log, random_)
-            assert again.state() == run.committed.state()
-            cuts = [tape.decode_cut(one.store.cut or b"") for one in (again, run.committed)]
-            assert cuts[0].identity == cuts[1].identity
-    # A state of another history is not taken up, though its positions fit.
-    other = TestOtherHistories()
-    for behind in (True, False):
-        other.test_state_of_a_log_with_equal_counts_is_restored_whether_it_is_behind_or_not(behind)
-    other.test_a_store_killed_on_its_way_to_an_end_that_is_lost_is_restored()
+            assert (again.state(), again.identity()) == (run.committed.state(), run.committed.identity())
+    no_other_history_is_taken_up()
 
 
 # --- 2 -----------------------------------------------------------------------------------------------------------
@@ -267,7 +260,6 @@ def replay_equals_live() -> None:
             assert_equal(run.committed, again, f"seed {seed}")
             numbers = [dict(one.headers)[ORIGIN_HEADER] for one in again.outputs]
             assert numbers == [f"proof/{run.partition}/{n}".encode() for n in range(len(numbers))]
-    test_commit_identity.test_commits_of_two_histories_are_not_replayed_as_one(2)
     what_is_split_and_what_has_no_tape_comes_to_the_same()
 
 

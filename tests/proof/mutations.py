@@ -51,6 +51,9 @@ MUTATIONS: dict[str, Mutation] = {
     "an-identity-that-does-not-chain": Mutation(
         1, "core.engine.task_state", "return tape.identity_of(self.identity, nonce,", "return tape.identity_of(b'', nonce,"
     ),
+    "a-tape-of-two-histories-replayed": Mutation(
+        1, "core.engine.replay", "if not record.follows(task.identity):", "if False:"
+    ),
     # 2: one key, one owner
     "no-look-at-the-partition-of-a-key": Mutation(
         2, "core.engine.actor_table", "if cells.partitions > 1 and partition_of(", "if cells.partitions > 9 and partition_of("
@@ -158,9 +161,6 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a-shard-told-the-watermark-after-its-record": Mutation(
         6, "core.engine.key_split.shard", "                self._stand(columns, entry)\n", "                self._stand(columns, after[at])\n"
-    ),
-    "a-tape-of-two-histories-replayed": Mutation(
-        6, "core.engine.replay", "if not record.follows(task.identity):", "if False:"
     ),
     "a-key-in-two-shards": Mutation(
         6, "core.engine.key_split.first_pass", "shard_of(codec.encode(key), self.shards)", "(self.step + len(known)) % self.shards"

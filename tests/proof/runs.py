@@ -42,6 +42,10 @@ class Committed:
         """The rows that a changelog would hold."""
         return {row: value for row, value in self.store.scan(*ALL) if not rows.is_local(row)}
 
+    def identity(self) -> bytes:
+        """That of the last commit."""
+        return tape.decode_cut(self.store.cut or b"").identity
+
     def standing(self) -> tape.Cut:
         """The cut, without number and identity of the last commit, which depend on how often was committed."""
         assert self.store.cut is not None

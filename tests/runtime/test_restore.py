@@ -27,6 +27,7 @@ from tailrace.runtime.restore import Restore
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import RocksStore, StateIdentity
 from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
+from tests.core import test_commit_identity
 from tests.runtime.world import LINEAGE, CountingStore, Kill, World, run_dry
 
 DAY_MS = 86_400_000
@@ -208,6 +209,15 @@ class TestOtherHistories:
         caplog.clear()
         world.running().close()  # the changelog still says it of a store at its end
         assert not caplog.text
+
+
+def no_other_history_is_taken_up() -> None:
+    """For the first law: neither a state nor a tape of another history, though its positions and counts fit."""
+    other = TestOtherHistories()
+    for behind in (True, False):
+        other.test_state_of_a_log_with_equal_counts_is_restored_whether_it_is_behind_or_not(behind)
+    other.test_a_store_killed_on_its_way_to_an_end_that_is_lost_is_restored()
+    test_commit_identity.test_commits_of_two_histories_are_not_replayed_as_one(2)
 
 
 class TestOnDisk:

@@ -71,7 +71,7 @@ def standing(plan: Plan, log: Log, partition: int, cut: tape.Cut) -> Standing:
         its = f"identity {shown_identity(record.identity)}"
         if record.identity == cut.identity:
             its += " and other counts"
-        return Standing(in_log=False, why=f"{said}, which has the {its} in this log")
+        return Standing(in_log=False, why=f"{said}; commit {cut.commit} of this log has the {its}")
     found = (
         last_cut(log, TopicPartition(plan.changelog_topic, partition)) if _has_changelog(plan, log) else None
     )

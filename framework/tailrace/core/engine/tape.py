@@ -180,7 +180,7 @@ class TapeRecord(msgspec.Struct, array_like=True):
     """What the driver drew at the start of the task; set in the first record after each start."""
 
     def follows(self, identity: bytes) -> bool:
-        """Whether the commit with this identity is the one before. Two commits without one cannot be told apart."""
+        """Whether the commit with this identity is the one before. Two commits without an identity count as following each other."""
         return self.identity == (
             identity_of(identity, self.nonce, self.number) if self.identity or identity else b""
         )
@@ -258,7 +258,7 @@ def identity_within(before: bytes, number: int) -> bytes:
 
 
 def is_same_cut(one: bytes | None, other: bytes | None) -> bool:
-    """Whether two cuts say the same. An earlier version may have written the same cut in other bytes."""
+    """Whether two cuts are equal but for their format. An earlier version may have written the same cut in other bytes."""
     if one == other or one is None or other is None:
         return one == other
     first, second = decode_cut(one), decode_cut(other)
