@@ -62,8 +62,8 @@ from tests.proof.programs import Op
 from tests.proof.runs import LINEAGE, Committed, First, Run, assert_equal, follow
 from tests.proof.seeds import START_MS, Feed, Records, settings_of, variant_of
 from tests.proof.test_simulation import TINY, simulated, small_inputs
-from tests.runtime import test_first_positions, test_worker
-from tests.runtime.test_restore import TestOffsets, no_other_history_is_taken_up
+from tests.runtime import test_first_positions, test_other_histories, test_worker
+from tests.runtime.test_restore import TestOffsets
 from tests.testing import test_harness_time
 
 QUIET = Variant(1, 1, "handle", 0, "events", "dead-letter-all", messages=False, lean=False)
@@ -84,7 +84,7 @@ def the_log_is_the_truth() -> None:
             # All that is taken from the first run is its tape; its store and its process are gone.
             again = test_replay.replayed(run.plan, run.partition, run.committed.tapes, log, random_)
             assert (again.state(), again.identity()) == (run.committed.state(), run.committed.identity())
-    no_other_history_is_taken_up()
+    test_other_histories.no_other_history_is_taken_up()
 
 
 # --- 2 -----------------------------------------------------------------------------------------------------------
