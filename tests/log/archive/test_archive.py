@@ -410,7 +410,8 @@ def test_an_archive_of_another_log_of_the_same_shape_is_refused_before_anything_
     assert sorted(tmp_path.rglob("archive/**/*")) == before
 
 
-def test_an_archive_of_another_log_of_the_same_shape_is_not_read_with_this_one(tmp_path):
+def test_an_archive_of_another_log_of_the_same_shape_is_not_read_with_this_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(EmbeddedLog, "identity", b"")  # as in a log of an earlier version
     for name in ("one", "other"):
         with closing(EmbeddedLog(tmp_path / name)) as log:
             log.create_topic("ships", TopicSettings(1))
@@ -446,7 +447,8 @@ def test_an_archive_that_reaches_further_than_the_log_is_not_read_with_it(tmp_pa
             ArchivedLog(archive_in(tmp_path), log).end_offset("ships", 0)
 
 
-def test_a_compacted_topic_of_another_log_is_known_by_what_is_left(tmp_path):
+def test_a_compacted_topic_of_another_log_is_known_by_what_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(EmbeddedLog, "identity", b"")  # as in a log of an earlier version
     for name in ("one", "other"):
         with closing(EmbeddedLog(tmp_path / name, LogOptions(segment_bytes=1 << 14))) as log:
             log.create_topic("kept", TopicSettings(1, compacted=True))
