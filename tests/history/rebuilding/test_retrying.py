@@ -95,7 +95,7 @@ def test_the_report_says_what_was_run_again_and_that_the_state_is_another(world:
     ]
     assert snapshot.manifest.notes == tuple(report.notes)
     text = "\n".join(report.lines())
-    assert "1 is not" in text
+    assert ": 1 differs" in text, text
 
 
 def test_where_nothing_had_failed_the_state_is_the_service_s_own(world: World) -> None:

@@ -169,7 +169,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
             said.insert(
                 2,
                 f"{counted(compared, 'row')} compared with the service's, the schema of each partition included: "
-                + (f"{self.other_rows:,} differ" if self.other_rows else "all equal, byte for byte"),
+                + (_differing(self.other_rows) if self.other_rows else "all equal, byte for byte"),
             )
         if self.base is not None:
             said.insert(1, f"from snapshot {self.base}")
@@ -195,3 +195,7 @@ def report_of(job: Job, engine: str) -> RebuildReport:
         base=job.base,
         notes=list(job.notes),
     )
+
+
+def _differing(rows: int) -> str:
+    return f"{rows:,} differs" if rows == 1 else f"{rows:,} differ"
