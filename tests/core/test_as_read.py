@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -50,6 +51,14 @@ def test_equal_bytes_that_read_differently_differ() -> None:
     assert one[1] == other[1]
     assert not equal(one, other)
     assert not equal(side({"kept": 1, "n": 7}, ZERO), side({"kept": 1}, KEPT, ZERO))
+
+
+def test_a_nan_that_an_earlier_version_stored_with_a_sign_is_the_same_nan() -> None:
+    fields: Fields = {**KEPT, "x": (float, 0.0)}
+    reader, found = side({"kept": 1, "x": math.nan}, fields)
+    signed = {name: value.replace(b"\x7f\xf8", b"\xff\xf8") for name, value in found.items()}
+    assert signed != found
+    assert equal((reader, found), (reader, signed))
 
 
 def test_different_bytes_that_read_alike_do_not() -> None:

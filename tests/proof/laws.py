@@ -61,6 +61,7 @@ from tests.proof.operations import Change, Event
 from tests.proof.programs import Op
 from tests.proof.runs import LINEAGE, Committed, First, Run, assert_equal, follow
 from tests.proof.seeds import START_MS, Feed, Records, settings_of, variant_of
+from tests.proof.test_nan import check_nans
 from tests.proof.test_simulation import TINY, simulated, small_inputs
 from tests.runtime import test_first_positions, test_other_histories, test_worker
 from tests.runtime.test_restore import TestOffsets
@@ -250,9 +251,9 @@ def a_record_that_was_not_taken_wakes_nothing() -> None:
 def replay_equals_live() -> None:
     """Along its own tape, commit by commit: state, outputs with headers and timestamps, and where it stands."""
     what_was_skipped_is_skipped_whole()
+    check_nans()
     for seed in range(80):
-        random_ = Random(seed)
-        variant = variant_of(random_)
+        variant = variant_of(random_ := Random(seed))
         log: Records = {}
         first = test_replay.first_run(build(variant), variant, random_, log, [])
         for run in first.runs:

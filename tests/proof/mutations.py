@@ -171,6 +171,21 @@ MUTATIONS: dict[str, Mutation] = {
     "messages-out-of-turn": Mutation(
         6, "core.engine.delivery", "self._waiting.popleft()", "self._waiting.pop()"
     ),
+    "a-nan-with-the-bits-of-the-interpreter-in-an-event": Mutation(
+        6, "core.declare.event_codec", "else canonical_writer(type, self._write)", "else self._write"
+    ),
+    "a-nan-with-the-bits-of-the-interpreter-in-a-message": Mutation(
+        6, "core.declare.planner", "encode = canonical_writer(type_, message.encode)", "encode = message.encode"
+    ),
+    "a-nan-with-the-bits-of-the-interpreter-in-a-guarded-field": Mutation(
+        6, "core.values.guards", " and ({then} == {then} or pack_float({then}) == nan)", ""
+    ),
+    "a-nan-with-the-bits-of-the-interpreter-in-a-list": Mutation(
+        6, "core.engine.actor_table", "encoded = self.encode_unsettled(instance)", "encoded = self.encode(instance)"
+    ),
+    "a-nan-with-the-bits-of-the-interpreter-in-an-entry": Mutation(
+        6, "core.handling.entries", "encoded = plan.encode_unsettled(value)", "encoded = plan.encode(value)"
+    ),
     # 7: watermarks never go back, a timer fires at most once
     "a-watermark-that-follows-its-inputs-down": Mutation(
         7, "core.engine.watermarks", "            if mark > self.of_operator[operator]:", "            if mark != self.of_operator[operator]:"
@@ -201,7 +216,7 @@ MUTATIONS: dict[str, Mutation] = {
         8, "core.engine.input_decoder", "        if not plan.time_min_ms <= time_ms <= plan.time_max_ms:", "        if False:"
     ),
     "a-float-that-becomes-null": Mutation(
-        8, "core.values.event_values", "    return _Look().writer(node, encode, checked)", "    return encode"
+        8, "core.values.event_values", "    return _Look(nan_only).writer(node, encode, checked)", "    return encode"
     ),
     "a-float-in-anything-that-becomes-null": Mutation(
         8, "core.values.event_values", "        return _searching(encode, checked)", "        return encode"
@@ -317,7 +332,7 @@ MUTATIONS: dict[str, Mutation] = {
         10, "core.values.type_evolution", "    return stored.ttl_version + ended", "    return stored.ttl_version"
     ),
     "a-number-that-json-does-not-have": Mutation(
-        10, "core.values.event_values", "    return _Look().writer(node, encode, checked)", "    return encode"
+        10, "core.values.event_values", "    return _Look(nan_only).writer(node, encode, checked)", "    return encode"
     ),
     "an-int-rounded-to-a-float": Mutation(
         10, "core.values.old_values", '            case "float":\n                return _checked_float\n', ""

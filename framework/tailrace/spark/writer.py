@@ -371,7 +371,11 @@ def _encoded(actor: ActorPlan, one: _Field, value: Any, key: Any) -> bytes:
 def _row(code: _Code, before: bytes | None, values: Mapping[str, bytes]) -> bytes:
     """The value row of a key: its flags, and its fields as the actor's own codec writes them, settled."""
     actor = code.actor
-    encode, decode = carrying(actor, code.carried) if code.carried else (actor.encode, actor.decode)
+    encode, encode_unsettled, decode = (
+        carrying(actor, code.carried)
+        if code.carried
+        else (actor.encode, actor.encode_unsettled, actor.decode)
+    )
     instance = actor.new() if before is None else decode(before[1:])
     for one in code.fields:
         value = msgspec.msgpack.decode(values[one.name], type=one.type)
@@ -388,7 +392,7 @@ def _row(code: _Code, before: bytes | None, values: Mapping[str, bytes]) -> byte
         )
     if actor.seal is not None:
         actor.seal(instance)
-    settled = decode(encode(instance))
+    settled = decode(encode_unsettled(instance))
     return (_PLAIN if before is None else before[:1]) + encode(settled)
 
 

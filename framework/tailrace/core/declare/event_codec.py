@@ -11,7 +11,7 @@ from msgspec import inspect
 
 from tailrace.core.errors import DefinitionError, EmittedTypeError, EventValueError, UsageError
 from tailrace.core.values.dataclass_defaults import completer
-from tailrace.core.values.event_values import Change, change_of, is_comparable, json_writer
+from tailrace.core.values.event_values import Change, canonical_writer, change_of, is_comparable, json_writer
 from tailrace.core.values.types import check_emitted, parts_of, spell
 
 _KEEP = 'Emit None or nothing where there is no number, or declare the topic with format="msgpack", which keeps it.'
@@ -23,7 +23,7 @@ _AS_BYTES = (bytes, datetime)
 class EventCodec:
     """The codec of a topic's events.
 
-    ``encode`` writes the same bytes for equal events, whatever the order of a dict or set. It raises EventValueError, with
+    ``encode`` writes the same bytes for equal events, whatever the order of a dict or set, or the sign of a NaN. It raises EventValueError, with
     the field, for a float that JSON cannot write (nan, infinity). ``check`` looks at all other values. ``decode`` is
     msgspec's own function.
     """
@@ -42,9 +42,11 @@ class EventCodec:
             self.decode = _completing(self.decode, self.complete)
         self._write = _writer(topic, type, json=self._json)
         self._compare = is_comparable(type)
-        self.encode: Callable[[Any], bytes] = self._write
-        if self._json:
-            self.encode = json_writer(type, self._write, self._encode_checked)
+        self.encode: Callable[[Any], bytes] = (
+            json_writer(type, self._write, self._encode_checked)
+            if self._json
+            else canonical_writer(type, self._write)
+        )
 
     def check_emitted(self) -> None:
         """Raise DefinitionError for a type whose records would depend on more than the event."""

@@ -31,6 +31,7 @@ from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.errors import DefinitionError
 from tailrace.core.records import CHANNEL
 from tailrace.core.values.codec import ValueCodec
+from tailrace.core.values.event_values import canonical_writer
 from tailrace.core.values.keys import key_codec_for, map_key_codec_for
 from tailrace.core.values.types import (
     CODEC_ERRORS,
@@ -350,6 +351,7 @@ def _actor(app: Declarations, index: int, name: str, takers: Takers) -> ActorPla
     codec = ValueCodec[Any](cls)
     required = tuple(one.attr for one in values if one.required)
     new = _maker(cls, required)
+    fixed = all(is_fixed_point(one.annotation) for one in values)
     event_timers: dict[str, Route] = {}
     processing_timers: dict[str, Route] = {}
     messages: dict[str, MessagePlan] = {}
@@ -359,10 +361,11 @@ def _actor(app: Declarations, index: int, name: str, takers: Takers) -> ActorPla
         cls=cls,
         new=new,
         encode=codec.encode,
+        encode_unsettled=codec.encode if fixed else canonical_writer(cls, codec.encode),
         decode=codec.decode,
         key_codec=key_codec_for(_key_type(cls)),
         seal=make_sealer([(one.attr, one.annotation) for one in values]) if values else None,
-        fixed=all(is_fixed_point(one.annotation) for one in values),
+        fixed=fixed,
         event_timers=MappingProxyType(event_timers),
         processing_timers=MappingProxyType(processing_timers),
         messages=MappingProxyType(messages),
@@ -395,7 +398,8 @@ def _actor(app: Declarations, index: int, name: str, takers: Takers) -> ActorPla
         for type_, known_as in _message_names(handler):
             route = Route(plan, handler.call, where, _salt("message", name, known_as), index)
             message = ValueCodec[Any](type_)
-            messages[known_as] = MessagePlan(known_as, type_, message.encode, message.decode, route)
+            encode = canonical_writer(type_, message.encode)
+            messages[known_as] = MessagePlan(known_as, type_, encode, message.decode, route)
     return plan
 
 
@@ -445,13 +449,15 @@ def _stored_default(one: Field, new: Callable[[], Any]) -> bytes:
 def _map(one: Field) -> MapPlan:
     key_type, value_type = one.types
     codec = ValueCodec[Any](value_type)
+    immutable = is_immutable(value_type) and is_fixed_point(value_type)
     return MapPlan(
         attr=one.attr,
         name=one.name,
         key_codec=map_key_codec_for(key_type),
         encode=codec.encode,
+        encode_unsettled=codec.encode if immutable else canonical_writer(value_type, codec.encode),
         decode=codec.decode,
-        immutable=is_immutable(value_type) and is_fixed_point(value_type),
+        immutable=immutable,
         check=normaliser(value_type, owner=one.owner, field=one.attr),
         ttl_ms=one.ttl_ms,
         ttl_domain=one.ttl_domain,
@@ -461,12 +467,14 @@ def _map(one: Field) -> MapPlan:
 def _list(one: Field) -> ListPlan:
     (value_type,) = one.types
     codec = ValueCodec[Any](value_type)
+    immutable = is_immutable(value_type) and is_fixed_point(value_type)
     return ListPlan(
         attr=one.attr,
         name=one.name,
         encode=codec.encode,
+        encode_unsettled=codec.encode if immutable else canonical_writer(value_type, codec.encode),
         decode=codec.decode,
-        immutable=is_immutable(value_type) and is_fixed_point(value_type),
+        immutable=immutable,
         check=normaliser(value_type, owner=one.owner, field=one.attr),
         ttl_ms=one.ttl_ms,
         ttl_domain=one.ttl_domain,

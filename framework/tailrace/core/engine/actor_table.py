@@ -58,6 +58,7 @@ class Table(StoredActor):
         "dirty",
         "encode",
         "encode_key",
+        "encode_unsettled",
         "fields",
         "images",
         "live",
@@ -70,9 +71,9 @@ class Table(StoredActor):
     def __init__(self, cells: UnitBooks, plan: ActorPlan, past: EarlierDeclaration, *, checked: bool) -> None:
         super().__init__(cells, plan, past)
         self.fields: tuple[str, ...] = getattr(plan.cls, "__struct_fields__")  # noqa: B009  # unknown to type checkers
-        self.encode, self.decode = plan.encode, plan.decode
+        self.encode, self.encode_unsettled, self.decode = plan.encode, plan.encode_unsettled, plan.decode
         if self.past.fields:
-            self.encode, self.decode = carrying(plan, self.past.fields)
+            self.encode, self.encode_unsettled, self.decode = carrying(plan, self.past.fields)
         if self.past.reader is not None:
             self.decode = reading(self.past.reader, self.decode)
         self.encode_key = plan.key_codec.encode
@@ -223,7 +224,7 @@ class Table(StoredActor):
             return
         self.seal(instance)
         try:
-            encoded = self.encode(instance)
+            encoded = self.encode_unsettled(instance)
             if cells.reload or not plan.fixed:
                 settled = self.live[key] = self._reborn(instance, encoded)
                 encoded = self.encode(settled)  # for example, an int in a list of floats is now a float

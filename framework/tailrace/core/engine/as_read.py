@@ -14,6 +14,7 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, KeyRows, joined, raw_fields
+from tailrace.core.values.canonical_nan import canonical
 from tailrace.core.values.defaults import NOT_CERTAIN, are_same, shown_default
 from tailrace.core.values.old_values import reader_of, reader_of_fields
 from tailrace.core.values.stored_types import stored_struct, stored_type
@@ -116,7 +117,7 @@ def _form(declared: Any, fill: Callable[[bytes], bytes]) -> Callable[[bytes], by
 
     def form(data: bytes) -> bytes:
         try:
-            return _encode(decode(fill(data)))
+            return _encode(decode(fill(canonical(data))))
         except (msgspec.MsgspecError, ValueError):
             return data  # no version of the code can read it
 

@@ -174,6 +174,7 @@ def _undeclared(name: str) -> MapPlan:
         name=name,
         key_codec=map_key_codec_for(str),
         encode=bytes,
+        encode_unsettled=bytes,
         decode=bytes,
         immutable=True,
         check=None,

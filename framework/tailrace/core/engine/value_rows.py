@@ -47,7 +47,7 @@ def encoded_blank(plan: ActorPlan) -> bytes | None:
         blank = plan.new()
         if plan.seal is not None:
             plan.seal(blank)
-        encoded = plan.encode(blank)
+        encoded = plan.encode_unsettled(blank)
         return encoded if plan.fixed else plan.encode(plan.decode(encoded))
     except Exception:  # noqa: BLE001  # a user's default is invalid: the first handler gets the error
         return None
@@ -58,11 +58,16 @@ def encoded_blank(plan: ActorPlan) -> bytes | None:
 
 def carrying(
     plan: ActorPlan, names: Collection[str]
-) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """An encoder and a decoder of an actor's instances that carry these fields, in the order of the row."""
+) -> tuple[Callable[[Any], bytes], Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """The two encoders and the decoder of an actor's instances that carry these fields, in the order of the row."""
 
     def encode(instance: Any) -> bytes:
-        encoded = plan.encode(instance)
+        return with_carried(instance, plan.encode(instance))
+
+    def encode_unsettled(instance: Any) -> bytes:
+        return with_carried(instance, plan.encode_unsettled(instance))
+
+    def with_carried(instance: Any, encoded: bytes) -> bytes:
         carried = getattr(instance, "_tr_carried", None)
         return encoded if carried is None else with_more(encoded, *carried)
 
@@ -72,7 +77,7 @@ def carrying(
         instance._tr_carried = (len(found), _pairs(found)) if found else None
         return instance
 
-    return encode, decode
+    return encode, encode_unsettled, decode
 
 
 def reading(reader: OldValueReader, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

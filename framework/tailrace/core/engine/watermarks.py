@@ -29,6 +29,7 @@ from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK
 from tailrace.core.engine.tape import Cut
 from tailrace.core.errors import UsageError
 from tailrace.core.records import CHANNEL
+from tailrace.core.values.canonical_nan import canonical
 
 
 def copy(generator: WatermarkGenerator) -> WatermarkGenerator:
@@ -105,7 +106,7 @@ class Watermarks:
             [name for name, idle in zip(names, self.idle, strict=True) if idle],
             [name for name, ended in zip(names, self.ended, strict=True) if ended],
             {
-                one.name: msgspec.msgpack.encode(generator)
+                one.name: canonical(msgspec.msgpack.encode(generator))
                 for one, generator in zip(self._plan.inputs, self.generators, strict=True)
                 if generator is not None
             },

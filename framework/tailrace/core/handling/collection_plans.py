@@ -13,6 +13,7 @@ from tailrace.core.values.keys import MapKeyCodec
 class MapPlan:
     """A ``MapState`` field. ``check`` normalises or refuses a value, or is None where none needs it.
 
+    ``encode`` is for settled values, ``encode_unsettled`` for those that a handler may have left.
     ``immutable``: values cannot be changed in place, and the live value is what its encoding says.
     """
 
@@ -20,6 +21,7 @@ class MapPlan:
     name: str
     key_codec: MapKeyCodec
     encode: Callable[[Any], bytes]
+    encode_unsettled: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
     immutable: bool
     check: Callable[[Any], Any] | None
@@ -41,6 +43,7 @@ class ListPlan:
     attr: str
     name: str
     encode: Callable[[Any], bytes]
+    encode_unsettled: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
     immutable: bool
     check: Callable[[Any], Any] | None

@@ -199,7 +199,7 @@ class Entries:
                     value = check(value)
                     live[name] = value
                 try:
-                    encoded = plan.encode(value)
+                    encoded = plan.encode_unsettled(value)
                     if mutable:
                         undo.append((live, name, MISSING))
                         live[name] = plan.decode(encoded)

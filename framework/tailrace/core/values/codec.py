@@ -6,7 +6,7 @@ cannot distinguish from it::
     encode(decode(encode(settled))) == encode(settled)
 
 ``encode`` alone does not give that form for every value that a handler may leave in a field (an ``int`` in a ``float``
-field is written as an int). So values are settled, or sealed (``types``), when a handler returns.
+field is written as an int, and the sign of a NaN is arbitrary, see ``canonical_nan``). So values are settled, or sealed (``types``), when a handler returns.
 
 Dicts keep their insertion order; sorting them would change the order of an iteration after a restart. The insertion order
 is the same in every run of the same steps, because sets, whose order differs between processes, are not durable.
@@ -17,6 +17,8 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 import msgspec
+
+from tailrace.core.values.canonical_nan import canonical
 
 T = TypeVar("T")
 
@@ -43,6 +45,6 @@ class ValueCodec(Generic[T]):
         Raises msgspec.ValidationError, OverflowError, TypeError or UnicodeEncodeError if it is not of the
         type.
         """
-        written = self.encode(value)
+        written = canonical(self.encode(value))
         settled = self.decode(written)
         return self.encode(settled), settled

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
+from tailrace.core.values.canonical_nan import canonical
 from tailrace.core.values.types import CODEC_ERRORS
 
 NOT_CERTAIN: Final = b""
@@ -47,13 +48,14 @@ def _encoded(value: Any, node: inspect.Type | None) -> bytes:
     if type(value) is int and isinstance(node, inspect.FloatType):
         value = float(value)
     try:
-        return _encode(value)
+        return canonical(_encode(value))
     except CODEC_ERRORS:
         return NOT_CERTAIN
 
 
 def are_same(one: bytes, other: bytes) -> bool:
     """Whether two stored defaults are read as the same value: 0 in a field that is now a float is 0.0."""
+    one, other = canonical(one), canonical(other)
     return one == other or _decode(one) == _decode(other)
 
 

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import inspect
 
+from tailrace.core.values.canonical_nan import canonical
 from tailrace.core.values.guards import Scope, struct_class
 from tailrace.core.values.types import CODEC_ERRORS, parts_of, shortened
 
@@ -64,13 +65,35 @@ def json_writer(declared: Any, encode: Encode, checked: Encode) -> Encode:
     It is ``encode`` itself for types without floats. Otherwise it takes about 30 ns more for each float, and 5 ns for each
     float in a list.
     """
-    node = inspect.type_info(declared)
-    parts = list(parts_of(node, set()))
-    if any(isinstance(part, _UNTYPED) for part in parts):
+    if _is_untyped(declared):
         return _searching(encode, checked)
-    if not any(isinstance(part, inspect.FloatType) for part in parts):
+    return _checking_floats(declared, encode, checked, nan_only=False)
+
+
+def canonical_writer(declared: Any, encode: Encode) -> Encode:
+    """``encode`` (of MessagePack) with one form of NaN, see ``canonical_nan``.
+
+    It is ``encode`` itself for types without floats. Otherwise it takes about 20 ns more for each float, and 5 ns for each
+    float in a list.
+    """
+
+    def checked(value: Any) -> bytes:
+        return canonical(encode(value))
+
+    if _is_untyped(declared):
+        return checked
+    return _checking_floats(declared, encode, checked, nan_only=True)
+
+
+def _is_untyped(declared: Any) -> bool:
+    return any(isinstance(part, _UNTYPED) for part in parts_of(inspect.type_info(declared), set()))
+
+
+def _checking_floats(declared: Any, encode: Encode, checked: Encode, *, nan_only: bool) -> Encode:
+    node = inspect.type_info(declared)
+    if not _holds_floats(node):
         return encode
-    return _Look().writer(node, encode, checked)
+    return _Look(nan_only).writer(node, encode, checked)
 
 
 def _searching(encode: Encode, checked: Encode) -> Encode:
@@ -84,9 +107,13 @@ def _searching(encode: Encode, checked: Encode) -> Encode:
 
 
 class _Look:
-    """Compiles the check of a type's floats. A test is an expression; ``first`` gives the value, ``then`` names it."""
+    """Compiles the check of a type's floats. A test is an expression; ``first`` gives the value, ``then`` names it.
 
-    def __init__(self) -> None:
+    The test of a float is "it is finite", or, with ``nan_only``, "it is not NaN".
+    """
+
+    def __init__(self, nan_only: bool) -> None:
+        self._nan_only = nan_only
         self._scope = Scope()
         self._scope.constants |= {"isfinite": isfinite, "UNSET": msgspec.UNSET}
         self._functions: dict[Any, str] = {}
@@ -109,6 +136,8 @@ class _Look:
         match node:
             case inspect.Metadata():
                 return self._test(node.type, first, then)
+            case inspect.FloatType() if self._nan_only:
+                return f"({first} == {then})"
             case inspect.FloatType():
                 within = f"-{_EXACT!r} <= {first} <= {_EXACT!r}"
                 return f"({within} or type({then}) is float and -{_MOST!r} <= {then} <= {_MOST!r})"
@@ -119,7 +148,11 @@ class _Look:
             case inspect.NamedTupleType():
                 return self._items(enumerate(field.type for field in node.fields), first, then)
             case inspect.DictType():
-                return self._each(node.value_type, f"{first}.values()")
+                sides = {first: node.key_type, f"{then}.values()": node.value_type}
+                if not _holds_floats(node.key_type):
+                    sides = {f"{first}.values()": node.value_type}
+                tests = [self._each(one, values) for values, one in sides.items() if _holds_floats(one)]
+                return f"({' and '.join(tests)})"
             case _ if isinstance(node, _SEQUENCES):
                 return self._each(node.item_type, first)
             case _:
@@ -136,7 +169,7 @@ class _Look:
                 tests.append(f"(type({value}) is not float or {self._test(one, then, then)})")
             else:
                 cls = self._scope.constant(_class_of(one))
-                tests.append(f"(type({value}) is not {cls} or {self._test(one, then, then)})")
+                tests.append(f"(not isinstance({value}, {cls}) or {self._test(one, then, then)})")
         return f"({' and '.join(tests)})"
 
     def _items(self, nodes: Iterable[tuple[int, inspect.Type]], first: str, then: str) -> str:
@@ -149,9 +182,11 @@ class _Look:
 
     def _each(self, node: inspect.Type, values: str) -> str:
         if isinstance(node, inspect.FloatType):
-            return (
-                f"isfinite(sum({values}))"  # a sum of finite floats may be infinite: then ``checked`` decides
-            )
+            # A sum of finite floats may be infinite, and one of infinities may be NaN: then ``checked`` decides.
+            if self._nan_only:
+                total = self._scope.name("t")
+                return f"(({total} := sum({values})) == {total})"
+            return f"isfinite(sum({values}))"
         return f"all(map({self._function(node)}, {values}))"
 
     def _function(self, node: inspect.Type) -> str:
@@ -207,7 +242,7 @@ def _class_of(node: inspect.Type) -> type:
 
 def is_comparable(declared: Any) -> bool:
     """Whether a type declares all of its content, so that it can be compared: ``Any`` is decoded as msgspec chooses."""
-    return not any(isinstance(part, _UNTYPED) for part in parts_of(inspect.type_info(declared), set()))
+    return not _is_untyped(declared)
 
 
 def change_of(

@@ -8,6 +8,7 @@ actor (``types.make_sealer``). It must detect values that msgspec would accept a
 a value                      after a restart
 ===========================  ==========================================================================
 ``1`` in a ``float`` field   ``1.0``
+a NaN with another sign      the canonical NaN, see ``canonical_nan``
 a datetime with a zone       in UTC; ``fold`` is lost
 ``True`` in an ``int`` field refused, the state can no longer be read
 an int past 64 bits,         cannot be written
@@ -32,6 +33,8 @@ from uuid import UUID
 import msgspec
 from msgspec import inspect
 
+from tailrace.core.values.canonical_nan import NAN_BYTES, pack_float
+
 INT_MIN = -(2**63)
 INT_MAX = 2**64 - 1
 
@@ -40,7 +43,6 @@ _EXACT: dict[type[inspect.Type], type] = {
     inspect.BytesType: bytes,
     inspect.DateType: date,
     inspect.DecimalType: Decimal,
-    inspect.FloatType: float,
     inspect.TimeDeltaType: timedelta,
     inspect.UUIDType: UUID,
 }
@@ -56,7 +58,12 @@ class Scope:
     """The names that the expressions of one compiled function use: constants, temporary names, functions."""
 
     def __init__(self) -> None:
-        self.constants: dict[str, Any] = {"utc": UTC, "encodable": _encodable}
+        self.constants: dict[str, Any] = {
+            "utc": UTC,
+            "encodable": _encodable,
+            "pack_float": pack_float,
+            "nan": NAN_BYTES,
+        }
         self.functions: list[str] = []
         self._names = 0
         self._open: set[type] = set()
@@ -90,6 +97,8 @@ class Scope:
                 return f"{first} is None"
             case inspect.IntType():
                 return f"type({first}) is int and {then} <= {INT_MAX} and {then} >= {INT_MIN}"
+            case inspect.FloatType():
+                return f"type({first}) is float and ({then} == {then} or pack_float({then}) == nan)"
             case inspect.StrType():
                 return f"type({first}) is str and ({then}.isascii() or encodable({then}))"
             case inspect.DateTimeType() | inspect.TimeType():

@@ -305,6 +305,10 @@ def _is_another(settled: object, value: object) -> bool:
         return type(settled) is not type(value)
     if isinstance(value, tuple | list | dict):
         return False
+    if (
+        isinstance(value, float) and value != value
+    ):  # a NaN is unequal to itself, and so is its canonical form
+        return settled == settled
     # A local time with a fold is unequal to every other time, itself included.
     return not isinstance(value, datetime) and settled != value
 

@@ -57,6 +57,7 @@ from tailrace.core.engine.units import Units
 from tailrace.core.engine.watermarks import copy
 from tailrace.core.errors import ReplayDivergedError, UnsplittableError
 from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
+from tailrace.core.values.canonical_nan import canonical
 
 CHUNK_STEPS: Final = 20_000
 """Approximate number of steps in a chunk."""
@@ -323,7 +324,7 @@ def stated(plan: InputPlan) -> Says | None:
         generator = None if plan.generator is None else copy(plan.generator)
         try:
             if generator is not None:
-                return generator.on_event(event, time_ms), msgspec.msgpack.encode(generator)
+                return generator.on_event(event, time_ms), canonical(msgspec.msgpack.encode(generator))
             return None if plan.punctuate is None else plan.punctuate(event, time_ms)
         except Exception as error:  # noqa: BLE001  # from a user's function
             return repr(error)
