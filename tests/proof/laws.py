@@ -468,8 +468,7 @@ def nothing_that_is_done_over_months_is_wrong_in_silence() -> None:
     test_harness_time.test_all_is_up_to_date_once_the_clock_has_made_the_inputs_idle(
         "memory", repartition=False
     )
-    change = test_ttl_versions.TestEachChange()
-    change.test_removed_and_brought_back_it_counts_from_the_next_write("local")
+    test_ttl_versions.TestEachChange().test_removed_and_brought_back_it_counts_from_the_next_write("local")
     test_worker.test_no_worker_reads_before_all_have_said_that_their_idle_inputs_count_again(0)
     with TemporaryDirectory() as folder:
         test_code.check_that_a_helper_counts(Path(folder))
