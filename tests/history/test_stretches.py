@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tailrace.core.errors import OffsetGoneError, UnknownTopicError
 from tailrace.core.records import Output
+from tailrace.history import stretches
 from tailrace.history.stretches import batches, first, last, scan, source
 from tailrace.log import TopicSettings
 from tailrace.testing import MemoryLog
@@ -77,6 +78,26 @@ def test_a_whole_stretch_ends_at_its_stop_or_not_at_all() -> None:
             list(scan(log, "t", 0, 0, stop, whole=True))
         with pytest.raises(OffsetGoneError, match=f"up to {stop} before"):
             source(log, 0)("t", 0, stop)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12),
+    st.integers(1, 7),
+)
+def test_a_source_gives_every_stretch_whole_in_whatever_order_they_are_asked_for(
+    commits, wanted, at_once
+) -> None:
+    log, _ = filled(commits)
+    everything, end = list(scan(log, "t", 0)), log.end_offset("t", 0)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(stretches, "_AT_ONCE", at_once)
+        read = source(log, 0)
+        for one, other in wanted:
+            start, stop = sorted((min(one, end), min(other, end)))
+            assert list(read("t", start, stop)) == [
+                each for each in everything if start <= each.offset < stop
+            ]
 
 
 def test_a_stretch_ends_where_the_partition_ended_at_the_call() -> None:

@@ -120,19 +120,22 @@ def source(log: Log, partition: int) -> Source:
 
 
 class _Ahead:
-    """Records fetched from a partition and not yet returned: ``records`` from index ``at`` on, read up to ``position``."""
+    """Records fetched from a partition and not yet returned: ``records`` from index ``at`` on, read up to ``position``.
 
-    __slots__ = ("at", "position", "records")
+    ``stop`` is the end of the last stretch returned. Records before it are not here any more.
+    """
+
+    __slots__ = ("at", "position", "records", "stop")
 
     def __init__(self, start: int) -> None:
         self.records: list[InputRecord] = []
         self.at = 0
-        self.position = start
+        self.position = self.stop = start
 
     def reaches(self, start: int) -> bool:
         """Whether the records from ``start`` on are here, or are the next to be fetched."""
         rest = self.at < len(self.records)
-        return self.records[self.at].offset >= start if rest else self.position == start
+        return self.stop <= start <= (self.records[self.at].offset if rest else self.position)
 
     def add(self, found: list[InputRecord], position: int) -> None:
         """Add the records of the next fetch, and drop those returned before."""
@@ -143,7 +146,7 @@ class _Ahead:
         """The records below ``stop``."""
         records, at = self.records, self.at
         end = len(records) if self.position == stop else bisect_left(records, stop, at, key=_offset)
-        self.at = end
+        self.at, self.stop = end, stop
         return records[at:end]
 
 
