@@ -169,6 +169,7 @@ def replay_of(
     limit: Limit | None = None,
     lenient: bool = False,
     any_environment: bool = False,
+    after_deleted: bool = False,
 ) -> Replay:
     """The replay of a task that begins with ``cut`` and the rows in the store, restricted to the keys of the watch."""
     task = Task(plan, partition, store, cut, lineage=lineage, settings=settings, replaying=True, watch=watch)
@@ -179,6 +180,7 @@ def replay_of(
         some_keys=watch is not None and watch.keys is not None,
         lenient=lenient,
         any_environment=any_environment,
+        after_deleted=after_deleted,
     )
 
 

@@ -185,6 +185,7 @@ def test_deleted_history_is_named_and_gone_without_where_that_is_wanted(own: Pat
     assert report.notes == [
         "offsets 0 to 39 of sales partition 0 are deleted, and left out",
         "events, timers and outputs are counted as the service's tape has them, what is left out included",
+        "partition 0 is without 40 records that the log no longer has",
     ]
     assert snapshot.manifest.task(1).cut == live(own, find_app(SHOPS).plan())[1].cut
     assert rebuilt(snapshot)[0].rows != live(own, find_app(SHOPS).plan())[0].rows

@@ -7,15 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.core.engine import tape
 from tailrace.core.engine.key_split.course import Course
 from tailrace.core.engine.key_split.shard import ShardResult, check
+from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.tape import Totals
 from tailrace.core.errors import CorruptStateError, UnsplittableError
+from tailrace.core.records import Output
 from tailrace.history.splitting import split_units
 from tailrace.history.splitting.blocks import BlockReader, BlockWriter
 from tailrace.processes.app_loading import find_app
-from tests.history.rebuilding import lived
+from tests.history.rebuilding import lived, referring
 from tests.history.rebuilding.lived import TALLY, done, live, rebuilt
+
+REFERRING = "tests.history.rebuilding.referring:app"
+LENIENT = "tests.history.rebuilding.referring:lenient"
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +60,31 @@ def test_what_cannot_be_split_is_replayed_whole_and_the_report_says_why(
     report, snapshot = done(tally, split=3)
     assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
     assert len(asked) == 4
+    assert (report.events, report.taken) == (320, 320), "the shards of partition 1 were for nothing"
+    assert report.commits == sum(tape.decode_cut(one.cut or b"").tape for one in rebuilt(snapshot))
     assert report.notes == ["partition 1 was not split: the shards do not add up to the whole"]
+
+
+def test_refused_records_are_not_counted_as_replayed(tmp_path: Path) -> None:
+    bad = [Output("orders", b"b", b"no order", 0)] * 3
+    lived.append(tmp_path, [*referring.records(), *bad], {"prices": 1, "orders": 1})
+    lived.live_on(tmp_path, LENIENT)
+    for split in (1, 3):
+        report, _ = done(tmp_path, LENIENT, split=split, uri=str(tmp_path / f"split-{split}"))
+        assert (report.events, report.taken, report.refused) == (40, 40, 3)
+        assert report.notes == []
+
+
+def test_a_limit_within_a_commit_is_no_reason_to_replay_in_one_piece(tmp_path: Path) -> None:
+    """The records behind the limit, and those of the next commit, were read ahead when the first pass looks at them again."""
+    for first in (0, referring.ROUNDS):
+        lived.append(tmp_path, referring.records(first), {"prices": 1, "orders": 1})
+        lived.live_on(tmp_path, REFERRING)
+    until = Limits(watermark_ms=100_000)
+    _, whole = done(tmp_path, REFERRING, until=until, split=1)
+    report, split = done(tmp_path, REFERRING, until=until, split=3, uri=str(tmp_path / "split"))
+    assert report.notes == ["partition 0 ends within commit 0"]
+    assert rebuilt(split) == rebuilt(whole)
 
 
 def test_a_block_that_was_altered_is_found(tally: Path, tmp_path: Path) -> None:

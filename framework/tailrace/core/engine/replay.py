@@ -7,6 +7,11 @@ middle of a drain. The replay compares its own totals and watermarks with those 
 A replay decides nothing by itself: not the order of inputs (the runs on the tape give it), not whether an input is idle, and
 not whether a failing handler is skipped.
 
+The log must still have every record that the first run has taken. Their number (handled, refused, and redriven for other
+apps) is on the tape, and depends neither on the code nor on the keys that are replayed. So it is compared in every replay, also
+where a limit or an error ends one within a commit. Offsets without a record are no error by themselves: a log may have markers
+there. Compaction leaves gaps too, and those change the number.
+
 A replay of *some keys* (``Watch.keys``) calls handlers only for these keys. Only values that do not depend on
 keys can be compared with the tape: records, lateness, watermarks. It drains every step to its end, because the next cause
 always came after the drain.
@@ -23,7 +28,14 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.intake import Intake, Source
 from tailrace.core.engine.task import Task, check_format
 from tailrace.core.engine.timers import FOREVER
-from tailrace.core.errors import EnvironmentMismatchError, InputsChangedError, ReplayDivergedError
+from tailrace.core.errors import (
+    BadRecordError,
+    EnvironmentMismatchError,
+    HandlerError,
+    InputsChangedError,
+    OffsetGoneError,
+    ReplayDivergedError,
+)
 from tailrace.core.records import Head, Headers
 
 __all__ = ["Limit", "Limits", "Replay", "Source"]
@@ -70,7 +82,8 @@ class Replay:
 
     ``task`` must be made with ``replaying=True``. ``some_keys``: the task handles only some keys. ``lenient`` is for changed
     code: the replay continues after a commit with different results. ``difference`` keeps the first difference, and each later
-    commit is compared on its own.
+    commit is compared on its own. ``after_deleted``: the source leaves out records that the log has deleted; ``missing`` then
+    counts them, and no record that is missing is an error.
     """
 
     def __init__(
@@ -82,9 +95,14 @@ class Replay:
         some_keys: bool = False,
         lenient: bool = False,
         any_environment: bool = False,
+        after_deleted: bool = False,
     ) -> None:
         self.task = task
         self.difference: ReplayDivergedError | None = None
+        self.missing = 0
+        """Number of records that the first run has taken and the source did not have."""
+        self._source = source
+        self._after_deleted = after_deleted
         self._limit = limit or Limit()
         self._some_keys = some_keys
         self.lenient = lenient
@@ -99,7 +117,11 @@ class Replay:
         self._operators = [one.name for one in task.plan.operators]
         """The operators of the first run, in the order of their numbers at that time."""
         self._skips: dict[tuple[int, int], Headers] = {}
-        self._record = tape.TapeRecord(tape.FORMAT, -1, [], [], tape.Totals(), 0)
+        self._record = tape.TapeRecord(tape.FORMAT, -1, [], [], task.totals, 0)
+        self._taken_before = (0, 0)
+        """Number of records taken before the current tape record: by the first run, and by the task."""
+        self._stretches: list[tuple[str, int, int]] = []
+        """By input: its name, and the offsets from which and up to which the current tape record reads it."""
 
     def follow_on(self, record: tape.TapeRecord) -> None:
         """Set the inputs and operators of the first run by number, for a tape that is not read from a start of the task."""
@@ -114,20 +136,35 @@ class Replay:
 
         Raises:
             ReplayDivergedError: The replay ends in another state than the first run.
+            OffsetGoneError: The log no longer has all records that the first run has taken.
             EnvironmentMismatchError: The tape was written under another Python, msgspec or tzdata.
             InputsChangedError: The app no longer reads an input that it read in the first run.
         """
-        task, self._record = self.task, record
+        self._taken_before = _taken(self._record.totals), _taken(self.task.totals)
+        self._record = record
         self._check_start()
         causes = list(tape.causes_of(record.causes))
         self._begin(causes)
+        self._look_ahead(causes)
+        try:
+            whole = self._take(causes)
+        except (BadRecordError, HandlerError, ReplayDivergedError):
+            self._check_taken()  # if records are missing, the error may only be a consequence
+            raise
+        self._check_taken()
+        if whole:
+            self._check_end()
+            self.task.identify(record.identity)
+        return whole
+
+    def _take(self, causes: list[Sequence[int]]) -> bool:
+        task, record = self.task, self._record
         self._skips = {
             (skip.input if skip.input < 0 else self._number(skip.input), skip.number): tuple(skip.headers)
             for skip in record.skips
         }
         # Only the last cause may have been left in the middle of its drain: all others were drained before the next cause.
         task.follow(self._skips, FOREVER)
-        self._look_ahead(causes)
         while causes and self._reopen(causes[0]):
             del causes[0]
         self._stop_if(last=not causes)
@@ -136,8 +173,6 @@ class Replay:
             if not self._cause(cause, last=at == len(causes)):
                 return False
         task.follow({}, FOREVER)
-        self._check_end()
-        task.identify(record.identity)
         return True
 
     def _look_ahead(self, causes: Sequence[Sequence[int]]) -> None:
@@ -148,6 +183,7 @@ class Replay:
             if code == tape.RUN:
                 name = self._names[said[0]]
                 ends[name] = ends.get(name, 0) + said[1]
+        self._stretches = [(one.name, task.positions[one.name], ends[one.name]) for one in task.plan.inputs]
         limits = self._limit.offsets
         self._ends = [min(ends[one.name], limits.get(one.name, FOREVER)) for one in task.plan.inputs]
 
@@ -320,6 +356,48 @@ class Replay:
             )
         return found
 
+    def _check_taken(self) -> None:
+        """Check that the log has all records of the current tape record; see the head of this file."""
+        task, record = self.task, self._record
+        wanted = _taken(record.totals) - self._taken_before[0]
+        found = _taken(task.totals) - self._taken_before[1]
+        rest = [(name, task.positions[name], end) for name, _, end in self._stretches]
+        offsets = sum(task.positions[name] - start for name, start, _ in self._stretches)
+        if found == wanted or (found == offsets and any(start < end for _, start, end in rest)):
+            return  # within a commit, a part without gaps is whole
+        try:
+            found += sum(len(self._source(*one)) for one in rest if one[1] < one[2])
+        except OffsetGoneError:
+            return  # the part up to here cannot be judged
+        self.missing += wanted - found
+        if found == wanted or self._after_deleted:
+            return
+        counts = [
+            (name, start, end, len(self._source(name, start, end)))
+            for name, start, end in self._stretches
+            if start < end
+        ]
+        gaps = [one for one in counts if one[2] - one[1] > one[3]]
+        places = "; ".join(
+            f"{name}, offsets {start:,} to {end - 1:,}: {n:,} left" for name, start, end, n in gaps
+        )
+        name, start = gaps[0][:2] if gaps else (None, None)
+        now = (
+            f"{wanted - found:,} of them are missing in the log now"
+            if found < wanted
+            else f"the log now has {found:,}"
+        )
+        raise OffsetGoneError(
+            f"commit {record.number} of app {task.plan.app!r} has taken {wanted:,} records, and {now}"
+            f"{f' ({places})' if gaps else ''}",
+            topic=name,
+            partition=task.partition,
+            offset=start,
+            hint="A compacted topic loses all but the last record of each key, and without the others this history cannot be "
+            "replayed. Read them from an archive (--archive), or rebuild from a later snapshot (--from-snapshot) or in "
+            "canonical order (--order canonical). The last reads the records that are left: the state may then differ.",
+        )
+
     def _check_end(self) -> None:
         task, record = self.task, self._record
         then, now = msgspec.structs.asdict(record.totals), msgspec.structs.asdict(task.totals)
@@ -352,3 +430,8 @@ class Replay:
         """Set the totals to those of the first run, so that later commits are compared on their own. Take the outputs first."""
         for name, was in msgspec.structs.asdict(self._record.totals).items():
             setattr(self.task.totals, name, was)
+
+
+def _taken(totals: tape.Totals) -> int:
+    """The number of records that a task has taken, whatever became of them."""
+    return totals.records + totals.refused + totals.for_others

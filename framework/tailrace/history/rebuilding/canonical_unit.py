@@ -31,6 +31,7 @@ from tailrace.history.app_history import origin_of
 from tailrace.history.beginnings import Beginning, is_own, rows_of_keys
 from tailrace.history.driving import CommitPolicy, Sink, drive
 from tailrace.history.named_keys import named_keys
+from tailrace.history.rebuilding.compacted_inputs import CompactedInputs
 from tailrace.history.rebuilding.failures import Failed, RebuildWatch
 from tailrace.history.rebuilding.job import Job, Phases, Unit, UnitResult
 from tailrace.history.rebuilding.output_files import OutputFrames, frames
@@ -85,7 +86,8 @@ class _Run:
         self.sinks = [_TaskSink(self, at, *one) for at, one in enumerate(begun.items())]
         self.tasks = [one.task for one in self.sinks]
         self._taken = self._records()
-        pasts = [past_of(self.job, past, number, self.phases) for number in numbers]
+        self.compacted = CompactedInputs(self.plan, past.log)
+        pasts = [past_of(self.job, past, number, self.phases, self.compacted) for number in numbers]
         self._of = sum(
             end - task.positions[name]
             for task, one in zip(self.tasks, pasts, strict=True)
@@ -109,7 +111,7 @@ class _Run:
         whole.taken = self._records() - self._taken
         whole.failed_here, whole.dead_letters = self.failed.count, tuple(self.failed.shown)
         whole.note_idle(self.order)
-        whole.phases = self.phases
+        whole.phases, whole.gaps = self.phases, self.compacted.gaps
         whole.phases.handle = written_s - self._begun_s - self.phases.read
         whole.phases.write = time.perf_counter() - written_s
         whole.others = tuple(others)
@@ -221,26 +223,32 @@ def _base_positions(begun: Mapping[int, Beginning], own: Collection[str]) -> dic
     return found
 
 
-def past_of(job: Job, past: HistorySource, number: int, phases: Phases) -> PartitionHistory:
-    """The history that the task of a partition has to read. The time of reading is added to ``phases``."""
+def past_of(
+    job: Job, past: HistorySource, number: int, phases: Phases, compacted: CompactedInputs
+) -> PartitionHistory:
+    """The history that the task of a partition has to read. The time of reading is added to ``phases``, and gaps to
+    ``compacted``.
+    """
     plan = past.plan
     ends = {one.name: job.ends[one.name][number] for one in plan.inputs if one.name in job.ends}
     own = own_inputs(plan) if job.together else {}
     published = dict(_published(past, number, {name: end for name, end in ends.items() if name not in own}))
     ends |= {name: 0 for name in own if name not in ends}
-    read, whose = _own_source(job, past, number) if own else (past.source(number), nobodys)
+    read, whose = compacted.counting(past.source(number)), nobodys
+    if own:
+        read, whose = _own_source(job, past, number, read)
     return PartitionHistory(phases.reading(read), ends, published, whose)
 
 
 def _own_source(
-    job: Job, past: HistorySource, number: int
+    job: Job, past: HistorySource, number: int, read: Source
 ) -> tuple[Source, Callable[[str, InputRecord], Whose]]:
     """The records of a partition, and a function for the origin of a record in the app's own inputs.
 
     If the rebuild continues from a snapshot, records that were in flight to a task then count as written by others, because
     no task sends them again. A topic that no other app writes is read no further, unless one of its records failed.
     """
-    plan, read = past.plan, past.source(number)
+    plan = past.plan
     app, inputs = plan.app.encode(), own_inputs(plan)
     failed = {topic for letters in job.letters for topic, _, _ in letters.contents}
     internal = {name for name, one in inputs.items() if is_own(name, plan.app) or one.is_inbox} - failed

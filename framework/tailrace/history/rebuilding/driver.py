@@ -85,6 +85,8 @@ class _Rebuild:
         self._work = WorkFolder(work_folder(self._request, self._plan, self._id))
         """The work folder of the rebuild; ``_units_work`` is that of the job, which the units use."""
         self._units_work = self._work
+        self._replayed: dict[int, tuple[int, int]] = {}
+        """By partition: the records and commits that this run has added to the report."""
 
     def run(self, *, restart: bool) -> RebuildReport:
         """See ``rebuild``."""
@@ -115,6 +117,7 @@ class _Rebuild:
     def _run(self, job: Job, *, resumed: bool) -> tuple[list[UnitResult], RebuildReport]:
         self._units_work = WorkFolder(Path(job.work))
         self._units_work.make()
+        self._replayed.clear()
         report = report_of(job, self._engine.name)
         report.resumed = resumed
         report.environment = environment()
@@ -216,6 +219,8 @@ class _Rebuild:
         whole = [one.partition for one in merged if UNSPLIT in one.made]
         for number in whole:
             report.note(f"partition {number} was not split: {merged[number].made[UNSPLIT]}")
+            taken, commits = self._replayed.pop(number, (0, 0))
+            report.taken, report.commits = report.taken - taken, report.commits - commits
         for one in self._units(job, in_one, report, [(number, 0) for number in whole]) if whole else ():
             merged[one.partition] = one
         return merged
@@ -258,8 +263,9 @@ class _Rebuild:
         for name in names:  # in this order, so that a resumed rebuild has the same notes
             result = found[name]
             if name not in earlier:
-                report.taken += result.taken
-                report.commits += result.commits
+                taken, commits = self._replayed.get(result.partition, (0, 0))
+                self._replayed[result.partition] = (taken + result.taken, commits + result.commits)
+                report.taken, report.commits = report.taken + result.taken, report.commits + result.commits
                 report.phases.add(result.phases)
             for note in result.notes:
                 report.note(note)
@@ -273,6 +279,7 @@ class _Rebuild:
             report.add(result)
         report.note_idle()
         report.note_retries()
+        report.note_gaps()
         if request.failures.retry_failed and not report.retried:
             report.note("nothing that had failed when it ran first was run again")
         whole = not (request.limited or request.keys)

@@ -242,6 +242,8 @@ class UnitResult(msgspec.Struct, kw_only=True):
     """In canonical order, the inputs, with their partitions, that became idle by the clock."""
     late_after_idle: int = 0
     """Late events since the first of them became idle."""
+    gaps: dict[str, int] = {}
+    """In canonical order, by compacted input: offsets that were read and hold no record."""
     retries: Retries = msgspec.field(default_factory=Retries)
     handled: dict[str, list[int]] = {}
     """See ``TaskEntry.handled``."""

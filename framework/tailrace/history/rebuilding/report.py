@@ -68,6 +68,8 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     for_others: int = 0
     """Records that were redriven for other apps, and skipped."""
+    gaps: dict[str, int] = {}
+    """In canonical order, by compacted input: offsets that were read and hold no record. See ``compacted_inputs``."""
     phases: Phases = msgspec.field(default_factory=Phases)
     """Seconds, summed over all processes."""
     notes: list[str] = []
@@ -98,6 +100,8 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         self.same_rows += result.same_rows
         self.other_rows += result.other_rows
         self.written += sum(one.rows for one in result.outputs)
+        for name, gaps in result.gaps.items():
+            self.gaps[name] = self.gaps.get(name, 0) + gaps
 
     def note(self, said: str) -> None:
         """Add a note, once."""
@@ -110,6 +114,14 @@ class RebuildReport(msgspec.Struct, kw_only=True):
             f"{counted(self.timers, 'timer')} fired, {counted(self.outputs, 'output')}, "
             f"{self.late:,} late, {self.refused:,} refused, {self.dead_letters:,} failed"
         )
+
+    def note_gaps(self) -> None:
+        """Note the compacted inputs of which records are missing."""
+        for name, gaps in sorted(self.gaps.items()):
+            self.note(
+                f"{name} is compacted, and {counted(gaps, 'offset')} of it {'holds' if gaps == 1 else 'hold'} no record any "
+                "more: the state differs from that of a service that has read those records"
+            )
 
     def note_retries(self) -> None:
         """Note the outcome of running failed records and timers again, and of redriven records."""

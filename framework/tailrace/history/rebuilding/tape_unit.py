@@ -17,6 +17,7 @@ from typing import TypeAlias
 import msgspec
 
 from tailrace.core import rows
+from tailrace.core.counting import counted
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Replay, Source
 from tailrace.core.engine.task import CommitBatch, Task
@@ -51,6 +52,7 @@ class _Kept(msgspec.Struct):
     shown: list[str] = []
     progress: RetryProgress = msgspec.field(default_factory=RetryProgress)
     more_outputs: int = 0
+    missing: int = 0
     sends: Chains = msgspec.field(default_factory=Chains)
 
 
@@ -81,6 +83,8 @@ class TaskRun(TapeSink):
         self.settles = self._keys is None
         self._outputs: OutputFrames | None = None
         self._replay: Replay | None = None
+        self._missing = 0
+        """Number of records that earlier attempts had to leave out."""
         self._of = 0
         self._folder, self._store = self._open()
         super().__init__(self._store, CommitPolicy.by_time())
@@ -169,12 +173,18 @@ class TaskRun(TapeSink):
             limit=request.limit(self._number),
             lenient=self._lenient,
             any_environment=request.failures.any_environment,
+            after_deleted=request.source.after_deleted,
         )
+        self._replay.missing = self._missing
         task = self._replay.task
         first = task.totals.records
         whole = drive_along_tape(self._replay, self._past.tapes(self._number, end.tape), end.tape, self)
         self._work.report(self._unit.name, task.totals.records, self._of, now=True)
         result.taken = task.totals.records - first
+        if missing := self._replay.missing:
+            result.notes += (
+                f"partition {self._number} is without {counted(missing, 'record')} that the log no longer has",
+            )
         result.cut = _core(self._store)
         result.totals = task.totals
         result.failed_here, result.dead_letters = self._failed.count, tuple(self._failed.shown)
@@ -281,13 +291,14 @@ class TaskRun(TapeSink):
         """The data, besides the state, that a later attempt needs to continue the task."""
         progress = RetryProgress() if self._retrying is None else self._retrying.progress
         sends = Chains() if self._sends is None else self._sends.chains
-        kept = _Kept(self._failed.count, self._failed.shown, progress, self._more_outputs, sends)
+        missing = 0 if self._replay is None else self._replay.missing
+        kept = _Kept(self._failed.count, self._failed.shown, progress, self._more_outputs, missing, sends)
         return msgspec.msgpack.encode(kept)
 
     def _recall(self, data: bytes | None) -> None:
         kept = _Kept() if data is None else msgspec.msgpack.decode(data, type=_Kept)
         self._failed.count, self._failed.shown = kept.failed, kept.shown
-        self._more_outputs = kept.more_outputs
+        self._more_outputs, self._missing = kept.more_outputs, kept.missing
         if self._sends is not None:
             self._sends.chains = kept.sends
         if self._retrying is not None:

@@ -36,6 +36,7 @@ from tailrace.core.storage import Store
 from tailrace.history.beginnings import Beginning
 from tailrace.history.driving import CommitPolicy, Sink, Step, TapeSink, drive, drive_along_tape
 from tailrace.history.rebuilding.canonical_unit import one_commit, past_of
+from tailrace.history.rebuilding.compacted_inputs import CompactedInputs
 from tailrace.history.rebuilding.job import Unit, UnitKind, UnitResult
 from tailrace.history.rebuilding.output_files import Frame
 from tailrace.history.rebuilding.output_watermarks import Mark, encode_marks, mark_of, marks_wanted
@@ -137,13 +138,15 @@ def _first_untaped(part: _Part) -> None:
         positions=begun.positions,
         settings=part.settings,
     )
-    taken = past_of(job, part.past, number, part.result.phases)
+    compacted = CompactedInputs(part.plan, part.past.log)
+    taken = past_of(job, part.past, number, part.result.phases, compacted)
     of = sum(end - task.positions[name] for name, end in taken.ends.items())
     with _Dealt(part, task, of) as dealt:
         order = Canonical([task], [taken], limit=job.request.limit(number))
         drive(order.go(), [task], [dealt])
         part.result.note_idle(order)
         part.result.made = dealt.made(task.course(begun.cut), whole=True)
+    part.result.gaps = compacted.gaps
 
 
 class _Dealt(TapeSink):
@@ -250,7 +253,7 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
         part.plan, part.number, shard, course, store, settings=part.settings, replaying=replaying, watch=watch
     )
     wanted = None if job.request.to.outputs != "none" else _compared(part)
-    phases, of = result.phases, made["records"][shard]
+    phases, of, read = result.phases, made["records"][shard], 0
     files = (part.path("rows", shard), part.path("outputs", shard))
     with BlockWriter(files[0]) as kept, BlockWriter(files[1]) as outputs:
         sink = _ShardSink(store, outputs, wanted)
@@ -258,6 +261,7 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
         blocks = iter(BlockReader[_Block](part.work.blocks / made["files"][shard], _Block))
 
         def through() -> Iterator[Task]:
+            nonlocal read
             while True:
                 read_s = time.perf_counter()
                 block = next(blocks, None)
@@ -265,8 +269,8 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
                 if block is None:
                     return
                 sink.emit(task.take(*block))
-                result.taken += len(block[1].records)
-                part.work.report(part.unit.name, result.taken, of)
+                read += len(block[1].records)
+                part.work.report(part.unit.name, read, of)
                 yield task
 
         drive(through(), [task], [sink])
@@ -278,7 +282,7 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
         phases.shuffle += time.perf_counter() - handled_s
     result.schema = store.get(rows.SCHEMA_ROW) or b""
     counted = task.result()
-    result.totals = counted.totals
+    result.totals, result.taken = counted.totals, counted.totals.records
     result.made = {
         "files": [file.name for file in files],
         "counted": msgspec.msgpack.encode(counted),
@@ -351,6 +355,7 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
     fill(result, (msgspec.msgpack.decode(one.made["retried"], type=RetryProgress) for one in shards))
     result.cut, result.schema = cut, shards[0].schema
     result.totals = tape.decode_cut(cut).totals
+    result.gaps = part.done("first").gaps
     if whole:
         result.changelog_position = job.targets[number].changelog_position
 

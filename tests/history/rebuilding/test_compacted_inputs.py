@@ -1,0 +1,153 @@
+"""An input that compaction has taken records from: no replay passes over them in silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tailrace.core.engine.replay import Limits
+from tailrace.core.errors import OffsetGoneError
+from tailrace.history.comparing.differences import Difference
+from tailrace.history.comparing.states import Comparison, SideCode, explain
+from tailrace.history.opening import open_archive
+from tailrace.history.rebuilding.determinism import rebuild_twice
+from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.log import TopicSettings
+from tailrace.log.archive import archive_log
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.processes.app_loading import find_app
+from tailrace.state.snapshots import Snapshot
+from tests.history.rebuilding import lived, referring
+from tests.history.rebuilding.lived import done, request
+
+APP = "tests.history.rebuilding.referring:app"
+NEWER = "tests.history.rebuilding.referring:newer"
+GONE = "commit 0 .* 40 records, and 19 of them are missing in the log now .*prices, offsets 0 to 19: 1 left"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A service has lived on prices of a compacted topic, in one commit; none of them is gone yet."""
+    log = EmbeddedLog(tmp_path / "log")
+    log.create_topic("prices", TopicSettings(1, compacted=True))
+    log.close()
+    lived.append(tmp_path, referring.records(), {"orders": 1})
+    lived.live_on(tmp_path, APP)
+    return tmp_path
+
+
+def compact(folder: Path) -> None:
+    """Leave only the last price."""
+    log = EmbeddedLog(folder / "log", create=False)
+    log.roll()
+    log.clean(least_gain=0.0)
+    log.close()
+    assert len(lived.read(folder, "prices")) == 1
+
+
+def total(snapshot: Snapshot) -> int:
+    ((_, value),) = snapshot.rows(0)
+    return int(msgspec.msgpack.decode(value[1:])["total"])
+
+
+@pytest.mark.parametrize("app", [APP, NEWER])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"split": 3},
+        {"on_error": "dead-letter"},
+        {"retry_failed": True},
+        {"keys": ("a",)},
+        {"until": Limits(offsets={"orders": {0: 10}})},
+        {"until": Limits(offsets={"orders": {0: 10}}), "split": 3},
+        {"until": Limits(watermark_ms=100_000), "on_error": "dead-letter"},
+    ],
+)
+def test_along_the_tape_missing_records_are_an_error_whatever_is_accepted(
+    folder: Path, app: str, options: dict[str, Any]
+) -> None:
+    asked: dict[str, Any] = {"order": "tape", **options}
+    _, before = done(folder, app, **asked)
+    if "until" not in asked:
+        assert total(before) == referring.bill()
+    compact(folder)
+    with pytest.raises(OffsetGoneError, match=GONE) as raised:
+        done(folder, app, **asked, uri=str(folder / "after"))
+    assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("prices", 0, 0)
+    assert "compacted" in raised.value.hint
+
+
+def test_a_limit_before_all_gaps_needs_none_of_the_records_behind_it(folder: Path) -> None:
+    """Only orders were read up to here: no price is missing."""
+    compact(folder)
+    _, snapshot = done(folder, until=Limits(offsets={"orders": {0: 0}, "prices": {0: 0}}), app=APP)
+    assert list(snapshot.rows(0)) == []
+
+
+def test_a_replay_a_comparison_and_an_explanation_refuse_it_too(folder: Path) -> None:
+    compact(folder)
+    log, plan = EmbeddedLog(folder / "log", create=False), find_app(APP).plan()
+    try:
+        for options in (
+            ReplayOptions(any_environment=True),
+            ReplayOptions(any_environment=True, compare=True),
+            ReplayOptions(any_environment=True, keys=["a"]),
+        ):
+            with pytest.raises(OffsetGoneError, match=GONE):
+                replay(plan, log, options)
+        found = Comparison(
+            shown=[Difference(kind="state", where="", partition=0, actor="Bill", key_bytes=b"a")]
+        )
+        sides = [SideCode(find_app(one).plan(), lambda _: None) for one in (APP, NEWER)]
+        with pytest.raises(OffsetGoneError, match=GONE):
+            explain(log, sides[0], sides[1], found, ("one", "other"))
+    finally:
+        log.close()
+    with pytest.raises(OffsetGoneError, match=GONE):
+        rebuild_twice(request(folder, APP), lambda seed: LocalEngine(1, seed))
+
+
+@pytest.mark.parametrize("split", [1, 3])
+def test_in_canonical_order_the_records_that_are_left_are_read_and_the_report_counts_the_others(
+    folder: Path, split: int
+) -> None:
+    ends = Limits(
+        offsets={"orders": {0: 20}, "prices": {0: 20}}
+    )  # a rebuild up to the end of input is not split
+    report, before = done(folder, APP, order="canonical", split=split, until=ends)
+    assert (total(before), report.gaps) == (referring.bill(), {})
+    compact(folder)
+    report, after = done(folder, APP, order="canonical", split=split, until=ends, uri=str(folder / "after"))
+    assert report.events == 21
+    assert not any("not split" in one for one in report.notes)
+    assert report.gaps == {"prices": 19}
+    assert any("prices is compacted, and 19 offsets of it hold no record" in one for one in report.notes)
+    assert tuple(report.notes) == after.manifest.notes
+
+
+def test_an_archive_has_the_records_that_compaction_has_taken(folder: Path) -> None:
+    log = EmbeddedLog(folder / "log", create=False)
+    archive_log(log, open_archive(str(folder / "archive")))
+    log.close()
+    compact(folder)
+    report, snapshot = done(folder, APP, archive=str(folder / "archive"))
+    assert (total(snapshot), report.gaps, report.other_rows) == (referring.bill(), {}, 0)
+
+
+def test_what_is_left_out_on_request_is_counted_in_the_report(folder: Path) -> None:
+    compact(folder)
+    report, _ = done(folder, APP, after_deleted=True, on_error="dead-letter")
+    assert "partition 0 is without 19 records that the log no longer has" in report.notes
+
+
+def test_a_rebuild_from_a_snapshot_needs_only_what_comes_after_it(folder: Path) -> None:
+    _, first = done(folder, APP)
+    compact(folder)
+    base = str(folder / "snapshots")
+    _, again = done(folder, APP, base=base, base_id=first.manifest.id, uri=str(folder / "after"))
+    assert total(again) == referring.bill()
