@@ -12,9 +12,12 @@ import pytest
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import UsageError
 from tailrace.core.records import Output
+from tailrace.history.rebuilding import driver
 from tailrace.history.rebuilding.chained import rebuild_chain
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.rebuilding.work_folder import WorkFolder
+from tailrace.state.snapshots import Snapshots
 from tests.history.rebuilding import lived, payments
 from tests.history.rebuilding.lived import request
 from tests.history.rebuilding.payments import Window, oracle
@@ -53,6 +56,46 @@ def test_a_chain_is_corrected_and_continues(
         lived.live_on(tmp_path, app, replace=f"{tmp_path / 'snapshots'}#{snapshot}")
     # What the wrong code had emitted stays; all that follows is right, each day once.
     assert emitted(tmp_path, "days") == recorded | oracle(more).days
+
+
+@pytest.mark.parametrize("split", [1, 2])
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        (driver, "publish_outputs"),
+        (driver, "as_declared"),
+        (Snapshots, "publish"),
+        (WorkFolder, "keep_results"),
+        (WorkFolder, "begin"),
+    ],
+)
+def test_a_chain_that_is_killed_in_its_second_app_is_resumed(
+    tmp_path: Path, split: int, place: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lived.append(tmp_path, payments.outputs(EVENTS), {"paid": 2})
+    for app in (APP, LEDGER):
+        lived.live_on(tmp_path, app)
+    real, calls = getattr(place, name), list[object]()
+
+    def die(*arguments: Any, **named: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == (1 if name == "as_declared" else 2):
+            raise KeyboardInterrupt
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(place, name, die)
+    with pytest.raises(KeyboardInterrupt):
+        chain(tmp_path, CORRECTED, LEDGER, split=split)
+    monkeypatch.undo()
+    first, second = chain(tmp_path, CORRECTED, LEDGER, split=split)
+    wanted = oracle(EVENTS)
+    assert emitted(tmp_path, "windows-new") == wanted.windows
+    assert emitted(tmp_path, "days-new") == wanted.days
+    made = {
+        one.id for app in ("payments", "ledger") for one in Snapshots(str(tmp_path / "snapshots"), app).list()
+    }
+    assert made == {first, second}, "no app was rebuilt twice"
+    assert not list((tmp_path / "snapshots").glob("*/_work/*"))
 
 
 def test_apps_in_another_order_are_refused(tmp_path: Path) -> None:

@@ -3,13 +3,17 @@
 The outputs of an app go to topics with a suffix, with their watermarks, and the next app reads those instead of the
 declared ones. The snapshots stand at the ends of the declared topics, so that all services can continue from them: the
 records in these topics up to now are effects of the earlier code.
+
+The work folders of finished apps are kept until the last app is finished. So a chain that was interrupted can be run again:
+an app that is finished is resumed with nothing left to do, and its topics are not written twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -23,15 +27,22 @@ from tailrace.history.rebuilding.job import Job, UnitResult
 from tailrace.history.rebuilding.output_watermarks import TOPIC
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Request
+from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log
 from tailrace.processes.app_loading import find_app
 
 
-def rebuild_chain(
-    request: Request, apps: Sequence[str], run: Callable[[Request], RebuildReport]
-) -> list[RebuildReport]:
+class Run(Protocol):
+    """Rebuilds one app: ``driver.rebuild`` with an engine."""
+
+    def __call__(self, request: Request, /, *, kept: list[WorkFolder] | None = None) -> RebuildReport:
+        """See ``driver.rebuild``."""
+        ...
+
+
+def rebuild_chain(request: Request, apps: Sequence[str], run: Run) -> list[RebuildReport]:
     """Rebuild apps, in the order in which events pass through them. ``request`` has all options except the app.
 
     Raises:
@@ -42,7 +53,8 @@ def rebuild_chain(
     links = links_of(plans)
     _check(request, plans, links)
     suffix = request.to.outputs.removeprefix(TOPIC)
-    return [
+    kept: list[WorkFolder] = []
+    reports = [
         run(
             replace(
                 request,
@@ -50,10 +62,15 @@ def rebuild_chain(
                 source=replace(request.source, read={name: f"{name}{suffix}" for name in read}),
                 to=replace(request.to, as_declared=bool(read)),
                 order=request.order if not read else "auto",
-            )
+            ),
+            kept=kept,
         )
         for app, read in zip(apps, links, strict=True)
     ]
+    for work in kept:
+        with work.held():
+            work.clear()
+    return reports
 
 
 def links_of(plans: Sequence[Plan]) -> list[list[str]]:

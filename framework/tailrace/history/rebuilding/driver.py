@@ -55,11 +55,13 @@ def rebuild(
     *,
     on_progress: OnProgress | None = None,
     restart: bool = False,
+    kept: list[WorkFolder] | None = None,
 ) -> RebuildReport:
     """Rebuild an app's state from its history into a snapshot, and publish it.
 
     An interrupted rebuild of the same request, app and code is resumed, up to its settled end; ``restart`` begins it from
-    the start.
+    the start. With ``kept`` the work folder is added to this list and keeps the results of all units, so that the finished
+    rebuild can be resumed too. The caller must then clear the folder.
 
     Raises:
         UsageError: The request makes no sense for this app and this log.
@@ -70,7 +72,7 @@ def rebuild(
         EnvironmentMismatchError: Python, msgspec or tzdata are not those of the first run.
         WorkerLostError: A process has ended; run it again.
     """
-    return _Rebuild(request, engine or LocalEngine(), on_progress).run(restart=restart)
+    return _Rebuild(request, engine or LocalEngine(), on_progress).run(restart=restart, kept=kept)
 
 
 class _Rebuild:
@@ -88,7 +90,7 @@ class _Rebuild:
         self._replayed: dict[int, tuple[int, int]] = {}
         """By partition: the records and commits that this run has added to the report."""
 
-    def run(self, *, restart: bool) -> RebuildReport:
+    def run(self, *, restart: bool, kept: list[WorkFolder] | None) -> RebuildReport:
         """See ``rebuild``."""
         begun_s = time.perf_counter()
         work = self._work
@@ -110,7 +112,11 @@ class _Rebuild:
                 report.note(self._code.compared())
             elif earlier is not None and not restart:
                 report.note(_begun_again(earlier, self._code))
-            work.clear()
+            if kept is None:
+                work.clear()
+            else:
+                self._units_work.keep_results()
+                kept.append(work)
         report.seconds = time.perf_counter() - begun_s
         return report
 
