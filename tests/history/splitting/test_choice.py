@@ -7,14 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import OffsetGoneError
 from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, replay
 from tailrace.history.splitting import choice
 from tailrace.history.splitting.choice import FEWEST, choose
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import Log
 from tailrace.processes.app_loading import find_app
-from tests.history.rebuilding import lived
+from tests.history.rebuilding import lived, referring
 from tests.history.rebuilding.lived import TALLY, done, live, rebuilt
 
+REFERRING = "tests.history.rebuilding.referring:app"
 _HOT = (1_000_000, 0, 0, 0)
 _EVEN = (1_000_000,) * 8
 
@@ -69,6 +75,59 @@ def test_a_rebuild_that_chooses_to_split_says_why_and_gives_the_same_snapshot(
     asked, _ = done(tmp_path, processes=1, split=1)
     assert asked.notes == []
     assert asked.phases.shuffle == 0
+
+
+@pytest.mark.parametrize(
+    ("until", "said"),
+    [
+        (Limits(offsets={"orders": {0: 1}}), "one partition has 3 of 3 records"),
+        (Limits(offsets={"orders": {0: 15}, "prices": {0: 30}}), "one partition has 31 of 31 records"),
+        (Limits(offsets={"prices": {0: 25}}), "one partition has 50 of 50 records"),
+        (Limits(watermark_ms=250_000), "one partition has 80 of 80 records"),
+        (Limits(clock_ms=1), None),
+    ],
+)
+def test_only_the_records_before_the_limit_count(
+    tmp_path: Path, until: Limits, said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prices and orders take turns; each of two commits has twenty of both."""
+    for first in (0, referring.ROUNDS):
+        lived.append(tmp_path, referring.records(first), {"prices": 1, "orders": 1})
+        lived.live_on(tmp_path, REFERRING)
+    for name, value in (("FEWEST", 1), ("FIRST_PASS_S", 0.0), ("ROUNDS_S", 0.0)):
+        monkeypatch.setattr(choice, name, value)
+    monkeypatch.setattr(LocalEngine, "workers", 8)
+    report, _ = done(tmp_path, REFERRING, processes=1, split=None, until=until)
+    chosen = [one for one in report.notes if "was split" in one]
+    assert [said in one for one in chosen] == ([True] if said else [])
+    if said is not None and not until.watermark_ms:
+        assert f"{report.events} of" in said
+
+
+@pytest.mark.parametrize("until", [Limits(), Limits(offsets={"orders": {0: 15}})])
+def test_the_sample_is_taken_where_the_history_begins(
+    tmp_path: Path, until: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records before it were deleted when the service began."""
+    lived.append(tmp_path, referring.records(), {"prices": 1, "orders": 1})
+    log = EmbeddedLog(tmp_path / "log", create=False)
+    for name in ("prices", "orders"):
+        log.delete_before(name, 0, 10)
+    log.close()
+    lived.live_on(tmp_path, REFERRING)
+    measured: list[int] = []
+
+    def noted(plan: Plan, log: Log, options: ReplayOptions) -> ReplayReport:
+        report = replay(plan, log, options)
+        measured.append(report.records)
+        return report
+
+    for name, value in (("FEWEST", 1), ("SAMPLE", 8)):
+        monkeypatch.setattr(choice, name, value)
+    monkeypatch.setattr(choice, "replay", noted)
+    monkeypatch.setattr(LocalEngine, "workers", 8)
+    done(tmp_path, REFERRING, processes=1, split=None, until=until)
+    assert measured == [16 if not until.any else 11]
 
 
 def test_a_sample_that_fails_is_noted_and_the_rebuild_goes_on_in_one_piece(

@@ -9,7 +9,9 @@ records in the largest partition, N in all, W workers, and h seconds for an even
 
 ``f`` is the cost of an event in the first pass; the merge and the second decoding in a shard cost about as much. So a split is
 never faster with one worker, nor if the partitions keep all workers busy, nor for trivial handlers, which cost no more than
-the first pass. ``h`` is measured: a sample of the largest partition is replayed, and its result is dropped.
+the first pass. ``h`` is measured: a sample of the largest partition is replayed, and its result is dropped. If the rebuild stops
+at a limit, only the records before it count: their number is read from the tape. A limit by watermark counts to the end of its
+commit.
 
 The choice does not change the result: the bytes are the same (see ``core.engine.key_split``). It is settled with the job, so a
 resumed rebuild keeps it.
@@ -22,12 +24,12 @@ from time import process_time
 from typing import NamedTuple
 
 from tailrace.core.engine import tape
-from tailrace.core.engine.replay import Limits
+from tailrace.core.engine.replay import Limit, Limits
+from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import TailraceError
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.output_watermarks import marks_wanted
 from tailrace.history.rebuilding.past import HistorySource
-from tailrace.history.rebuilding.request import Request
 from tailrace.history.replay.replaying import ReplayOptions, replay
 
 FIRST_PASS_S = 3.5e-6
@@ -80,19 +82,58 @@ def choose_for(job: Job, past: HistorySource, workers: int) -> Choice | None:
     cuts = [None if one.cut is None else tape.decode_cut(one.cut) for one in job.targets]
     if job.base is not None or any(cut is not None and cut.base for cut in cuts):
         return None
-    records = [0 if cut is None else cut.totals.records for cut in cuts]
+    records = [0 if cut is None else _records(job, past, number, cut) for number, cut in enumerate(cuts)]
     try:
-        return choose(records, workers, lambda partition: _measured(job.request, past, partition))
+        return choose(records, workers, lambda partition: _measured(job, past, partition))
     except TailraceError as error:
         return Choice(1, f"it was not split: a sample of its events could not be replayed: {error.what}")
 
 
-def _measured(request: Request, past: HistorySource, partition: int) -> float | None:
+def _records(job: Job, past: HistorySource, partition: int, cut: tape.Cut) -> int:
+    """The number of records that a partition takes up to its limit."""
+    limit, records = job.request.limit(partition), cut.totals.records
+    if limit is None:
+        return records
+    taken, now_ms = 0, 0
+    names, positions = list[str](), list[int]()
+    for record in past.tapes(partition, cut.tape):
+        causes = list(tape.causes_of(record.causes))
+        if record.inputs is not None:  # the first record after a start tells where the task stood at its end
+            names, positions, now_ms = record.inputs, list(record.positions or ()), record.now or 0
+            for code, *said in causes:
+                if code == tape.RUN:
+                    positions[said[0]] -= said[1]
+                elif code == tape.CLOCK:
+                    now_ms -= said[0]
+        for code, *said in causes:
+            if code == tape.CLOCK:
+                now_ms += said[0]
+                if limit.clock_ms is not None and now_ms > limit.clock_ms:
+                    return min(taken, records)
+            elif code == tape.RUN:
+                number, count = said
+                room = max(0, limit.offsets.get(names[number], FOREVER) - positions[number])
+                taken, positions[number] = taken + min(count, room), positions[number] + count
+                if room < count:
+                    return min(taken, records)
+        if limit.watermark_ms is not None and record.watermark >= limit.watermark_ms:
+            break
+    return min(taken, records)
+
+
+def _measured(job: Job, past: HistorySource, partition: int) -> float | None:
     """Seconds of CPU time per event; None if the sample has no event. Raises the errors of ``replay``."""
-    stops = {one.name: {partition: SAMPLE} for one in past.plan.inputs}
+    request = job.request
+    begun, limit = past.beginning(job, partition), request.limit(partition) or Limit()
+    target = job.targets[partition].cut
+    ends = {} if target is None else tape.decode_cut(target).positions
+    stops = {
+        name: {partition: min(begun.positions.get(name, 0) + SAMPLE, end, limit.offsets.get(name, end))}
+        for name, end in ends.items()
+    }
     options = ReplayOptions(
         partitions=[partition],
-        limits=Limits(stops),
+        limits=Limits(stops, limit.watermark_ms, limit.clock_ms),
         any_environment=request.failures.any_environment,
         settings=request.execution.variant.settings(),
     )
