@@ -32,6 +32,7 @@ def make_app(version: str = "1", *, strict: bool = False, on_error: OnError = "s
     class Bill(tr.Actor):
         cents: int = 0
         total: int = 0
+        bought: int = 0
 
         @tr.process(prices)
         def priced(self, event: Price, ctx: tr.Context[str]) -> None:
@@ -42,6 +43,7 @@ def make_app(version: str = "1", *, strict: bool = False, on_error: OnError = "s
             if strict and not self.cents:
                 raise ValueError("an order without a price")
             self.total += self.cents
+            self.bought += 1
 
     return app
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tailrace.core.engine import tape
+from tailrace.core.engine.key_split import first_pass
 from tailrace.core.engine.key_split.course import Course
 from tailrace.core.engine.key_split.shard import ShardResult, check
 from tailrace.core.engine.replay import Limits
@@ -63,6 +65,19 @@ def test_what_cannot_be_split_is_replayed_whole_and_the_report_says_why(
     assert (report.events, report.taken) == (320, 320), "the shards of partition 1 were for nothing"
     assert report.commits == sum(tape.decode_cut(one.cut or b"").tape for one in rebuilt(snapshot))
     assert report.notes == ["partition 1 was not split: the shards do not add up to the whole"]
+
+
+def test_a_key_that_was_dealt_to_two_shards_is_no_snapshot_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lived.append(tmp_path, referring.records(), {"prices": 1, "orders": 1})
+    lived.live_on(tmp_path, REFERRING)
+    shards = count()  # each input asks once for a key
+    monkeypatch.setattr(first_pass, "shard_of", lambda _key, of: next(shards) % of)
+    report, snapshot = done(tmp_path, REFERRING, split=2)
+    (note,) = report.notes
+    assert note.startswith("partition 0 was not split: two shards have the row ")
+    assert rebuilt(snapshot) == live(tmp_path, find_app(REFERRING).plan())
 
 
 def test_refused_records_are_not_counted_as_replayed(tmp_path: Path) -> None:

@@ -352,15 +352,22 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
         raise UnsplittableError("the shards do not come to the cut of the service")
     first = part.done("first")
     result.idle, result.late_after_idle = first.idle, first.late_after_idle
+    result.gaps = first.gaps
     fill(result, (msgspec.msgpack.decode(one.made["retried"], type=RetryProgress) for one in shards))
     result.cut, result.schema = cut, shards[0].schema
     result.totals = tape.decode_cut(cut).totals
-    result.gaps = part.done("first").gaps
     if whole:
         result.changelog_position = job.targets[number].changelog_position
 
     def state() -> Iterator[tuple[bytes, bytes]]:
-        return merge(*(_flat(part, one.made["files"][0], _Rows) for one in shards), key=itemgetter(0))
+        last = b""
+        for pair in merge(*(_flat(part, one.made["files"][0], _Rows) for one in shards), key=itemgetter(0)):
+            if pair[0] == last:
+                raise UnsplittableError(
+                    f"two shards have the row {last!r}: the records of one key went to both"
+                )
+            last = pair[0]
+            yield pair
 
     write_rows(job, result, state(), messages_of(job, part.past, number, cut))
     check_own(result, part.past, state)
