@@ -309,6 +309,23 @@ def test_a_replay_can_stop_at_an_offset_and_at_a_time(lived, capsys) -> None:
     assert json.loads(capsys.readouterr().out)["records"] == 0
 
 
+@pytest.mark.parametrize("limit", [("--until", "1970-01-01T00:00:00.010Z"), ("--key", "k7")])
+def test_the_state_of_a_part_is_compared_with_nothing_and_the_hint_can_be_followed(
+    lived, tmp_path, limit, capsys
+) -> None:
+    assert run(lived, "--to", str(tmp_path / "part"), *limit) == 0
+    capsys.readouterr()
+    log = ("--log", str(lived / "log"))
+    assert execute(["compare", APP, str(lived / "state"), str(tmp_path / "part"), *log]) == 1
+    said = capsys.readouterr().err
+    assert "not that of a whole commit: a replay stopped there at a limit, had some keys only, or" in said
+    assert "tailrace rebuild --until-offset" in said
+    place = str(tmp_path / "snapshots")
+    assert execute(["rebuild", APP, *log, "--to", place, "--workers", "1", *limit]) == 0
+    assert execute(["compare", APP, str(lived / "state"), place, *log]) in {0, 1}
+    assert "compared " in capsys.readouterr().out
+
+
 def test_the_debugger_stops_at_the_first_line_of_the_handler(lived, capsys, monkeypatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("p event.who, self.count\nc\np self.count\nq\n"))
     assert run(lived, "--break", "k7") == 0

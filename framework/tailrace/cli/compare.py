@@ -184,9 +184,10 @@ def _of_folder(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
         held = None if data is None else decode_store_cut(data)
         if held is not None and held.core is not None and held.changelog_position < 0:
             raise CorruptStateError(
-                "the state is of no commit: it was being filled",
+                "the state is not that of a whole commit: a replay stopped there at a limit, had some keys only, or did not finish",
                 path=str(folder / str(number)),
-                hint="Start the service on it once.",
+                hint="Replay into another folder (--to), up to the last commit and with all keys. Or make a snapshot up to the "
+                "limit (tailrace rebuild --until-offset, --until, --until-clock), and compare that.",
             )
         return None if held is None else held.core
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.history.dead_letters.handled import handled_in
 from tests.cli.commands import done as command
@@ -114,6 +115,25 @@ def test_a_snapshot_whose_records_were_redriven_since_is_refused(world: World, o
     assert report.left_to_redriven == 1
     lived.live_on(world.folder, ORDERS, replace=str(world.folder / "snapshots"))
     assert world.of_service()["a"].cents == 13
+
+
+def test_a_limit_by_time_before_a_redriven_record_is_refused_and_the_hint_can_be_followed(
+    world: World,
+) -> None:
+    """Along the tape it is not known beforehand which records come before a time; those before an offset are."""
+    world.order(Order("a", 1_000, 13), Order("a", 3_000, 5))
+    world.live(ALL)
+    world.code(RIGHT)
+    world.redrive()
+    world.live(RIGHT)
+    snapshots = str(world.folder / "snapshots")
+    report, _ = world.rebuilt(retry_failed=True, until=Limits(watermark_ms=2_000))
+    assert any("failures are counted as its tape has them, up to the last" in one for one in report.notes)
+    with pytest.raises(SnapshotMismatchError, match="handled twice") as raised:
+        lived.live_on(world.folder, ORDERS, replace=snapshots)
+    assert "without --until and --until-clock" in raised.value.hint
+    report, _ = world.rebuilt(retry_failed=True, until=Limits(offsets={"orders": {orders.place_of("a"): 2}}))
+    assert (report.retried, report.left_to_redriven) == (0, 1)
 
 
 def test_who_goes_on_from_what_was_retried_passes_over_what_was_redriven_since(world: World) -> None:

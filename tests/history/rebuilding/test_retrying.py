@@ -91,7 +91,7 @@ def test_the_report_says_what_was_run_again_and_that_the_state_is_another(world:
         "it was not split: a rebuild that runs again what had failed is done in one piece for each partition",
         f"partition {orders.place_of('a')}: {other}",
         "what had failed when it ran first was run again in its place: 1 record or timer",
-        "so state and outputs are not the service's; events, timers and outputs are counted as its tape has them",
+        "so state and outputs are not the service's; events, timers, outputs and failures are counted as its tape has them",
     ]
     assert snapshot.manifest.notes == tuple(report.notes)
     text = "\n".join(report.lines())

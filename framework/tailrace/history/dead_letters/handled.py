@@ -59,7 +59,8 @@ def check_not_redriven_since(log: Log, manifest: Manifest) -> None:
                 raise SnapshotMismatchError(
                     f"offset {record.offset} of {name!r} partition {number} is a redriven record, and the snapshot {manifest.id} "
                     "has handled its original: it would be handled twice",
-                    hint="Rebuild again with --retry-failed: it leaves to their redriven records what is not read yet.",
+                    hint="Rebuild again with --retry-failed, and without --until and --until-clock: up to the last commit, or "
+                    "with --until-offset, it leaves to their redriven records what is not read yet.",
                 )
 
 

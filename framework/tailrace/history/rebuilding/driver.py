@@ -284,7 +284,7 @@ class _Rebuild:
         for result in results:
             report.add(result)
         report.note_idle()
-        report.note_retries()
+        report.note_retries(limited=request.limited)
         report.note_gaps()
         if request.failures.retry_failed and not report.retried:
             report.note("nothing that had failed when it ran first was run again")

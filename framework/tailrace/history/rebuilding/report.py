@@ -123,15 +123,20 @@ class RebuildReport(msgspec.Struct, kw_only=True):
                 "more: the state differs from that of a service that has read those records"
             )
 
-    def note_retries(self) -> None:
-        """Note the outcome of running failed records and timers again, and of redriven records."""
+    def note_retries(self, *, limited: bool) -> None:
+        """Note the outcome of running failed records and timers again, and of redriven records.
+
+        ``limited``: the rebuild may have stopped within a commit, of which the tape has no counts.
+        """
         if self.retried:
             many = "1 record or timer" if self.retried == 1 else f"{self.retried:,} records and timers"
             again = f"; {self.failed_again:,} failed again" if self.failed_again else ""
             self.note(f"what had failed when it ran first was run again in its place: {many}{again}")
         if self.retried and self.order == "tape":
+            of = ", up to the last whole commit" if limited else ""
             self.note(
-                "so state and outputs are not the service's; events, timers and outputs are counted as its tape has them"
+                "so state and outputs are not the service's; events, timers, outputs and failures are counted as its tape has "
+                f"them{of}"
             )
         if self.for_others:
             self.note(f"{counted(self.for_others, 'record')} redriven for other apps, skipped")
