@@ -65,8 +65,9 @@ LOG = ("--log", "LOG")
         (
             ["run", SHOP, "--fsync", "comit"],
             2,
-            "'comit' is not one of 'never', 'commit', 'interval'. Did you mean 'commit'?",
+            "'comit' is not one of 'interval', 'commit'. Did you mean 'commit'?",
         ),
+        (["run", SHOP, "--fsync", "never"], 2, "'never' is gone: 'interval' costs as little, and loses about a second."),
         (["log", "append", "t", "--format", "parket"], 2, "Did you mean 'parquet'?"),
         (["rebuild", SHOP, "--to", "x", "--order", "tap"], 2, "Did you mean 'tape'?"),
         (["rebuild", SHOP, "--to", "x", "--on-error", "dead-leter"], 2, "Did you mean 'dead-letter'?"),

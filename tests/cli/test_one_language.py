@@ -33,6 +33,7 @@ SILENT = {
     "run": "logs to standard error, as JSON with --log-format json",
     "log create": "says nothing",
     "log retain": "says nothing",
+    "log copy": "says nothing",
     "log dump": "writes JSON lines",
 }
 

@@ -70,7 +70,7 @@ def test_what_follows_two_dashes_is_no_option(tmp_path: Path) -> None:
             "Option '--from' requires an argument. Write for example --from 2013-01-01T05:17:00Z.",
         ),
         (["run", SHOP, "--lease"], "Write for example --lease 30s."),
-        (["run", SHOP, "--fsync"], "Write for example --fsync never."),
+        (["run", SHOP, "--fsync"], "Write for example --fsync interval."),
         (["run", SHOP, "--workers"], "Option '--workers' requires an argument."),
         (["rebuild", SHOP, "--until-offset"], "Write for example --until-offset departures:0=1234."),
         (["run", SHOP, "--until-end=yes"], "Option '--until-end' does not take a value."),

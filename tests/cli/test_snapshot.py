@@ -15,7 +15,7 @@ from tailrace.cli.compare import _side
 from tailrace.cli.main import execute
 from tailrace.core import rows
 from tailrace.log import TopicSettings
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.service import ServiceOptions, serve, with_snapshot_settled
 from tailrace.state import RocksStore, StateIdentity
 from tests.runtime import served
@@ -344,10 +344,9 @@ class TestCompare:
         with ExitStack() as closing:
             side = _side(str(lived / "log"), plan, closing)
             before = [(side.cut(number), list(side.rows(number))) for number in range(4)]
-            log = EmbeddedLog(lived / "log", LogOptions(segment_bytes=20_000))
+            log = EmbeddedLog(lived / "log")
             log.append_all(ticks(20, 3, 3))
             run_service(lived)
-            log.roll()
             assert log.clean(deletions_kept_ms=0, least_gain=0.0).busy
             assert [(side.cut(number), list(side.rows(number))) for number in range(4)] == before
         assert not log.clean(deletions_kept_ms=0, least_gain=0.0).busy

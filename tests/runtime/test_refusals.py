@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
+import apsw
 import pytest
 
 from tailrace.core.errors import TaskOwnedError
@@ -26,6 +27,10 @@ from tests.runtime.tallies import check_counts, ticks
 
 def refuse_to_open() -> int:
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def refuse_to_read(_: object) -> int:
+    raise apsw.CantOpenError("unable to open database file")
 
 
 @pytest.fixture
@@ -112,7 +117,7 @@ def test_a_bounded_run_is_not_over_while_an_input_cannot_be_read(folder, monkeyp
     wait_until(is_quiet, "there is nothing to read")
     log.append_all(ticks(8, 1))
     with monkeypatch.context() as patch:
-        patch.setattr(log._files, "size", lambda _: refuse_to_open())
+        patch.setattr(log._view, "_refresh", refuse_to_read)
         assert not is_quiet()
         assert not is_quiet(), "nor before it is tried again"
     wait_until(is_quiet, "all is read")

@@ -14,7 +14,7 @@ import pytest
 
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.embedded.lock import _LAYOUT, LOCK
+from tailrace.log.embedded.lock import _HOLDER, LOCK
 from tailrace.runtime.service import prepare_log
 from tailrace.state.snapshots import Snapshots
 from tests.runtime.processes import Running, is_alive, is_pending, is_stopped, wait_until
@@ -192,7 +192,7 @@ def stop(
             service.signal(signal.SIGSTOP, pid)
         wait_until(lambda: all(map(is_stopped, stopping)), "they are stopped")
         with (house.folder / "log" / LOCK).open("rb") as lock:
-            _, _, holder, *_ = _LAYOUT.unpack(lock.read())
+            _, holder, *_ = _HOLDER.unpack(lock.read(_HOLDER.size))
             if appending and holder in stopping:
                 return True
             if not appending and is_free(lock.fileno()):

@@ -87,13 +87,13 @@ class Run:
         self, plan: Plan, seed: int, inputs: list[Output], folder: Path, flaky: Callable[[bool], None]
     ) -> None:
         self.plan = plan
-        self.random = random = Random(f"run {seed}")
+        self.random = Random(f"run {seed}")
         self.folder = folder
         self.trace: list[str] = []
         self.faults = 0
         self.now_ms = 1_000_000
         self._armed: Callable[[str], None] | None = None
-        options = LogOptions(segment_bytes=random.choice((2_000, 20_000, 1 << 28)))
+        options = LogOptions()
         self.log = StruckLog(folder / "log", self._pass, options)
         prepare_log(self.log, plan, create_declared=True)
         for one in plan.inputs:

@@ -23,7 +23,7 @@ from tailrace.history.app_history import AppHistory
 from tailrace.history.comparing.states import Comparison, Side, SideCode, compare_states
 from tailrace.history.comparing.states import explain as find_first
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.embedded.folder import LABEL as LOG_LABEL
+from tailrace.log.embedded.database import DATABASE
 from tailrace.processes.app_loading import find_app
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
 from tailrace.state.folder import LABEL as STATE_LABEL
@@ -114,7 +114,7 @@ def _explain(
 
 def _side(text: str, plan: Plan, closing: ExitStack) -> Side:
     folder = Path(text)
-    if (folder / LOG_LABEL).is_file():
+    if (folder / DATABASE).is_file():
         return _of_changelog(text, folder, plan, closing)
     if (folder / plan.app / "0" / STATE_LABEL).is_file():
         return _of_folder(text, folder / plan.app, plan, closing)

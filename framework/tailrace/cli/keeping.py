@@ -43,10 +43,9 @@ def retain(
 def clean(*, as_json: bool, folder: Path) -> None:
     """Delete records past their retention, and all but the last record of each key in compacted topics.
 
-    Services clean the log regularly. This command does it now, and includes the segment that is being written.
+    Services clean the log regularly. This command does it now, however little it frees.
     """
     with opened(folder) as log:
-        log.roll()
         done = log.clean(least_gain=0)
     if done.busy:
         raise LogUnavailableError(

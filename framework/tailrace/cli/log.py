@@ -28,6 +28,7 @@ from tailrace.cli.arguments import (
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import show_table
 from tailrace.cli.keeping import clean, retain
+from tailrace.cli.log_files import copy, repair, upgrade, verify
 from tailrace.cli.misspelt import Choice
 from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.errors import DefinitionError
@@ -47,12 +48,16 @@ app_option = click.option(
 
 @click.group(cls=Commands, short_help="Topics of an event log, and their records.")
 def log() -> None:
-    """Topics of an event log: create, list, append, tail, dump; how long they are kept."""
+    """Topics of an event log: create, list, append, tail, dump; how long they are kept; the log's files."""
 
 
 log.add_command(append)
 log.add_command(retain)
 log.add_command(clean)
+log.add_command(verify)
+log.add_command(repair)
+log.add_command(copy)
+log.add_command(upgrade)
 
 
 @log.command(short_help="Create a topic, or all topics of an app.")

@@ -43,6 +43,16 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
 """``Ship``, ``Ship.calls``, ``Ship.timers:overdue``."""
 
 
+class FsyncType(Choice):
+    """When commits are on the disk."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See ``click.Choice``."""
+        if value == "never":
+            self.fail("'never' is gone: 'interval' costs as little, and loses about a second.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @click.command(cls=Command, short_help="Run an app until it is stopped.")
 @app_argument
 @log_option
@@ -136,11 +146,10 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
 @click.option(
     "--fsync",
     cls=Setting,
-    type=Choice(["never", "commit", "interval"]),
-    default="never",
+    type=FsyncType(["interval", "commit"]),
+    default="interval",
     show_default=True,
-    help="When to flush the log to disk, for power losses: never (left to the system), at every commit, or at an interval of a "
-    "second.",
+    help="When commits are on the disk, for power losses: at intervals of a second, or at every commit.",
 )
 @click.option(
     "--log-format",

@@ -406,6 +406,10 @@ class ForeignLogError(LogFolderError):
     """A folder that should hold a log holds something else. It is left unchanged."""
 
 
+class OldLogError(LogFolderError):
+    """A log has the format of an older version: move it into the present one (``tailrace log upgrade``)."""
+
+
 class FencedError(TailraceError):
     """Another worker has taken over this task. Stop at once: nothing more of it can be committed here."""
 

@@ -2,7 +2,7 @@
 
 Theory. The owner of partition 0 checks at intervals whether a cleaning is due, without reading records. If it is, the owner
 starts a process with a lower priority than the service. No part of the cleaning is done between two commits; a commit may
-only have to wait for a frame that names a new segment. If several services on one log start a cleaning at once, the first
+only have to wait for one of its short transactions. If several services on one log start a cleaning at once, the first
 cleans and the others exit. The process may be killed at any moment, and ends with the process that started it.
 
 A bounded run often ends before its cleaning does. It cleans after its work, before it exits.
@@ -92,14 +92,14 @@ class Housekeeping:
 def _clean(log: EmbeddedLog) -> None:
     begun_s = time.monotonic()
     done = log.clean()
-    if done.segments_rewritten or done.segments_deleted:
+    if done.blocks_rewritten or done.blocks_deleted:
         _log.info(
             "cleaning the log",
             extra={
                 "bytes_before": done.bytes_before,
                 "bytes_after": done.bytes_after,
-                "segments_rewritten": done.segments_rewritten,
-                "segments_deleted": done.segments_deleted,
+                "blocks_rewritten": done.blocks_rewritten,
+                "blocks_deleted": done.blocks_deleted,
                 "took_s": round(time.monotonic() - begun_s, 1),
             },
         )

@@ -17,7 +17,7 @@ from tailrace.history.rebuilding.job import Unit, UnitResult
 from tailrace.history.rebuilding.own_rows import check_own
 from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.stretches import batches
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition
 from tailrace.processes.app_loading import find_app
 from tests.history.rebuilding import lived, shops
@@ -72,8 +72,7 @@ class Meanwhile:
 
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         lived.serve_tallies(self._folder, 20, 1, first_round=3)
-        log = EmbeddedLog(self._folder / "log", LogOptions(segment_bytes=10_000), create=False)
-        log.roll()
+        log = EmbeddedLog(self._folder / "log", create=False)
         log.clean(least_gain=0.0)
         log.close()
         yield from LocalEngine(1).run(units, on_progress)

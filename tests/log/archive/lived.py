@@ -9,7 +9,7 @@ from typing import Any
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import Log, TopicPartition, TopicSettings
 from tailrace.log.archive import Archive
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.state.snapshots import Place
 
 DAY_MS = 86_400_000
@@ -18,7 +18,7 @@ PLACES = [TopicPartition(name, number) for name, kept in TOPICS.items() for numb
 
 
 def made(folder: Path) -> EmbeddedLog:
-    log = EmbeddedLog(folder / "log", LogOptions(segment_bytes=1 << 14))
+    log = EmbeddedLog(folder / "log")
     for name, settings in TOPICS.items():
         log.create_topic(name, settings)
     return log

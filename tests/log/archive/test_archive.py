@@ -72,7 +72,6 @@ def test_what_the_log_has_deleted_since_is_read_from_the_archive(tmp_path, log):
 def test_compaction_takes_nothing_from_the_archive(tmp_path, log):
     expected = history(log)
     archive_log(log, archive_in(tmp_path), SMALL)
-    log.roll()
     log.clean(deletions_kept_ms=0, least_gain=0.0)
     place = TopicPartition("kept", 0)
     assert len(read(log, place)) < len(expected[place])
@@ -80,7 +79,6 @@ def test_compaction_takes_nothing_from_the_archive(tmp_path, log):
 
 
 def test_compaction_meanwhile_takes_nothing_that_was_the_last_of_its_key_at_the_ends_archived(tmp_path, log):
-    log.roll()
     place = TopicPartition("kept", 1)
     expected = last_of_each_key(read(log, place))
     cleaner = EmbeddedLog(log.path, create=False)
@@ -90,8 +88,7 @@ def test_compaction_meanwhile_takes_nothing_that_was_the_last_of_its_key_at_the_
         if not rewritten:  # before this partition's turn
             for key in expected:
                 cleaner.append("kept", key, b"later", 1, (), 1)
-            cleaner.roll()
-            rewritten.append(cleaner.clean(deletions_kept_ms=0, least_gain=0.0).segments_rewritten)
+            rewritten.append(cleaner.clean(deletions_kept_ms=0, least_gain=0.0).blocks_rewritten)
 
     archive_log(log, archive_in(tmp_path), SMALL, on_progress=clean)
     cleaner.close()
@@ -99,7 +96,7 @@ def test_compaction_meanwhile_takes_nothing_that_was_the_last_of_its_key_at_the_
     archived = ArchivedLog(archive_in(tmp_path))
     assert archived.ends(["kept"]).offsets["kept"][1] == archived.end_offset(*place)
     assert last_of_each_key(read(archived, place)) == expected
-    assert log.clean(deletions_kept_ms=0, least_gain=0.0).segments_rewritten > 0
+    assert log.clean(deletions_kept_ms=0, least_gain=0.0).blocks_rewritten > 0
 
 
 def last_of_each_key(records: list[InputRecord]) -> dict[bytes | None, bytes | None]:

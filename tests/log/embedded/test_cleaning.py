@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import time
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tailrace.core.errors import OffsetGoneError, TopicMismatchError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import Publication, TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded import cleaning as cleaning_
+from tailrace.log.embedded.database import DATABASE
+from tailrace.log.embedded.rows import Block
 
 T0 = TopicPartition("t", 0)
-SMALL = LogOptions(segment_bytes=2_000)
 DAY_MS = 86_400_000
 
 
@@ -26,14 +31,15 @@ def everything(log: EmbeddedLog, place: TopicPartition = T0) -> list[InputRecord
     return found
 
 
-def segments(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.glob("*.segment"))
+def blocks(log: EmbeddedLog, topic: str = "t") -> list[Block]:
+    with log._view.moment() as rows:
+        return list(rows.blocks(rows.place(topic, 0)))
 
 
 def filled(
     folder: Path, settings: TopicSettings, *, commits: int = 60, keys: int = 5, deleted: Iterable[int] = ()
 ) -> EmbeddedLog:
-    log = EmbeddedLog(folder, SMALL)
+    log = EmbeddedLog(folder)
     log.create_topic("t", settings)
     log.create_topic("plain", TopicSettings(1))
     writer = log.writer("w")
@@ -54,7 +60,6 @@ class TestCompaction:
         self, tmp_path, deletions_kept_ms
     ) -> None:
         log = filled(tmp_path, TopicSettings(1, compacted=True))
-        log.roll()
         before, plain = everything(log), everything(log, TopicPartition("plain", 0))
         other = EmbeddedLog(tmp_path)
         done = log.clean(deletions_kept_ms=deletions_kept_ms)
@@ -76,7 +81,6 @@ class TestCompaction:
 
     def test_a_partition_that_is_read_in_several_passes_gives_the_same(self, tmp_path, monkeypatch) -> None:
         log = filled(tmp_path, TopicSettings(1, compacted=True), commits=200, keys=30, deleted=range(10))
-        log.roll()
         expected = sorted({one.key: one for one in everything(log)}.values())
         monkeypatch.setattr(cleaning_, "_MOST_AT_ONCE", 40)
         log.clean()
@@ -86,7 +90,6 @@ class TestCompaction:
 
     def test_watermarks_outlive_it(self, tmp_path) -> None:
         log = filled(tmp_path, TopicSettings(1, compacted=True))
-        log.roll()
         log.clean()
         for one in (log, EmbeddedLog(tmp_path)):
             reader = one.reader({T0: 0})
@@ -95,7 +98,6 @@ class TestCompaction:
 
     def test_a_reader_on_its_way_goes_on_where_it_is(self, tmp_path) -> None:
         log = filled(tmp_path, TopicSettings(1, compacted=True))
-        log.roll()
         other = EmbeddedLog(tmp_path)
         reader = other.reader({T0: 0})
         first = [one.offset for one in reader.fetch("t", 0, 10).records]
@@ -119,14 +121,12 @@ class TestCompaction:
                 assert {one.key: one.value for one in everything(one)} == latest
 
     def test_a_deleted_key_does_not_come_back(self, tmp_path) -> None:
-        log = EmbeddedLog(tmp_path, SMALL)
+        log = EmbeddedLog(tmp_path)
         log.create_topic("t", TopicSettings(1, compacted=True))
         log.append("t", b"gone", bytes(100), 0)
-        log.roll()
         for _ in range(20):
             log.append("t", b"other", bytes(500), 0)
         log.append("t", b"gone", None, 0)
-        log.roll()
         for gain in (0.99, 0.5, 0.2, 0.0):
             log.clean(deletions_kept_ms=-DAY_MS, least_gain=gain)
             last = {one.key: one.value for one in everything(log)}
@@ -136,7 +136,6 @@ class TestCompaction:
 class TestRetention:
     def test_old_records_go_by_their_own_time_and_their_room_is_given_back(self, tmp_path) -> None:
         log = filled(tmp_path, TopicSettings(1, retention_ms=10_000))
-        log.roll()
         other = EmbeddedLog(tmp_path)
         log.clean(now_ms=60_000)
         assert log.start_offset("t", 0) == 50
@@ -147,32 +146,29 @@ class TestRetention:
         assert len(everything(log, TopicPartition("plain", 0))) == 60
         assert log.offset_at("t", 0, 0) == 50
 
-    def test_whole_segments_are_deleted_when_nothing_in_them_stays(self, tmp_path) -> None:
-        log = EmbeddedLog(tmp_path, SMALL)
-        log.create_topic("t", TopicSettings(1, retention_bytes=3_000))
+    def test_by_size_the_oldest_blocks_go_and_the_file_gives_its_pages_back(self, tmp_path) -> None:
+        log = EmbeddedLog(tmp_path)
+        log.create_topic("t", TopicSettings(1, retention_bytes=300_000))
         for number in range(50):
-            log.append("t", None, bytes(500), number)
-        before = len(segments(tmp_path))
+            log.append("t", None, os.urandom(100_000), number)
+        log._appender.checkpoint()
+        before = (tmp_path / DATABASE).stat().st_size
         done = log.clean()
-        assert done.segments_deleted > 5
-        assert len(segments(tmp_path)) == before - done.segments_deleted
-        assert len(segments(tmp_path)) * 2 == len(list(tmp_path.glob("0*"))) + 1, (
-            "an index for each, but the last"
-        )
-        kept = everything(log)
-        assert 5 <= len(kept) <= 6
-        assert [one.offset for one in everything(EmbeddedLog(tmp_path))] == [one.offset for one in kept]
+        assert done.blocks_deleted == 48
+        assert (tmp_path / DATABASE).stat().st_size < before / 2
+        assert [one.offset for one in everything(EmbeddedLog(tmp_path))] == [48, 49]
         log.verify()
 
-    def test_who_opens_a_log_whose_first_segments_are_gone_finds_what_they_said(self, tmp_path) -> None:
+    def test_who_opens_a_log_whose_first_records_are_gone_finds_what_was_said_with_them(
+        self, tmp_path
+    ) -> None:
         log = filled(tmp_path, TopicSettings(1, retention_bytes=100))
         log.create_topic("plain too", TopicSettings(1))
         writer = log.writer("idle")
         writer.commit({T0: 3}, "g", {"t": None})
         log.delete_before("plain", 0, 60)
-        log.roll()
         log.clean()
-        assert log.clean().segments_deleted == 0
+        assert log.clean().blocks_deleted == 0
         other = EmbeddedLog(tmp_path)
         assert other.topics() == log.topics()
         assert other.committed_offsets("g", [T0]) == {T0: 3}
@@ -192,14 +188,13 @@ class TestRetention:
 
 class TestWhenItIsDue:
     def test_when_half_as_much_was_added_to_compacted_topics_as_was_looked_through(self, tmp_path) -> None:
-        log = EmbeddedLog(tmp_path, LogOptions(segment_bytes=1 << 30))
+        log = EmbeddedLog(tmp_path)
         log.create_topic("t", TopicSettings(1, compacted=True))
         log.create_topic("plain", TopicSettings(1))
 
         def add(count: int, topic: str = "t") -> None:
             for number in range(count):
                 log.append(topic, b"%d" % number, bytes(500), 0)
-            log.roll()
 
         assert not log.cleaning_is_due()
         add(100, "plain")
@@ -221,11 +216,10 @@ class TestWhenItIsDue:
         "settings", [TopicSettings(1, retention_ms=10_000), TopicSettings(1, retention_bytes=2_000)]
     )
     def test_when_retention_has_a_share_to_give_back(self, tmp_path, settings) -> None:
-        log = EmbeddedLog(tmp_path, SMALL)
+        log = EmbeddedLog(tmp_path)
         log.create_topic("t", settings)
         for number in range(20):
             log.append("t", b"k", bytes(300), number * 1_000)
-        log.roll()
         assert log.cleaning_is_due(now_ms=20_000)
         log.clean(now_ms=20_000)
         assert log.start_offset("t", 0) >= 10
@@ -235,7 +229,6 @@ class TestWhenItIsDue:
 
     def test_when_records_were_deleted_by_hand(self, tmp_path) -> None:
         log = filled(tmp_path, TopicSettings(1))
-        log.roll()
         assert not log.cleaning_is_due()
         log.delete_before("t", 0, 50)
         log.delete_before("plain", 0, 50)
@@ -255,7 +248,6 @@ class TestChangedRetention:
             assert one.topics()["t"] == TopicSettings(1, retention_ms=10_000)
             assert everything(one) == before
             assert (one.start_offset("t", 0), one.end_offset("t", 0)) == (0, 60)
-        log.roll()
         assert EmbeddedLog(tmp_path).topics()["t"] == TopicSettings(1, retention_ms=10_000)
         log.clean(now_ms=60_000)
         assert [one.offset for one in everything(other)] == list(range(50, 60))
@@ -270,6 +262,66 @@ class TestChangedRetention:
             log.set_retention("nowhere", retention_ms=1, retention_bytes=None)
 
 
+class TestBlocks:
+    def test_small_blocks_become_full_ones_and_full_ones_stay_as_they_are(self, tmp_path) -> None:
+        log = EmbeddedLog(tmp_path)
+        log.create_topic("t", TopicSettings(1, compacted=True))
+        log.append_all([Output("t", b"full %d" % number, b"v", 0) for number in range(4096)])
+        for number in range(600):
+            log.append("t", b"small %d" % (number % 300), b"v", 0)
+        first = blocks(log)[0]
+        log.clean(least_gain=0)
+        found = blocks(log)
+        assert found[0] == first
+        assert [one.last - one.base for one in found[2:]] == [0] * 300, (
+            "what is behind all that goes is left alone"
+        )
+        assert [one.first for one in found[1:]] == [one.end for one in found[:-1]]
+        assert (found[0].first, found[-1].end) == (0, 4696)
+        assert [one.offset for one in everything(log)] == [*range(4096), *range(4396, 4696)]
+        log.verify()
+
+    def test_a_block_without_records_is_passed_over(self, tmp_path) -> None:
+        log = EmbeddedLog(tmp_path)
+        log.create_topic("t", TopicSettings(1, compacted=True))
+        for value in (b"v", None):
+            log.append_all([Output("t", b"%d" % number, value, 5) for number in range(3000)])
+        log.clean(deletions_kept_ms=-DAY_MS, least_gain=0)
+        reader = EmbeddedLog(tmp_path).reader({T0: 7})
+        assert not reader.wait(0)
+        fetched = reader.fetch("t", 0, 10)
+        assert (fetched.records, fetched.next_offset, fetched.idle) == ([], 6000, True)
+        assert log.offset_at("t", 0, 1) == 6000
+        log.append("t", b"k", b"v", 1)
+        assert log.offset_at("t", 0, 1) == 6000
+        assert [one.offset for one in reader.fetch("t", 0, 10).records] == [6000]
+        log.clean(least_gain=0)
+        log.verify()
+
+    def test_other_commits_need_not_wait_for_long(self, tmp_path, monkeypatch) -> None:
+        """A cleaning is many short transactions, with time between them."""
+        log, other = EmbeddedLog(tmp_path), EmbeddedLog(tmp_path)
+        log.create_topic("t", TopicSettings(1, compacted=True))
+        for number in range(40):
+            log.append_all([Output("t", b"%d" % at, b"%0100d" % number, 0) for at in range(3000)])
+        turns: list[float] = []
+        real = log._appender.turn
+
+        @contextmanager
+        def timed(*doing: str) -> Generator[Any]:
+            with real(*doing) as changes:
+                begun = time.process_time()
+                yield changes
+                turns.append(time.process_time() - begun)
+
+        monkeypatch.setattr(log._appender, "turn", timed)
+        log.clean(least_gain=0)
+        assert len(turns) > 5
+        assert max(turns) < 0.5
+        other.append("t", b"k", b"v", 0)
+        log.verify()
+
+
 class TestInterruptions:
     @pytest.mark.parametrize("deletions_kept_ms", [DAY_MS, -DAY_MS])
     def test_a_cleaning_that_dies_at_any_step_leaves_the_last_of_each_key_where_it_was(
@@ -282,86 +334,45 @@ class TestInterruptions:
             last = sorted({one.key: one for one in records}.values())
             return [one for one in last if one.value is not None or deletions_kept_ms > 0]
 
+        monkeypatch.setattr(cleaning_, "_BLOCKS_AT_ONCE", 3)
         log = filled(tmp_path, TopicSettings(1, compacted=True), deleted=range(3))
-        log.roll()
         before = everything(log)
         last = last_of(before)
         assert deletions_kept_ms > 0 or len(last) == 2
         step, lengths = 0, set[int]()
         for step in range(200):
-            victim = EmbeddedLog(tmp_path, SMALL)
+            victim = EmbeddedLog(tmp_path)
             left = step
+            real = victim._appender._commit
 
-            def strike(real):
-                def struck(*arguments, **options):
-                    nonlocal left
-                    if left == 0:
-                        raise Kill
-                    left -= 1
-                    return real(*arguments, **options)
+            def struck(connection, real=real):
+                nonlocal left
+                if left == 0:
+                    raise Kill
+                left -= 1
+                real(connection)
 
-                return struck
-
-            with monkeypatch.context() as patch:
-                patch.setattr(victim._files, "create", strike(victim._files.create))
-                patch.setattr(victim._appender, "write", strike(victim._appender.write))
-                patch.setattr(Path, "unlink", strike(Path.unlink))
-                try:
-                    victim.clean(deletions_kept_ms=deletions_kept_ms, least_gain=0)
-                    break
-                except Kill:
-                    pass
+            monkeypatch.setattr(victim._appender, "_commit", struck)
+            try:
+                victim.clean(deletions_kept_ms=deletions_kept_ms, least_gain=0)
+                break
+            except Kill:
+                pass
+            victim.close()
             for one in (log, EmbeddedLog(tmp_path)):
                 found = everything(one)
                 assert last_of(found) == last
                 assert set(found) <= set(before)
                 lengths.add(len(found))
         assert step > 5
-        assert len(lengths) > 2, "it goes from segment to segment"
+        assert len(lengths) > 2, "it goes from run to run"
         log.clean(deletions_kept_ms=deletions_kept_ms, least_gain=0)
         assert everything(log) == last
-        files = {path.name for path in tmp_path.glob("0*")}
-        assert not any(name.endswith(".making") for name in files)
+        log.verify()
 
     def test_one_cleans_at_a_time(self, tmp_path) -> None:
         log = filled(tmp_path, TopicSettings(1, compacted=True))
-        with cleaning_._alone(log._appender) as alone:
+        with cleaning_._alone(tmp_path) as alone:
             assert alone
             assert EmbeddedLog(tmp_path).clean().busy
         assert not log.clean().busy
-
-    def test_a_roll_that_dies_is_finished_by_the_next_writer(self, tmp_path, monkeypatch) -> None:
-        class Kill(BaseException):
-            pass
-
-        log = filled(tmp_path, TopicSettings(1))
-        expected = everything(log)
-        for created in (0, 1):
-            victim = EmbeddedLog(tmp_path, SMALL)
-            real, left = victim._files.create, created
-
-            def struck(*arguments, real=real):
-                nonlocal left
-                if left == 0:
-                    raise Kill
-                left -= 1
-                real(*arguments)
-
-            monkeypatch.setattr(victim._files, "create", struck)
-            with pytest.raises(Kill):
-                victim.roll()
-            for one in (log, EmbeddedLog(tmp_path)):
-                assert everything(one) == expected
-            log.append("t", b"k", b"after", 0)
-            expected = everything(log)
-            assert expected[-1].value == b"after"
-            assert everything(EmbeddedLog(tmp_path)) == expected
-
-    def test_an_index_that_is_missing_or_damaged_is_read_from_the_segment(self, tmp_path) -> None:
-        log = filled(tmp_path, TopicSettings(1))
-        expected = everything(log)
-        indexes = list(tmp_path.glob("*.index"))
-        assert len(indexes) > 2
-        indexes[0].unlink()
-        indexes[1].write_bytes(indexes[1].read_bytes()[:-1])
-        assert everything(EmbeddedLog(tmp_path)) == expected

@@ -12,7 +12,6 @@ from tests.log.contract import LogContract
 
 OPTIONS = {
     "as it comes": LogOptions(),
-    "tiny segments": LogOptions(segment_bytes=500),
     "synced": LogOptions(fsync="commit"),
 }
 

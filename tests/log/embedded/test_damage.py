@@ -1,35 +1,47 @@
-"""A commit that was cut short was never there; any other damage is an error that says where, and is never read past."""
+"""Damage is an error that names the file and what to do, and is never read past; what was not committed was never there."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
+from typing import Any
 
+import apsw
 import pytest
 
-from tailrace.core.errors import CorruptLogError, ForeignLogError, LogUnavailableError, NewerFormatError
+from tailrace.core.errors import (
+    CorruptLogError,
+    ForeignLogError,
+    LogUnavailableError,
+    NewerFormatError,
+    OldLogError,
+    TailraceError,
+)
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, LogOptions
-from tailrace.log.embedded.frames import FRAME_HEAD, SEGMENT_HEAD, SegmentName
-from tailrace.log.embedded.lock import LOCK
+from tailrace.log.embedded import EmbeddedLog, LogOptions, holders
+from tailrace.log.embedded import appending as appending_
+from tailrace.log.embedded import log as log_
+from tailrace.log.embedded.database import DATABASE, MAKING, WAL
+from tailrace.log.embedded.lock import _HOLDER, _NOTE, LOCK, Note, _packed
 
-FIRST = SegmentName(1).file
 A0, B1 = TopicPartition("a", 0), TopicPartition("b", 1)
 
 
-def made(folder: Path, commits: int = 2) -> tuple[EmbeddedLog, list[int]]:
-    """A log, and where its segment ended after each commit."""
-    log = EmbeddedLog(folder)
+def made(folder: Path, commits: int = 2, **options: Any) -> EmbeddedLog:
+    log = EmbeddedLog(folder, LogOptions(**options))
     log.create_topic("a", TopicSettings(1))
     log.create_topic("b", TopicSettings(2))
     writer = log.writer("w")
-    ends = [(folder / FIRST).stat().st_size]
     for number in range(commits):
         writer.append([Output("a", b"k", b"%d of a" % number, number)])
         writer.append([Output("b", b"k", b"%d of b" % number, number)], 1)
         writer.commit({A0: number + 1}, "g", {"a": number})
-        ends.append((folder / FIRST).stat().st_size)
-    return log, ends
+    return log
 
 
 def read(log: EmbeddedLog) -> list[bytes | None]:
@@ -41,131 +53,263 @@ def whole(commits: int) -> list[bytes]:
     return [b"%d of %s" % (number, name) for name in (b"a", b"b") for number in range(commits)]
 
 
-def test_a_commit_cut_short_at_any_byte_is_invisible_and_cut_off_by_the_next_writer(tmp_path) -> None:
-    log, ends = made(tmp_path / "made")
+def on_disk(folder: Path, commits: int = 2) -> Path:
+    """A closed log, all of it in the database."""
+    log = made(folder, commits)
+    log._appender.checkpoint()
     log.close()
-    data = (tmp_path / "made" / FIRST).read_bytes()
-    assert len(data) == ends[-1]
-    folder = tmp_path / "torn"
-    torn, _ = made(folder, 1)
-    torn.close()
-    for length in range(ends[-2], ends[-1]):
-        (folder / FIRST).write_bytes(data[:length])
-        log = EmbeddedLog(folder)
-        assert read(log) == whole(1), length
-        assert log.committed_offsets("g", [A0]) == {A0: 1}
-        assert (folder / FIRST).stat().st_size == length, "a reader changes nothing"
-        writer = log.writer("w")
-        assert log.bytes_cut_off == length - ends[-2]
-        writer.append([Output("a", b"k", b"1 of a", 1), Output("b", b"k", b"x", 1)])
-        writer.commit()
-        assert log.end_offset("a", 0) == 2
-        log.verify()
-        other = EmbeddedLog(folder)
-        assert read(other)[:2] == [b"0 of a", b"1 of a"]
-        other.close()
+    return folder / DATABASE
+
+
+def changed(folder: Path, *statements: str) -> None:
+    """The log after a change that passes by all checksums."""
+    connection = apsw.Connection(str(folder / DATABASE))
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+def another_boot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine was down since all processes so far have ended."""
+    other = b"another life of the machine".ljust(36)
+    for module in (holders, appending_, log_):
+        monkeypatch.setattr(module, "boot", lambda: other)
+
+
+class TestRows:
+    """SQLite has no checksums of its own: whatever changes in a row, or with it, is found before it is used."""
+
+    CHANGES = {
+        "the records of a block": "UPDATE blocks SET data = zeroblob(length) WHERE id = (SELECT max(id) FROM blocks)",
+        "a block's offsets": "UPDATE blocks SET last = last + 1",
+        "a block is missing": "DELETE FROM blocks WHERE id = (SELECT min(id) FROM blocks)",
+        "the last block is missing": "DELETE FROM blocks WHERE id = (SELECT max(id) FROM blocks)",
+        "a publication": "UPDATE publications SET watermark_ms = 77",
+        "a committed offset": "UPDATE offsets SET next_offset = 1",
+        "a committed offset is missing": "DELETE FROM offsets",
+        "an epoch is missing": "DELETE FROM writers",
+        "an end": "UPDATE partitions SET end_offset = end_offset + 1",
+        "the settings of a topic": "UPDATE topics SET compacted = 1",
+        "a topic is missing": "DELETE FROM topics WHERE name = 'a'",
+        "the state": "UPDATE log SET commits = 1000000",
+        "a table is missing": "DROP TABLE publications",
+        "a row of another type": "UPDATE blocks SET max_ms = 'soon'",
+    }
+
+    @pytest.mark.parametrize("change", CHANGES)
+    def test_a_change_is_found(self, tmp_path, change) -> None:
+        on_disk(tmp_path)
+        changed(tmp_path, self.CHANGES[change])
+        with pytest.raises(CorruptLogError) as raised:
+            EmbeddedLog(tmp_path).verify()
+        assert str(tmp_path / DATABASE) in str(raised.value)
+        assert "tailrace log repair" in str(raised.value)
+
+    def test_an_older_row_of_a_small_table_is_found(self, tmp_path) -> None:
+        """A page that was not written has an older row, which has its checksum."""
+        log = made(tmp_path)
+        (before,) = list(log._view._opened().connection.execute("SELECT * FROM offsets"))
+        log.writer("w").commit({A0: 9}, "g")
         log.close()
+        connection = apsw.Connection(str(tmp_path / DATABASE))
+        connection.execute("UPDATE offsets SET next_offset = ?, checksum = ?", before[-2:])
+        connection.close()
+        with pytest.raises(CorruptLogError):
+            EmbeddedLog(tmp_path)
+
+    def test_damaged_records_are_found_when_they_are_read_and_others_can_be_read(self, tmp_path) -> None:
+        on_disk(tmp_path)
+        changed(tmp_path, "UPDATE blocks SET data = zeroblob(length) WHERE id = (SELECT max(id) FROM blocks)")
+        log = EmbeddedLog(tmp_path)
+        assert [one.value for one in log.reader({A0: 0}).fetch(*A0, 10).records] == [b"0 of a", b"1 of a"]
+        with pytest.raises(CorruptLogError, match="'b' partition 1 from offset 1 on"):
+            log.reader({B1: 0}).fetch(*B1, 10)
+
+    def test_a_reader_does_not_pass_over_a_block_that_is_missing(self, tmp_path) -> None:
+        on_disk(tmp_path, 3)
+        changed(tmp_path, "DELETE FROM blocks WHERE id = 1")
+        log = EmbeddedLog(tmp_path)
+        reader = log.reader({A0: 0})
+        for _ in range(2):
+            with pytest.raises(CorruptLogError, match="'a' partition 0 from offset 1 on"):
+                reader.fetch(*A0, 10)
+        reader.seek(*A0, 2)
+        assert [one.value for one in reader.fetch(*A0, 10).records] == [b"2 of a"]
 
 
-def test_a_reader_that_follows_never_sees_a_part_of_a_commit(tmp_path) -> None:
-    log, ends = made(tmp_path / "made")
-    data = (tmp_path / "made" / FIRST).read_bytes()
-    folder = tmp_path / "growing"
-    made(folder, 1)[0].close()
-    path = folder / FIRST
-    path.write_bytes(data[: ends[-2]])
-    follower = EmbeddedLog(folder)
-    with path.open("ab", buffering=0) as file:
-        for byte in data[ends[-2] :]:
-            assert read(follower) == whole(1)
-            file.write(bytes([byte]))
-    assert read(follower) == whole(2)
-    log.close()
-
-
-def test_any_flipped_bit_is_an_error_that_names_segment_and_position(tmp_path) -> None:
-    folder = tmp_path / "log"
-    log, ends = made(folder)
-    log.close()
-    data = (folder / FIRST).read_bytes()
-    at = 0
-    for at in range(len(data)):
-        flipped = bytearray(data)
-        flipped[at] ^= 1 << (at % 8)
-        (folder / FIRST).write_bytes(flipped)
-        with pytest.raises((CorruptLogError, NewerFormatError)) as raised:
+class TestBytes:
+    def harmed(self, folder: Path, expected: list[bytes]) -> str:
+        """What becomes of a log with this damage. It is detected, or it has harmed nothing."""
+        try:
             log = EmbeddedLog(folder)
+        except TailraceError as error:
+            return type(error).__name__
+        try:
             log.verify()
-        if isinstance(raised.value, CorruptLogError):
-            assert raised.value.segment == FIRST
-            assert raised.value.position is not None
-            assert 0 <= raised.value.position <= at
-        assert (folder / FIRST).read_bytes() == flipped, "it is left as it was found"
-    assert at > ends[-2]
+            seen = read(log)
+        except TailraceError as error:
+            return type(error).__name__
+        finally:
+            log.close()
+        assert seen == expected
+        return "harmless"
 
+    @pytest.mark.one_seed_in(2)
+    def test_no_flipped_bit_or_lost_sector_goes_unseen(self, tmp_path, seeds) -> None:
+        path = on_disk(tmp_path / "made", 40)
+        good, found = path.read_bytes(), list[str]()
+        expected = whole(40)
+        for seed in seeds:
+            dice = Random(seed)
+            folder = tmp_path / str(seed)
+            shutil.copytree(tmp_path / "made", folder)
+            data = bytearray(good)
+            at = dice.randrange(len(data))
+            match seed % 3:
+                case 0:
+                    data[at] ^= 1 << dice.randrange(8)
+                case 1:
+                    data[at : at + 512] = bytes(len(data[at : at + 512]))
+                case _:
+                    del data[at:]
+            (folder / DATABASE).write_bytes(data)
+            (folder / WAL).unlink()  # or it would be used in place of the pages
+            found.append(self.harmed(folder, expected))
+            shutil.rmtree(folder)
+        assert len(found) < 5 or "CorruptLogError" in found
 
-def test_damaged_records_are_found_when_they_are_read_and_others_can_be_read(tmp_path) -> None:
-    folder = tmp_path / "log"
-    log, ends = made(folder)
-    path = folder / FIRST
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1  # of the last commit's last block, which is of topic b
-    path.write_bytes(data)
-    other = EmbeddedLog(folder)
-    assert [one.value for one in other.reader({A0: 0}).fetch(*A0, 10).records] == [b"0 of a", b"1 of a"]
-    with pytest.raises(CorruptLogError) as raised:
-        other.reader({B1: 0}).fetch(*B1, 10)
-    assert raised.value.position is not None
-    assert ends[-2] < raised.value.position < ends[-1]
-    log.close()
+    def test_a_damaged_wal_takes_no_commit_away_in_silence(self, tmp_path) -> None:
+        made(tmp_path / "made", 5).close()
+        wal = (tmp_path / "made" / WAL).read_bytes()
+        found: set[str] = set()
+        for at in range(0, len(wal), 5_001):
+            folder = tmp_path / str(at)
+            shutil.copytree(tmp_path / "made", folder)
+            (folder / WAL).write_bytes(wal[:at] + bytes([wal[at] ^ 8]) + wal[at + 1 :])
+            found.add(self.harmed(folder, whole(5)))
+        assert found == {"CorruptLogError"}
+
+    @pytest.mark.parametrize("harm", [os.unlink, lambda path: Path(path).write_bytes(b"")])
+    def test_a_wal_that_was_deleted_is_missed(self, tmp_path, harm) -> None:
+        made(tmp_path).close()
+        harm(tmp_path / WAL)
+        with pytest.raises(CorruptLogError, match="commits are missing"):
+            EmbeddedLog(tmp_path)
+
+    def test_a_database_that_was_deleted_does_not_count_as_an_empty_log(self, tmp_path) -> None:
+        made(tmp_path).close()
+        (tmp_path / DATABASE).unlink()
+        with pytest.raises(CorruptLogError, match="is missing"):
+            EmbeddedLog(tmp_path)
+
+    def test_what_was_not_committed_is_no_part_of_the_log(self, tmp_path) -> None:
+        """Any length of the WAL that a killed process or a lost power may leave: whole commits, without a gap."""
+        made(tmp_path / "made", 3).close()
+        wal = (tmp_path / "made" / WAL).read_bytes()
+        lengths: set[int] = set()
+        for length in range(0, len(wal), 4_093):
+            folder = tmp_path / str(length)
+            shutil.copytree(tmp_path / "made", folder)
+            (folder / WAL).write_bytes(wal[:length])
+            (folder / LOCK).unlink()
+            log = EmbeddedLog(folder)
+            if "b" in log.topics():
+                seen = read(log)
+                assert seen == whole(len(seen) // 2)
+                lengths.add(len(seen) // 2)
+            log.create_topic("more", TopicSettings(1))
+            log.append("more", b"k", b"v", 0)
+            log.verify()
+            log.close()
+        assert {0, 1, 2} <= lengths
 
 
 class TestAfterAPowerLoss:
-    """The machine was down since the last commit: what was not synced may be anything."""
+    """The machine was down since the last commit: the end of the WAL may be lost, and that is said."""
 
-    @pytest.fixture
-    def folder(self, tmp_path) -> Path:
-        return Path(tmp_path, "log")
+    def test_the_log_ends_with_a_whole_commit_and_says_what_is_lost(
+        self, tmp_path, monkeypatch, caplog
+    ) -> None:
+        made(tmp_path).close()
+        wal = (tmp_path / WAL).read_bytes()
+        (tmp_path / WAL).write_bytes(wal[:-10])
+        another_boot(monkeypatch)
+        log = EmbeddedLog(tmp_path)
+        assert read(log) == whole(1)
+        assert not caplog.records, "a reader says nothing"
+        log.append("a", b"k", b"after", 0)
+        assert "a power loss has taken the last 1 commits" in caplog.text
+        log.append("a", b"k", b"after", 0)
+        assert len(caplog.records) == 1
+        assert log.end_offset("a", 0) == 3
+        log.verify()
 
-    def lose(self, folder: Path, at: int, data: bytes) -> None:
-        """The bytes from ``at`` on never reached the disk, though the file has its length."""
-        (folder / FIRST).write_bytes(data[:at] + bytes(len(data) - at))
-        lock = bytearray((folder / LOCK).read_bytes())
-        lock[:36] = b"another life of the machine" + bytes(9)
-        (folder / LOCK).write_bytes(lock)
+    def test_what_was_promised_is_missed(self, tmp_path, monkeypatch) -> None:
+        made(tmp_path, fsync="commit").close()
+        wal = (tmp_path / WAL).read_bytes()
+        (tmp_path / WAL).write_bytes(wal[:-10])
+        another_boot(monkeypatch)
+        with pytest.raises(CorruptLogError, match="the last 1 commits are missing"):
+            EmbeddedLog(tmp_path)
 
-    def test_the_log_ends_where_the_damage_begins(self, folder) -> None:
-        made(folder)[0].close()
-        _, ends = made(folder.with_name("same"))
-        data = (folder / FIRST).read_bytes()
-        for at in range(ends[-2], ends[-1], 3):
-            self.lose(folder, at, data)
-            log = EmbeddedLog(folder)
-            log.writer("w")
-            assert log.bytes_cut_off > 0
-            assert read(log) == whole(1), at
-            log.verify()
-            log.close()
+    def test_a_note_that_is_damaged_is_no_note(self, tmp_path) -> None:
+        made(tmp_path).close()
+        data = bytearray((tmp_path / LOCK).read_bytes())
+        assert len(data) == _HOLDER.size + _NOTE.size
+        data[-6] ^= 1
+        (tmp_path / LOCK).write_bytes(data)
+        log = EmbeddedLog(tmp_path)
+        assert read(log) == whole(2)
+        log.append("a", b"k", b"v", 0)
 
-    def test_what_was_known_to_be_synced_is_never_cut_off(self, folder) -> None:
-        log = EmbeddedLog(folder, LogOptions(fsync="commit"))
-        log.create_topic("a", TopicSettings(1))
-        ends = []
-        for number in range(3):
-            log.append("a", b"k", b"%d" % number, 0)
-            ends.append((folder / FIRST).stat().st_size)
-        log.close()
-        data = (folder / FIRST).read_bytes()
-        self.lose(folder, ends[1] + 10, data)
-        log = EmbeddedLog(folder)
-        log.writer("w")
-        assert log.end_offset("a", 0) == 2
-        log.close()
-        inside = data[: ends[1] - 3] + b"..." + data[ends[1] :]
-        self.lose(folder, len(data), inside)
-        with pytest.raises(CorruptLogError):
-            EmbeddedLog(folder).verify()
-        assert (folder / FIRST).read_bytes() == inside
+
+class TestSyncs:
+    """A failed sync proves that bytes are lost, and a later sync that succeeds does not prove the contrary."""
+
+    def fails(self, monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> Callable[[], int]:
+        left = times
+
+        def fail(descriptor: int) -> None:
+            nonlocal left
+            if left > 0:
+                left -= 1
+                raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(os, name, fail)
+        return lambda: left
+
+    def test_after_a_failed_sync_the_wal_is_written_again_before_it_is_synced_again(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        log = made(tmp_path)
+        wal = (tmp_path / WAL).read_bytes()
+        written = bytearray(len(wal))
+        real = os.pwrite
+
+        def write(descriptor: int, data: bytes, position: int) -> int:
+            if Path(f"/proc/self/fd/{descriptor}").readlink().name == WAL:
+                written[position : position + len(data)] = data
+            return real(descriptor, data, position)
+
+        monkeypatch.setattr(os, "pwrite", write)
+        left = self.fails(monkeypatch, "fdatasync", 1)
+        log.sync()
+        assert left() == 0
+        assert written == wal
+
+    def test_while_it_fails_no_process_commits(self, tmp_path, monkeypatch) -> None:
+        log, other = made(tmp_path), EmbeddedLog(tmp_path, LogOptions(fsync="commit"))
+        with monkeypatch.context() as patch:
+            self.fails(patch, "fdatasync", 100)
+            with pytest.raises(LogUnavailableError, match="the disk fails"):
+                log.sync()
+            for one in (log, other):
+                with pytest.raises(LogUnavailableError, match="the disk fails"):
+                    one.append("a", b"k", b"v", 0)
+        for one in (other, log):
+            one.append("a", b"k", b"v", 0)
+        assert log.end_offset("a", 0) == 4
+        assert not log._lock.last_note().in_doubt
 
 
 class TestFolders:
@@ -182,33 +326,44 @@ class TestFolders:
             EmbeddedLog(tmp_path / "log", create=False)
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_newer_format_is_refused_by_the_label_and_by_the_segment(self, tmp_path) -> None:
-        import zlib
-
-        made(tmp_path)[0].close()
-        path = tmp_path / FIRST
-        data = path.read_bytes()
-        fields = list(SEGMENT_HEAD.unpack_from(data))
-        fields[1], fields[-1] = 99, 0
-        fields[-1] = zlib.crc32(SEGMENT_HEAD.pack(*fields))
-        path.write_bytes(SEGMENT_HEAD.pack(*fields) + data[SEGMENT_HEAD.size :])
+    def test_a_newer_format_another_database_and_an_old_log_are_each_refused(self, tmp_path) -> None:
+        on_disk(tmp_path / "log")
+        changed(tmp_path / "log", "PRAGMA user_version = 99")
         with pytest.raises(NewerFormatError, match="99"):
-            EmbeddedLog(tmp_path)
-        (tmp_path / "tailrace-log.json").write_text('{"format": 98}')
-        with pytest.raises(NewerFormatError, match="98"):
+            EmbeddedLog(tmp_path / "log")
+        changed(tmp_path / "log", "PRAGMA application_id = 7")
+        with pytest.raises(ForeignLogError, match="of another kind"):
+            EmbeddedLog(tmp_path / "log")
+        (tmp_path / "old").mkdir()
+        (tmp_path / "old" / "tailrace-log.json").write_text('{"format": 1}')
+        with pytest.raises(OldLogError, match="tailrace log upgrade"):
+            EmbeddedLog(tmp_path / "old")
+
+    def test_a_file_that_is_no_database_is_damage(self, tmp_path) -> None:
+        (tmp_path / DATABASE).write_bytes(b"this is not a database" * 100)
+        with pytest.raises(CorruptLogError):
             EmbeddedLog(tmp_path)
 
-    def test_a_start_that_was_interrupted_is_begun_again(self, tmp_path) -> None:
-        made(tmp_path)[0].close()
-        (tmp_path / "tailrace-log.json").unlink()
-        (tmp_path / FIRST).write_bytes(b"half a segm")
+    def test_a_creation_that_was_interrupted_is_begun_again(self, tmp_path) -> None:
+        (tmp_path / MAKING).write_bytes(b"half a database")
         log = EmbeddedLog(tmp_path)
         assert log.topics() == {}
-        log.close()
+        assert not (tmp_path / MAKING).exists()
 
 
-def test_a_segment_that_ends_before_what_was_read_of_it_is_damage(tmp_path) -> None:
-    log, ends = made(tmp_path)
-    (tmp_path / FIRST).write_bytes((tmp_path / FIRST).read_bytes()[: ends[-1] - FRAME_HEAD.size])
-    with pytest.raises(CorruptLogError, match="ends at"):
-        read(log)
+def test_each_log_has_an_identity_of_its_own(tmp_path) -> None:
+    one, other = made(tmp_path / "one"), made(tmp_path / "other")
+    assert len(one.identity) == 16
+    assert one.identity != other.identity
+    assert EmbeddedLog(tmp_path / "one").identity == one.identity
+
+
+def test_an_old_sqlite_is_refused(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.51.2")
+    with pytest.raises(LogUnavailableError, match=r"3\.51\.2 can lose commits"):
+        EmbeddedLog(tmp_path)
+
+
+def test_a_packed_note_ends_with_its_checksum() -> None:
+    data = _packed(Note(bytes(36), 7, 3, in_doubt=True))
+    assert int.from_bytes(data[-4:], "little") == zlib.crc32(data[:-4])

@@ -10,7 +10,7 @@ import pytest
 from tailrace.core.errors import UnknownTopicError
 from tailrace.core.records import Output
 from tailrace.log import TopicSettings
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog
 
 
 def test_ends_are_those_of_one_commit_while_another_thread_commits(tmp_path) -> None:
@@ -53,7 +53,7 @@ def test_the_ends_of_a_topic_that_is_not_there(tmp_path) -> None:
 
 
 def test_no_cleaning_takes_records_while_it_is_held_off(tmp_path) -> None:
-    log = EmbeddedLog(tmp_path, LogOptions(segment_bytes=1_000))
+    log = EmbeddedLog(tmp_path)
     log.create_topic("t", TopicSettings(1, compacted=True))
     writer = log.writer("w")
     for _ in range(100):

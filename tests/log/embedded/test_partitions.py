@@ -20,7 +20,7 @@ from tailrace.state import RocksStore, StateIdentity, StateMemory
 from tests.runtime.test_any_schedule import Chaos
 from tests.runtime.world import APPS, World, replayed, run_dry
 
-OPTIONS = LogOptions(segment_bytes=30_000)
+OPTIONS = LogOptions()
 MEMORY = StateMemory(8 << 20)
 
 

@@ -1,16 +1,15 @@
-"""What may happen between any two steps of a process: a cleaning, a repair, a refusal of the system. Nothing goes unseen."""
+"""What may happen between any two steps of a process: a cleaning, a refusal of the system. Nothing goes unseen."""
 
 from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from tailrace.core.errors import (
@@ -22,24 +21,24 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import Publication, TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog, failures
+from tailrace.log.embedded import appending as appending_
 from tailrace.log.embedded import cleaning as cleaning_
 from tailrace.log.embedded import log as log_
 from tailrace.log.embedded.appending import now_ms
-from tailrace.log.embedded.frames import FRAME_HEAD, SegmentName
+from tailrace.log.embedded.database import WAL
+from tailrace.log.embedded.failures import of_sqlite
 
 T0 = TopicPartition("t", 0)
-SMALL = LogOptions(segment_bytes=2_000)
 DAY_MS = 86_400_000
 
 
 def filled(folder: Path, settings: TopicSettings, keys: int, records: int = 60) -> EmbeddedLog:
-    """A log of several segments, none of which is being written."""
-    log = EmbeddedLog(folder, SMALL)
+    """A log of several blocks."""
+    log = EmbeddedLog(folder)
     log.create_topic("t", settings)
     for number in range(records):
         log.append("t", b"%d" % (number % keys), b"%0100d" % number, number * 1_000)
-    log.roll()
     return log
 
 
@@ -83,7 +82,6 @@ class TestDeletions:
             log.append("t", b"%d" % number, None, 0)
         for number in range(20):
             log.append("t", b"another %d" % number, b"%0100d" % number, 0)
-        log.roll()
         return log
 
     @staticmethod
@@ -127,7 +125,6 @@ class TestDeletions:
         for hour in range(60):
             log.append("t", b"yet another", b"%d" % hour, 0)
             log.append("t", b"of this hour %d" % hour, None, 0)
-            log.roll()
             log.clean(least_gain=0)
             a_day_later(1 / 24)
         found: dict[bytes | None, InputRecord] = {}
@@ -150,41 +147,55 @@ class TestDeletions:
 
 
 class TestRetention:
-    def test_what_is_deleted_while_it_is_about_to_be_read_is_missed_by_nobody_in_silence(
-        self, tmp_path, monkeypatch
-    ) -> None:
+    def test_what_is_deleted_before_it_is_read_is_missed_by_nobody_in_silence(self, tmp_path) -> None:
         log = filled(tmp_path, TopicSettings(1, retention_ms=1_000), keys=1)
         for at_ms in (40_000, 1_000_000):  # a part of it goes, and all
             other = EmbeddedLog(tmp_path)
             start = log.start_offset("t", 0)
             reader = other.reader({T0: start})
-            before(monkeypatch, other._view, "records_at", partial(log.clean, now_ms=at_ms))
+            assert reader.wait(0)
+            log.clean(now_ms=at_ms)
             with pytest.raises(OffsetGoneError) as raised:
                 reader.fetch("t", 0, 10)
             assert raised.value.offset == start
             other.close()
 
-    def test_what_was_read_before_is_given_first(self, tmp_path, monkeypatch) -> None:
+    def test_a_fetch_sees_the_log_as_of_one_moment(self, tmp_path, monkeypatch) -> None:
+        """What is deleted between two blocks of one fetch is still read by it, and missed by the next."""
         log = filled(tmp_path, TopicSettings(1, retention_ms=1_000), keys=1)
         other = EmbeddedLog(tmp_path)
         reader = other.reader({T0: 0})
-        read = other._view.records_at
+        rows = other._view._opened()
+        real = rows.records_at
 
-        def read_the_first(*arguments: Any) -> list[InputRecord]:
-            monkeypatch.setattr(other._view, "records_at", read)
-            found = read(*arguments)
-            other._files.close()  # or it would go on reading the file that is gone
+        def read_the_first(*arguments: Any) -> Any:
+            monkeypatch.setattr(rows, "records_at", real)
+            found = real(*arguments)
             log.clean(now_ms=1_000_000)
             return found
 
-        monkeypatch.setattr(other._view, "records_at", read_the_first)
+        monkeypatch.setattr(rows, "records_at", read_the_first)
         fetched = reader.fetch("t", 0, 10)
-        assert [one.offset for one in fetched.records] == [0]
-        assert (fetched.next_offset, fetched.idle) == (1, False)
+        assert [one.offset for one in fetched.records] == [*range(10)]
+        assert (fetched.next_offset, fetched.idle) == (10, False)
         with pytest.raises(OffsetGoneError):
             reader.fetch("t", 0, 10)
 
-    def test_what_was_published_in_a_segment_that_is_gone_is_still_said(self, tmp_path) -> None:
+    def test_a_fetch_that_fails_half_way_leaves_its_reader_where_it_was(self, tmp_path, monkeypatch) -> None:
+        log = filled(tmp_path, TopicSettings(1), keys=1)
+        reader = log.reader({T0: 0})
+        rows = log._view._opened()
+        before(
+            monkeypatch,
+            rows,
+            "records_at",
+            lambda: before(monkeypatch, rows, "records_at", refusal(errno.EIO)),
+        )
+        with pytest.raises(OSError, match="Input/output"):
+            reader.fetch("t", 0, 10)
+        assert [one.offset for one in reader.fetch("t", 0, 10).records] == [*range(10)]
+
+    def test_what_was_published_with_records_that_are_gone_is_still_said(self, tmp_path) -> None:
         log = EmbeddedLog(tmp_path)
         log.create_topic("t", TopicSettings(1, retention_ms=1_000))
         writer = log.writer("w")
@@ -193,12 +204,10 @@ class TestRetention:
         reader = log.reader({T0: 0})
         reader.fetch("t", 0, 10)
         assert reader.published("t", 0) == [Publication("w", 5)]
-        log.roll()
         log.append("t", b"k", b"2", 0)
         writer.commit(None, "", {"t": None})
-        log.roll()
         assert reader.fetch("t", 0, 10).idle
-        assert log.clean(now_ms=1_000_000).segments_deleted == 2
+        assert log.clean(now_ms=1_000_000).blocks_deleted == 2
         assert reader.fetch("t", 0, 10).idle
         assert reader.published("t", 0) == [Publication("w", None)]
         assert reader.published("t", 0) == []
@@ -208,67 +217,31 @@ class TestRetention:
 
 
 class TestCleaned:
-    def test_nobody_who_follows_keeps_the_room_of_what_was_cleaned(self, tmp_path) -> None:
-        log = filled(tmp_path, TopicSettings(1, compacted=True), keys=3)
-        other = EmbeddedLog(tmp_path)
-        reader = other.reader({T0: 0})
-        while reader.fetch("t", 0, 7).records:
-            pass
-
-        def held() -> list[str]:
-            found: list[str] = []
-            for entry in Path("/proc/self/fd").iterdir():
-                with suppress(FileNotFoundError):  # another thread has closed it meanwhile
-                    found.append(str(entry.readlink()))
-            return [path for path in found if path.startswith(str(tmp_path)) and path.endswith("(deleted)")]
-
-        log.clean()
-        assert held(), "the other has not heard of it yet"
-        other.end_offset("t", 0)
-        assert not held()
-        for one in (log, other):
-            one.verify()
-            one.close()
-
-    def test_a_refusal_to_open_what_took_the_place_of_a_segment_is_made_good(
-        self, tmp_path, monkeypatch
-    ) -> None:
-        log = filled(tmp_path, TopicSettings(1, compacted=True), keys=3)
-        other = EmbeddedLog(tmp_path)
-        log.clean()
-        before(monkeypatch, other._view, "index_of", refusal(errno.EMFILE))
-        with pytest.raises(LogUnavailableError, match="too many open files"):
-            other.end_offset("t", 0)
-        found = other.reader({T0: 0}).fetch("t", 0, 100).records
-        assert [one.offset for one in found] == [57, 58, 59]
-        other.verify()
-
     def test_a_log_can_be_verified_while_it_is_cleaned(self, tmp_path, monkeypatch) -> None:
         log = filled(tmp_path, TopicSettings(1, compacted=True), keys=3)
         other = EmbeddedLog(tmp_path)
-        before(monkeypatch, log_, "check_whole", log.clean)
+        before(monkeypatch, log_, "verify", log.clean)
         other.verify()
 
 
 class TestBehind:
-    """Who has not looked for a while, in which segments were ended and cleaned, goes on where the log is."""
+    """Who has not looked for a while, in which the log was cleaned, goes on where the log is."""
 
     @pytest.fixture
     def logs(self, tmp_path) -> tuple[EmbeddedLog, EmbeddedLog]:
-        """One at work, and one that looks again when it has gone on by several segments."""
-        log = EmbeddedLog(tmp_path, SMALL)
+        """One at work, and one that looks again when it has gone on and was cleaned."""
+        log = EmbeddedLog(tmp_path)
         log.create_topic("t", TopicSettings(1))
         log.create_topic("c", TopicSettings(1, compacted=True))
-        return log, EmbeddedLog(tmp_path, SMALL)
+        return log, EmbeddedLog(tmp_path)
 
     @staticmethod
     def go_on(log: EmbeddedLog) -> None:
         for number in range(60):
             log.append("c", b"%d" % (number % 3), b"%0100d" % number, 0)
         log.append("t", b"k", b"theirs", 0)
-        log.roll()
         done = log.clean()
-        assert done.segments_rewritten + done.segments_deleted > 2
+        assert done.blocks_rewritten > 2
 
     def test_what_it_appends_is_in_the_log(self, logs, tmp_path) -> None:
         log, idle = logs
@@ -311,74 +284,141 @@ class TestBehind:
         idle.close()
         self.go_on(log)
         assert idle.end_offset("t", 0) == 1
-        idle.close()
-        log._files.path(log._view.active).unlink()
-        with pytest.raises(LogUnavailableError):
-            idle.end_offset("t", 0)
-
-    def test_one_that_keeps_being_overtaken_still_sees_all(self, logs, monkeypatch) -> None:
-        log, idle = logs
-        self.go_on(log)
-        before(monkeypatch, idle._files, "names", partial(self.go_on, log))
-        assert idle.end_offset("t", 0) == 2
-        idle.verify()
 
 
-def test_a_commit_that_was_written_and_cannot_be_read_back_is_in_doubt_and_not_undone(
-    tmp_path, monkeypatch
-) -> None:
-    log = filled(tmp_path, TopicSettings(1), keys=1, records=1)
-    writer = log.writer("w")
-    writer.append([Output("t", b"k", b"1", 0)])
-    write = log._files.write
+class Struck:
+    """A connection whose COMMIT fails: before it, or after it was written."""
 
-    def then_refused(*arguments: Any) -> None:
-        write(*arguments)
-        before(monkeypatch, log._files, "size", refusal(errno.EIO))
+    def __init__(self, inner: Any, error: apsw.Error, *, done: bool) -> None:
+        self._inner = inner
+        self._error = error
+        self._done = done
 
-    monkeypatch.setattr(log._files, "write", then_refused)
-    with pytest.raises(CommitUnknownError):
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def execute(self, statement: str, *bindings: Any) -> Any:
+        if statement != "COMMIT":
+            return self._inner.execute(statement, *bindings)
+        if self._done:
+            self._inner.execute(statement)
+        raise self._error
+
+
+def refused(code: int, message: str = "struck") -> Any:
+    error: Any = apsw.exception_for(code)
+    error.args = (message,)
+    return error
+
+
+class TestCommit:
+    @pytest.mark.parametrize("code", [apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC])
+    @pytest.mark.parametrize("done", [True, False])
+    def test_after_a_failed_sync_the_outcome_is_in_doubt_and_a_take_over_settles_it(
+        self, tmp_path, monkeypatch, code, done
+    ) -> None:
+        log = filled(tmp_path, TopicSettings(1), keys=1, records=1)
+        writer = log.writer("w")
+        writer.append([Output("t", b"k", b"1", 0)])
+        with monkeypatch.context() as patch:
+            changes: Any = log._appender._changes
+            patch.setattr(changes, "connection", Struck(changes.connection, refused(code), done=done))
+            with pytest.raises(CommitUnknownError):
+                writer.commit()
+        with pytest.raises(CommitUnknownError):
+            writer.append([])
+        log.writer("w").commit()
+        assert log.end_offset("t", 0) == EmbeddedLog(tmp_path).end_offset("t", 0) == (2 if done else 1)
+        log.append("t", b"k", b"2", 0)
+        log.verify()
+
+    @pytest.mark.parametrize(
+        ("code", "said"),
+        [
+            (apsw.SQLITE_FULL, "the disk is full"),
+            (apsw.SQLITE_IOERR_WRITE, "the disk fails"),
+            (apsw.SQLITE_READONLY, "may only be read"),
+            (apsw.SQLITE_CANTOPEN, "cannot be opened"),
+            (apsw.SQLITE_BUSY, "another program holds"),
+            (apsw.SQLITE_PROTOCOL, "keep the log's file busy"),
+            (apsw.SQLITE_NOMEM, "not enough memory"),
+        ],
+    )
+    def test_any_other_refusal_is_an_outage_and_nothing_is_committed(
+        self, tmp_path, monkeypatch, code, said
+    ) -> None:
+        log = filled(tmp_path, TopicSettings(1), keys=1, records=1)
+        writer = log.writer("w")
+        writer.append([Output("t", b"k", b"1", 0)])
+        with monkeypatch.context() as patch:
+            changes: Any = log._appender._changes
+            patch.setattr(changes, "connection", Struck(changes.connection, refused(code), done=False))
+            with pytest.raises(LogUnavailableError, match=said):
+                writer.commit()
+        assert log.end_offset("t", 0) == 1
         writer.commit()
-    monkeypatch.setattr(log._files, "write", write)
-    assert log.end_offset("t", 0) == 2
-    log.writer("w").commit()
+        assert log.end_offset("t", 0) == 2
+        log.verify()
+
+    @pytest.mark.parametrize("code", [apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB])
+    def test_damage_that_sqlite_finds_is_damage(self, tmp_path, monkeypatch, code) -> None:
+        log = filled(tmp_path, TopicSettings(1), keys=1, records=1)
+        changes: Any = log._appender._changes
+        monkeypatch.setattr(changes, "connection", Struck(changes.connection, refused(code), done=False))
+        with pytest.raises(CorruptLogError, match="tailrace log repair"):
+            log.append("t", b"k", b"1", 0)
+
+    @pytest.mark.parametrize("number", [errno.EMFILE, errno.EROFS, errno.EACCES, errno.EDQUOT])
+    def test_what_the_system_said_is_said(self, tmp_path, number) -> None:
+        error = of_sqlite(refused(apsw.SQLITE_CANTOPEN), tmp_path, "reading", number)
+        assert isinstance(error, LogUnavailableError)
+        assert failures._OUTAGES[number][0] in str(error)
 
 
-class TestRepair:
-    def test_who_reads_what_is_just_being_repaired_reads_on_when_it_is(self, tmp_path, monkeypatch) -> None:
-        """A reader between its calls: the rest of a dead writer's commit, its end, half of another's, all of that."""
-        made = EmbeddedLog(tmp_path / "made")
-        made.create_topic("t", TopicSettings(1))
-        shutil.copytree(tmp_path / "made", tmp_path / "log")
-        path = tmp_path / "log" / SegmentName(1).file
-        whole = path.stat().st_size
-        made.writer("a long name " + "x" * 300)
-        frame = (tmp_path / "made" / SegmentName(1).file).read_bytes()[whole:]
-        follower = EmbeddedLog(tmp_path / "log")
-        with path.open("ab") as file:
-            file.write(os.urandom(FRAME_HEAD.size) + bytes(2 * len(frame)))  # what a dead writer has left
+class TestGrowth:
+    """The WAL begins again at its start, whoever reads meanwhile."""
 
-        def half() -> None:
-            with path.open("r+b") as file:
-                file.truncate(whole)
-                file.seek(whole)
-                file.write(frame[: FRAME_HEAD.size + 100])
-            # What comes next is to read the meta, in vain, and then to ask whether the frame is whole by now.
-            before(monkeypatch, follower._files, "size", rest)
+    @pytest.fixture
+    def small_wal(self, monkeypatch) -> None:
+        monkeypatch.setattr(appending_, "_CHECKPOINT_PAGES", 20)
+        monkeypatch.setattr(appending_, "_URGENT_PAGES", 60)
+        monkeypatch.setattr(appending_, "_URGENT_MS", 10)
 
-        def rest() -> None:
-            with path.open("r+b") as file:
-                file.seek(whole)
-                file.write(frame)
-
-        before(monkeypatch, follower._files, "read", half)
-        assert follower.topics().keys() == {"t"}
-        assert any(one.startswith("a long name") for one in follower._view.catalog.epochs)
-
-    def test_damage_is_still_an_error(self, tmp_path) -> None:
-        log = EmbeddedLog(tmp_path)
+    @pytest.mark.usefixtures("small_wal")
+    def test_it_does_not_grow_while_others_read_and_follow(self, tmp_path) -> None:
+        log, other = EmbeddedLog(tmp_path), EmbeddedLog(tmp_path)
         log.create_topic("t", TopicSettings(1))
-        with (tmp_path / SegmentName(1).file).open("ab") as file:
-            file.write(os.urandom(200))
-        with pytest.raises(CorruptLogError):
-            log.end_offset("t", 0)
+        reader = other.reader({T0: 0})
+        for number in range(300):
+            log.append("t", b"k", os.urandom(1000), 0)
+            assert len(reader.fetch("t", 0, 10).records) == 1, number
+        assert (tmp_path / WAL).stat().st_size < 70 * 17_000
+
+    @pytest.mark.usefixtures("small_wal")
+    def test_a_reader_that_does_not_go_on_lets_it_grow_and_is_told_of(
+        self, tmp_path, monkeypatch, caplog
+    ) -> None:
+        log, other = EmbeddedLog(tmp_path), EmbeddedLog(tmp_path)
+        log.create_topic("t", TopicSettings(1))
+        monkeypatch.setattr(log._appender, "_told_pages", 60)
+        with other._view.moment() as rows:
+            place = rows.place("t", 0)
+            rows.bounds(place)
+            for _ in range(100):
+                log.append("t", b"k", b"v", 0)
+            assert rows.bounds(place).end == 0
+        assert 1 <= len(caplog.records) <= 4
+        assert "look for one that is stopped" in caplog.text
+        for _ in range(30):
+            log.append("t", b"k", b"v", 0)
+        log._appender.checkpoint()
+        log.append("t", b"k", b"v", 0)
+        assert log._appender._wal_pages < 20
+
+
+def test_a_log_that_was_opened_before_a_fork_is_refused_in_the_child(tmp_path, monkeypatch) -> None:
+    log = filled(tmp_path, TopicSettings(1), keys=1, records=1)
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    for use in (partial(log.end_offset, "t", 0), partial(log.append, "t", b"k", b"v", 0)):
+        with pytest.raises(LogUnavailableError, match="forked"):
+            use()

@@ -31,5 +31,5 @@ class RunOptions(TypedDict, total=False):
     snapshot_every: str | int | timedelta
     snapshot_keep: int
     as_: str
-    fsync: Literal["never", "commit", "interval"]
+    fsync: Literal["interval", "commit"]
     log_format: Literal["auto", "json", "text"]

@@ -1,7 +1,8 @@
 """An event log on one machine, without a server: durable, transactional, fenced, shared by processes.
 
-``EmbeddedLog`` implements ``tailrace.log.Log`` over a folder. ``frames`` describes the layout of its files, ``lock`` the lock
-for writers, and ``view`` how processes follow each other's writes.
+``EmbeddedLog`` implements ``tailrace.log.Log`` over a folder with a SQLite database. ``database`` describes the tables,
+``appending`` how a commit is written and what a power loss can take, ``lock`` the lock for writers, and ``view`` how processes
+follow each other's writes.
 """
 
 from tailrace.log.embedded.claims import Claim, Owner, claim, end_stopped, owner_of

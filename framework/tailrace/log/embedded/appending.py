@@ -1,235 +1,276 @@
-"""Appends to the log: one frame for each commit, under the lock, completely or not at all.
+"""Writes to the log: one transaction for each commit, under the append lock, completely or not at all.
 
-The steps, each of which needs the one before: take the lock; follow the log to its end; cut off the incomplete frame of a dead
-writer; let the caller check that it still holds its id, and provide the frame; write; sync, depending on the policy; follow
-the log over the new frame; release the lock.
+The steps of a turn, each of which needs the one before: take the lock; begin a transaction; compare the number of commits with
+the note of the last holder; let the caller check that it still holds its id, and write rows; commit; copy the WAL into the
+database, if it has grown; note the number of commits; release the lock.
+
+**The disk.** SQLite appends a commit to the WAL. With ``fsync="commit"`` it waits until the WAL is on the disk. With
+``"interval"`` a thread of this process syncs the WAL, outside of the lock. Before pages are copied into the database the WAL is
+synced, and the database is synced before the WAL begins again. So a power loss takes at most the end of the WAL.
+
+The kernel reports a failed write-back only once, and takes the bytes for synced then: a later sync that succeeds proves nothing,
+not even about the commits of other processes in the same file. So after a failed sync the next holder of the lock first writes the
+WAL again, the same bytes in the same places, and syncs it. ``Note.in_doubt`` tells it to.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
-import zlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
-from tailrace.core.errors import CommitUnknownError, CorruptLogError, LogUnavailableError
-from tailrace.log.embedded.failures import as_log_error, failing
-from tailrace.log.embedded.files import SegmentFiles
-from tailrace.log.embedded.folder import first_of_segment
-from tailrace.log.embedded.frames import REPAIR, Meta, SegmentName, encode_frame
-from tailrace.log.embedded.lock import AppendLock
-from tailrace.log.embedded.view import View
+import apsw
 
-FsyncPolicy: TypeAlias = Literal["never", "commit", "interval"]
+from tailrace.core.errors import CommitUnknownError, LogUnavailableError
+from tailrace.log.embedded.database import BUSY_MS, WAL, Connection, as_wal, connect
+from tailrace.log.embedded.failures import OUTCOME_IS_OPEN, as_log_error, of_sqlite
+from tailrace.log.embedded.holders import boot
+from tailrace.log.embedded.lock import AppendLock, Note
+from tailrace.log.embedded.rows import Changes
+from tailrace.log.embedded.view import View, check_note, forked
+
+FsyncPolicy: TypeAlias = Literal["interval", "commit"]
+
+_CHECKPOINT_PAGES = 1024
+"""Length of the WAL, in pages, from which on a commit copies it into the database: 16 MB."""
+_URGENT_PAGES = 4 * _CHECKPOINT_PAGES
+"""Length from which on it waits for readers, so that the WAL can begin again."""
+_URGENT_MS = 1_000
+_COPIED_AT_ONCE = 1 << 20
+
+_log = logging.getLogger("tailrace.log")
 
 
 class Appender:
     """Does all writes of one ``EmbeddedLog``. Many threads can use it; they take turns."""
 
-    def __init__(
-        self,
-        files: SegmentFiles,
-        lock: AppendLock,
-        view: View,
-        *,
-        fsync: FsyncPolicy,
-        fsync_interval_s: float,
-        segment_bytes: int,
-    ) -> None:
-        self.files = files
+    def __init__(self, view: View, lock: AppendLock, *, fsync: FsyncPolicy, fsync_interval_s: float) -> None:
+        self.folder = view.path.parent
         self.lock = lock
         self.view = view
-        self.bytes_cut_off = 0
-        """Number of bytes of incomplete commits that this process has cut off."""
         self._fsync = fsync
         self._interval_s = fsync_interval_s
-        self._segment_bytes = segment_bytes
         self._mutex = threading.Lock()
-        self._failure: OSError | None = None
+        self._boot = boot()
+        self._changes: Changes | None = None
+        self._wal_pages = 0
+        self._copied_pages = 0
+        """Length of the WAL at the last time that it was copied."""
+        self._told_pages = _URGENT_PAGES
+        self._in_doubt = False
         self._unsynced = threading.Event()
         self._closing = threading.Event()
         self._syncing: threading.Thread | None = None
         self._process = os.getpid()
 
     @contextmanager
-    def turn(self) -> Generator[View]:
-        """Hold the lock. Inside the block the view is at the log's end, and the log ends with a complete frame."""
-        with self._mutex, self.lock.held() as machine_was_down:
-            if self._failure is not None:
-                raise LogUnavailableError(
-                    f"an earlier commit could not be synced to the disk: {self._failure}",
-                    hint="What the disk holds is not known to this process any more: restart it.",
-                ) from self._failure
-            view = self.view
-            view.refresh()
-            if machine_was_down:
-                self._recover()
-            with failing(self.files.folder, "repairing the log"):
-                if view.torn:
-                    self.bytes_cut_off += view.torn
-                    self.files.truncate(view.active, view.position)
-            if view.sealed:
-                self._open_next()
-            elif view.position >= self._segment_bytes:
-                self._seal()
-            yield view
-
-    def write(self, meta: Meta, blocks: Sequence[bytes] = ()) -> None:
-        """Append a frame, in a turn.
+    def turn(self, doing: str = "appending a commit") -> Generator[Changes]:
+        """Hold the lock, and a write transaction. It is committed at the end of the block, if something was changed.
 
         Raises:
-            LogUnavailableError: The frame was not written, and no reader will see any part of it.
-            CommitUnknownError: The frame was written and is visible, but it could not be synced to the disk or read back.
+            LogUnavailableError: Nothing was committed, and no reader will see any part of it.
+            CommitUnknownError: It was written, but it could not be synced to the disk.
         """
-        view = self.view
-        head = encode_frame(meta, sum(map(len, blocks)), view.sequence + 1, view.synced)
-        try:
-            self.files.write(view.active, view.position, [head, *blocks])
-        except OSError as error:
-            raise as_log_error(error, self.files.folder, "appending a commit") from error
-        if self._fsync == "commit":
-            self._sync()
-        elif self._fsync == "interval":
-            self._sync_later()
-        try:
-            view.refresh()
-        except LogUnavailableError as error:
-            # Other processes see the commit, so it must not be repeated.
-            raise CommitUnknownError(
-                f"what was committed last could not be read back: {error}",
-                hint="Take the transactional id over again and read what is there.",
-            ) from error
-        if self._fsync == "commit":
-            view.synced = view.position
+        with self._mutex, self.lock.held():
+            changes = self._begun(doing)
+            try:
+                yield changes
+                if changes.changed:
+                    commits = changes.end().commits
+                    self._commit(changes.connection)
+                    synced = commits if self._fsync == "commit" else self.lock.note.synced
+                    self.lock.note = self.lock.note._replace(boot=self._boot, commits=commits, synced=synced)
+            except BaseException as error:
+                self._roll_back(changes)
+                if isinstance(error, apsw.Error):
+                    raise self._error(error, doing) from error
+                raise
+            self._roll_back(changes, nothing_new=True)
+            if self._wal_pages - self._copied_pages >= _CHECKPOINT_PAGES:
+                self._checkpoint(changes.connection)
+            if self._fsync == "interval" and changes.changed:
+                self._sync_later()
 
-    def roll(self) -> None:
-        """Seal the active segment, in a turn."""
-        self._seal()
-
-    def write_starts(self, starts: Sequence[tuple[str, int, int]]) -> None:
-        """Write new start offsets of partitions, in a turn."""
-        self.write(Meta(now_ms(), starts=starts))
-
-    def write_cleaned(self, cleaned: Mapping[int, int]) -> None:
-        """Write a frame that names the new generations of segments."""
-        with self.turn():
-            self.write(Meta(now_ms(), cleaned=cleaned))
+    def checkpoint(self) -> None:
+        """Copy the WAL into the database now, and wait until that is on the disk."""
+        with self._mutex, self.lock.held():
+            changes = self._begun("copying the WAL into the database")
+            self._roll_back(changes)
+            self._checkpoint(changes.connection)
 
     def sync(self) -> None:
-        """Wait until all commits of this process are on the disk, whatever the policy."""
-        if self._failure is None:
-            self._unsynced.clear()
-            self._sync()
+        """Wait until all commits of this process are on the disk, whatever the policy.
+
+        Raises:
+            LogUnavailableError: They may not be.
+        """
+        self._unsynced.clear()
+        try:
+            self._sync_wal()
+        except OSError:
+            with self._mutex, self.lock.held():
+                self._heal()
 
     def close(self) -> None:
-        """Stop the thread that syncs at intervals, after a last sync."""
-        self._closing.set()
-        if self._syncing is not None and self._process == os.getpid():
+        """Stop the thread that syncs at intervals, after a last sync, and close the connection. It is opened again on demand."""
+        thread = self._syncing
+        if thread is not None and self._process == os.getpid():
+            self._closing.set()
             self._unsynced.set()
-            self._syncing.join()
+            thread.join()
+            self._syncing = None
+            self._closing.clear()
+        with self._mutex:
+            if self._changes is not None and self._process == os.getpid():
+                self._changes.connection.close()
+            self._changes = None
 
-    # --- segments
+    # --- one turn
 
-    def _seal(self) -> None:
-        """Seal the segment: it is then on the disk, and only cleaning changes it."""
-        view, sealed = self.view, self.view.active
-        with failing(self.files.folder, "sealing a segment"):
-            self.files.sync(sealed)
-            view.synced = view.position
-        self.write(Meta(now_ms(), sealed=True))
-        with failing(self.files.folder, "sealing a segment"):
-            self.files.sync(sealed)
-        self._open_next()
+    def _begun(self, doing: str) -> Changes:
+        if self.lock.note.in_doubt or self._in_doubt:
+            self._heal()
+        try:
+            changes = self._opened()
+            changes.connection.execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            raise self._error(error, doing) from error
+        try:
+            changes.begin()
+            lost = check_note(changes, self.lock.note, self._boot, self.view.path)
+            if lost:
+                _log.warning("a power loss has taken the last %d commits of the log in %s", lost, self.folder)
+            if lost or self.lock.note.boot != self._boot:
+                self.lock.note = Note(self._boot, changes.before.commits, self.lock.note.synced)
+        except BaseException as error:
+            self._roll_back(changes)
+            if isinstance(error, apsw.Error):
+                raise self._error(error, doing) from error
+            raise
+        return changes
 
-    def _open_next(self) -> None:
-        """Create the index of the sealed segment and the next segment. A writer that died may have left this undone."""
-        view, sealed = self.view, self.view.active
-        state = view.catalog.state()
-        with failing(self.files.folder, "beginning a segment"):
-            self.files.create(sealed.index_file, [view.indexes[sealed.number].encode()])
-            following = SegmentName(sealed.number + 1)
-            first = first_of_segment(following, state, sequence=view.sequence + 1, now_ms=now_ms())
-            self.files.create(following.file, first)
-        view.refresh()
+    def _opened(self) -> Changes:
+        if self._changes is not None:
+            if self._process != os.getpid():
+                raise forked(self.folder)
+            return self._changes
+        connection = connect(self.folder, synchronous="FULL" if self._fsync == "commit" else "NORMAL")
+        try:
+            as_wal(connection)
+        except BaseException:
+            connection.close()
+            raise
+        connection.set_wal_hook(self._count_pages)
+        self._changes = Changes(connection, self.view.path)
+        self._process = os.getpid()
+        return self._changes
+
+    def _count_pages(self, _connection: Connection, _name: str, pages: int) -> int:
+        self._wal_pages = pages
+        self._copied_pages = min(self._copied_pages, pages)
+        return apsw.SQLITE_OK
+
+    def _commit(self, connection: Connection) -> None:
+        try:
+            connection.execute("COMMIT")
+        except apsw.Error as error:
+            if getattr(error, "extendedresult", 0) not in OUTCOME_IS_OPEN:
+                raise
+            self._doubt()
+            raise CommitUnknownError(
+                f"what was committed last could not be synced to the disk in {str(self.folder)!r}: {error}",
+                hint="Look at the disk. Take the transactional id over again and read what is there.",
+            ) from error
+
+    def _roll_back(self, changes: Changes, *, nothing_new: bool = False) -> None:
+        """End the transaction if it is still open: SQLite itself ends it after some errors."""
+        if not nothing_new:
+            changes.forget()
+        if changes.connection.in_transaction:
+            changes.connection.execute("ROLLBACK")
+
+    def _error(self, error: apsw.Error, doing: str) -> Exception:
+        number = 0 if self._changes is None else self._changes.connection.system_errno
+        return of_sqlite(error, self.view.path, doing, number)
 
     # --- the disk
 
-    def _recover(self) -> None:
-        """After a power loss, check the frames that may not have been synced, and cut the log at the first damaged one."""
-        view = self.view
-        name, bad = view.active, None
-        for position, head, meta in view.frames(name):
-            begin = position + head.length - head.body_length
-            if position + head.length <= view.synced:
-                continue
-            if not whole(self.files, name, begin, meta):
-                bad = position
-                break
-        if bad is not None:
-            with failing(self.files.folder, "repairing the log"):
-                self.bytes_cut_off += self.files.size(name) - bad
-                self.files.truncate(name, bad)
-            view.load()
-        self._sync()
-
-    def _sync(self) -> None:
+    def _checkpoint(self, connection: Connection) -> None:
+        """Copy the WAL into the database, under the lock. If it fails, the commits stay in the WAL, and the next one tries again."""
+        urgent = self._wal_pages >= _URGENT_PAGES
+        mode = apsw.SQLITE_CHECKPOINT_RESTART if urgent else apsw.SQLITE_CHECKPOINT_PASSIVE
         try:
-            self.files.sync(self.view.active)
+            connection.set_busy_timeout(_URGENT_MS)
+            connection.wal_checkpoint(None, mode)
+            self._copied_pages = self._wal_pages
+        except apsw.BusyError:
+            if self._wal_pages >= self._told_pages:
+                self._told_pages = 2 * self._wal_pages
+                _log.warning(
+                    "the WAL of the log in %s grows, as a process reads from it and does not go on: look for one that is "
+                    "stopped, and continue or end it",
+                    self.folder,
+                )
+        except apsw.Error as error:
+            if getattr(error, "extendedresult", 0) in OUTCOME_IS_OPEN:
+                self._doubt()
+            _log.warning("%s", self._error(error, "copying the WAL into the database"))
+        finally:
+            connection.set_busy_timeout(BUSY_MS)
+
+    def _doubt(self) -> None:
+        self._in_doubt = True
+        self.lock.note = self.lock.note._replace(in_doubt=True)
+
+    def _heal(self) -> None:
+        """Write the WAL again and sync it, after a failed sync. See the head of this file."""
+        try:
+            with (self.folder / WAL).open("r+b", buffering=0) as file:
+                while data := os.pread(file.fileno(), _COPIED_AT_ONCE, position := file.tell()):
+                    os.pwrite(file.fileno(), data, position)
+                    file.seek(position + len(data))
+            self._sync_wal()
+        except FileNotFoundError:
+            pass
         except OSError as error:
-            # The kernel reports a failed write-back only once, so later successful syncs prove nothing.
-            self._failure = error
-            raise CommitUnknownError(
-                f"what was committed last could not be synced to the disk in {str(self.files.folder)!r}: {error}",
-                hint="Look at the disk, restart, and read what is there.",
-            ) from error
+            self._doubt()
+            raise as_log_error(error, self.folder, "writing again what could not be synced") from error
+        self._in_doubt = False
+        self.lock.note = self.lock.note._replace(in_doubt=False)
+
+    def _sync_wal(self) -> None:
+        # The WAL has no locks of SQLite, so it may be opened and closed beside it. The database may not.
+        for path, sync in ((self.folder / WAL, os.fdatasync), (self.folder, os.fsync)):
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            try:
+                sync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def _sync_later(self) -> None:
         self._unsynced.set()
         if self._syncing is None or self._process != os.getpid():
-            self._process = os.getpid()
             self._syncing = threading.Thread(
                 target=self._sync_at_intervals, name="tailrace-log-sync", daemon=True
             )
             self._syncing.start()
 
     def _sync_at_intervals(self) -> None:
-        while self._failure is None:
+        ended = False
+        while not ended:
             self._unsynced.wait()
             ended = self._closing.wait(self._interval_s)
-            self._unsynced.clear()
             try:
-                self._sync()
-            except CommitUnknownError:
-                return  # the next turn raises the error
-            if ended:
-                return
-
-
-def whole(files: SegmentFiles, name: SegmentName, body: int, meta: Meta) -> bool:
-    """Whether the checksums of all blocks of a frame match."""
-    return all(
-        zlib.crc32(files.read(name, body + block.position, block.length)) == block.checksum
-        for block in meta.blocks
-    )
-
-
-def check_whole(view: View, name: SegmentName) -> None:
-    """Read a segment to its end, and check it.
-
-    Raises:
-        CorruptLogError: A checksum in it does not match.
-    """
-    for position, head, meta in view.frames(name):
-        if not whole(view.files, name, position + head.length - head.body_length, meta):
-            raise CorruptLogError(
-                "a commit does not have its checksum",
-                segment=name.file,
-                position=position,
-                hint=REPAIR,
-            )
+                self.sync()
+            except LogUnavailableError as error:
+                _log.error("%s", error)
 
 
 def now_ms() -> int:

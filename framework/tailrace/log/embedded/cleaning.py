@@ -1,22 +1,22 @@
-"""Frees disk space: retention moves the start of partitions, compaction keeps the last record of each key.
+"""Deletes records: retention moves the start of partitions, compaction keeps the last record of each key.
 
-Theory. Both work only on sealed segments, which are not written any more. The records to keep are written to a new file, the
-next generation of the segment, with the same offsets. When the file is complete, one frame names it. From that frame on every
-process reads the new file. A process that has not seen the frame yet reads the old file, and refreshes when that is gone. A
-crash leaves the old or the new file in use, and perhaps unreferenced files, which the next cleaning removes.
+Theory. Both change rows in short transactions, each of which may be the last: between two of them others commit, and a cleaning
+that is killed has done a part of its work. Retention deletes blocks that are below the start of their partition. Compaction reads
+a partition from its end to its start, notes the records to keep, and then writes runs of neighbouring blocks again as one block,
+with the same offsets.
 
-Segments with records to remove are rewritten from the oldest to the newest, and none is skipped. So wherever a cleaning ends,
-a deletion is never removed while an older record that it deletes still exists: that record would come back. Cleaning needs
-additional space for only one segment. It continues as long as the freed bytes justify the bytes that it writes.
+Runs are rewritten from the oldest to the newest, and none is skipped. So wherever a cleaning ends, a deletion is never removed
+while an older record that it deletes still exists: that record would come back. A cleaning continues as long as the freed bytes
+justify the bytes that it writes.
 
 A reader that has seen the older record must also see the deletion. So a deletion is kept for its time from the cleaning on
-that removed the last older record, not from when it was written. This needs no timestamp for each deletion: in the segments
-that a cleaning has completed, no older records are left. So only two positions are stored: the end of a cleaning that is long
-enough ago, and the end of the next cleaning that will be.
+that removed the last older record, not from when it was written. This needs no timestamp for each deletion: up to where a cleaning
+has come, no older records are left. So only two offsets of each partition are stored: how far a cleaning came that is long enough
+ago, and how far the next cleaning came that will be. See ``_Past``.
 
 Whether a cleaning is worth the work cannot be known without reading all keys. So it is due as in Kafka
 (``min.cleanable.dirty.ratio``): when the bytes added to compacted topics since the last cleaning are half of the bytes that it
-read. Then each byte ever written is read about twice.
+left. Then each byte ever written is read about twice.
 
 While a partition is read, the set of its keys is in memory. A partition with very many records is read in several passes, each
 for a part of the keys.
@@ -27,62 +27,57 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
-import shutil
+import time
 from array import array
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from tailrace.core.errors import LogUnavailableError
+from tailrace.core.records import InputRecord
 from tailrace.log.embedded import blocks as blocks_
 from tailrace.log.embedded.appending import Appender, now_ms
+from tailrace.log.embedded.database import CLEANINGS, PARTITIONS
 from tailrace.log.embedded.failures import failing
-from tailrace.log.embedded.files import MAKING
-from tailrace.log.embedded.frames import SegmentName
-from tailrace.log.embedded.index import Blocks, SegmentIndex
-from tailrace.log.embedded.rewriting import rewritten
-from tailrace.log.embedded.view import View
-from tailrace.log.interface import TopicPartition, TopicSettings
+from tailrace.log.embedded.rows import Block, Changes, Rows, Topic
 
 _LOCK = "cleaning"
-"""File that is locked during a cleaning. It stores the results of the last cleanings."""
-_DONE = Struct("<QQQQ")
-"""The fields of ``_Done``."""
-_GONE = -1
+"""File that is locked during a cleaning."""
 _DIRTY_SHARE = 0.5
-_ROOM_FOR_COMMITS = 16 << 20
+_TURN_S = 0.01
+"""After this time a transaction ends, so that a commit need not wait for longer."""
+_BLOCKS_AT_ONCE = 256
+_PAGES_AT_ONCE = 32
+_FREE_PAGES = 64
+_FREE_SHARE = 8
+"""The file keeps an eighth of its pages free, as new records need them soon."""
 _MOST_AT_ONCE = 4_000_000
 """Number of records of a partition whose keys are kept in memory in one pass."""
 
-_FILE = re.compile(rf"(\d{{12}})-\d{{4,}}\.(segment|index)({re.escape(MAKING)})?")
-
-Kept = dict[tuple[SegmentName, TopicPartition], "list[array[int] | None]"]
-"""Per block the indexes of the records that stay; None: all of them."""
+Kept = dict[int, "array[int]"]
+"""By the first offset of a block, the indexes of the records that stay. A block that is not in it keeps all of them."""
 
 
 class Cleaned(NamedTuple):
-    """The result of a cleaning. ``busy``: nothing was done, as another process holds the lock."""
+    """The result of a cleaning: length of all blocks. ``busy``: nothing was done, as another process holds the lock."""
 
     bytes_before: int = 0
     bytes_after: int = 0
-    segments_rewritten: int = 0
-    segments_deleted: int = 0
+    blocks_rewritten: int = 0
+    blocks_deleted: int = 0
     busy: bool = False
 
 
-class _Done(NamedTuple):
-    """The results of earlier cleanings. Numbers are segment numbers."""
+class _Past(NamedTuple):
+    """A row of the table ``cleanings``: what earlier cleanings of a partition have done."""
 
-    looked: int = 0
-    """The last sealed segment at the last cleaning."""
+    looked_bytes: int = 0
+    """Its length after the last cleaning."""
     settled: int = 0
-    """Up to this segment each deletion has been the oldest record of its key for long enough."""
+    """Below this offset each deletion has been the oldest record of its key for long enough."""
     through: int = 0
-    """The end of the next cleaning that will be long enough ago."""
+    """How far the next cleaning came that will be long enough ago."""
     through_ms: int = 0
     """When that cleaning ended."""
 
@@ -94,134 +89,63 @@ class _Done(NamedTuple):
 
 def clean(appender: Appender, at_ms: int | None, deletions_kept_ms: int, least_gain: float) -> Cleaned:
     """See ``EmbeddedLog.clean``."""
-    with _alone(appender) as alone:
-        if alone is None:
+    with _alone(appender.folder) as alone:
+        if not alone:
             return Cleaned(busy=True)
-        view = appender.view
-        _remove_what_nothing_names(appender)
+        before = _total_bytes(appender)
         _move_starts(appender, now_ms() if at_ms is None else at_ms)
-        sealed = _sealed(view)
-        past = _done(view.files.folder)
-        settled = past.settled_at(now_ms(), deletions_kept_ms)
-        if deletions_kept_ms <= 0 and sealed:
-            settled = sealed[-1].name.number
-        kept, dropped = _decide(view, sealed, settled, deletions_kept_ms)
-        before = sum(view.files.size(index.name) for index in sealed)
-        with failing(view.files.folder, "cleaning the log"):
-            worth = _worth_while(sealed, kept, dropped, least_gain)
-            done = _rewrite(appender, worth, kept)
-            if sealed:
-                through = _through(sealed, len(worth), kept)
-                _remember(alone, past, sealed[-1].name.number, through, deletions_kept_ms)
-        return done._replace(bytes_before=before)
+        rewritten = deleted = 0
+        with appender.view.moment() as rows:
+            topics = list(rows.topics().values())
+        for topic in topics:
+            _drop_publications(appender, topic)
+            for place in range(topic.first_place, topic.first_place + topic.partitions):
+                deleted += _delete_blocks(appender, place)
+                if topic.compacted:
+                    rewritten += _Compaction(appender, place, deletions_kept_ms, least_gain).run()
+        _give_back(appender)
+        return Cleaned(before, _total_bytes(appender), rewritten, deleted)
 
 
-def _through(sealed: list[SegmentIndex], rewritten_: int, kept: Kept) -> int:
-    """The segment up to which no record is left to remove, after the first ``rewritten_`` segments were rewritten."""
-    through = 0
-    for number, index in enumerate(sealed):
-        if number >= rewritten_ and _gives(index, kept):
-            break
-        through = index.name.number
-    return through
-
-
-def _remember(alone: int, past: _Done, looked: int, through: int, kept_ms: int) -> None:
-    at_ms = now_ms()
-    settled = past.settled_at(at_ms, kept_ms)
-    waits = past.through > settled and past.through_ms <= at_ms
-    then = (past.through, past.through_ms) if waits else (through, at_ms)
-    os.pwrite(alone, _DONE.pack(looked, settled, *then), 0)
-
-
-def _done(folder: Path) -> _Done:
-    """The stored results of earlier cleanings; zeros if there are none."""
-    try:
-        data = (folder / _LOCK).read_bytes()
-    except OSError:
-        data = b""
-    return _Done(*_DONE.unpack(data)) if len(data) == _DONE.size else _Done()
-
-
-def is_due(view: View, at_ms: int, least_gain: float) -> bool:
+def is_due(rows: Rows, at_ms: int, least_gain: float) -> bool:
     """See ``EmbeddedLog.cleaning_is_due``."""
-    looked = _done(view.files.folder).looked
-    with view.mutex:
-        return _much_is_new(view, looked) or _much_is_old(view, at_ms, least_gain)
+    new_bytes = known_bytes = old_bytes = held_bytes = 0
+    for topic in rows.topics().values():
+        for place in range(topic.first_place, topic.first_place + topic.partitions):
+            bounds = rows.bounds(place)
+            if topic.compacted:
+                looked = _past(rows, place).looked_bytes
+                known_bytes += looked
+                new_bytes += max(0, bounds.bytes - looked)
+            old = sum(block.length for block in _old_blocks(rows, place, topic, at_ms))
+            if old:
+                old_bytes += old
+                held_bytes += bounds.bytes
+    much_is_new = new_bytes > 0 and new_bytes >= _DIRTY_SHARE * known_bytes
+    return much_is_new or (old_bytes > 0 and old_bytes >= least_gain * held_bytes)
 
 
-def _much_is_new(view: View, looked: int) -> bool:
-    """Whether compacted topics have grown enough since a cleaning has looked through the segments up to ``looked``."""
-    new_bytes = known_bytes = 0
-    for index in _sealed(view):
-        compacted = sum(
-            sum(blocks.lengths)
-            for place, blocks in index.blocks.items()
-            if view.catalog.topics[place.topic].compacted
-        )
-        if index.name.number > looked:
-            new_bytes += compacted
-        else:
-            known_bytes += compacted
-    return new_bytes > 0 and new_bytes >= _DIRTY_SHARE * known_bytes
+def _past(rows: Rows, place: int) -> _Past:
+    return _Past(*(rows.get(CLEANINGS, place) or ()))
 
 
-def _much_is_old(view: View, at_ms: int, least_gain: float) -> bool:
-    """Whether retention and deleted records free enough of the segments that they affect."""
-    old_bytes, last = 0, 0
-    for topic, starts in view.catalog.starts.items():
-        for partition, start in enumerate(starts):
-            parts = view.places.get(TopicPartition(topic, partition), [])
-            new = _start(parts, start, view.catalog.topics[topic], at_ms)
-            for blocks in parts:
-                if blocks.segment == view.active or blocks.bases[0] >= new:
-                    break
-                old_bytes += sum(blocks.lengths[: blocks.at_or_after(new)])
-                last = max(last, blocks.segment.number)
-    held = sum(_held(index) for index in _sealed(view) if index.name.number <= last)
-    return old_bytes > 0 and old_bytes >= least_gain * held
-
-
-def _sealed(view: View) -> list[SegmentIndex]:
-    with view.mutex:
-        return [view.indexes[number] for number in view.catalog.segments if number in view.indexes]
-
-
-def _held(index: SegmentIndex) -> int:
-    return sum(sum(blocks.lengths) for blocks in index.blocks.values())
-
-
-def _worth_while(
-    sealed: list[SegmentIndex], kept: Kept, dropped: Mapping[SegmentName, float], least_gain: float
-) -> list[SegmentIndex]:
-    """The largest number of segments, from the oldest on, that together free enough space."""
-    last, gain, held = 0, 0.0, 0
-    for number, index in enumerate(sealed, 1):
-        if _gives(index, kept):
-            gain += dropped[index.name]
-            held += _held(index)
-            if gain >= least_gain * held:
-                last = number
-    return sealed[:last]
-
-
-def _gives(index: SegmentIndex, kept: Kept) -> bool:
-    return any(stays is not None for place in index.blocks for stays in kept.get((index.name, place), ()))
+def _total_bytes(appender: Appender) -> int:
+    with appender.view.moment() as rows:
+        return sum(values[-1] for _, values in rows.all(PARTITIONS))
 
 
 @contextmanager
-def _alone(appender: Appender) -> Generator[int | None]:
-    """Lock the log for a cleaning. Yields the descriptor of the lock file; None if another process holds the lock."""
-    folder = appender.files.folder
+def _alone(folder: Path) -> Generator[bool]:
+    """Lock the log for a cleaning. Yields False if another process holds the lock."""
     with failing(folder, "cleaning the log"):
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            yield None
+            yield False
             return
-        yield descriptor
+        yield True
     finally:
         os.close(descriptor)
 
@@ -245,187 +169,268 @@ def held_off(folder: Path) -> Generator[None]:
             os.close(descriptor)
 
 
+class _Turns:
+    """Takes turns of an appender, one after the other, each for a short time, with time for others in between."""
+
+    def __init__(self, appender: Appender, doing: str = "cleaning the log") -> None:
+        self._appender = appender
+        self._doing = doing
+        self._rest_s = 0.0
+
+    @contextmanager
+    def next(self) -> Generator[tuple[Changes, float]]:
+        """The next turn, and the instant at which it should end."""
+        time.sleep(self._rest_s)
+        with self._appender.turn(self._doing) as changes:
+            begun_s = time.monotonic()
+            yield changes, begun_s + _TURN_S
+        self._rest_s = max(time.monotonic() - begun_s, _TURN_S / 2)
+
+
 # --- retention
 
 
 def _move_starts(appender: Appender, at_ms: int) -> None:
-    with appender.turn() as view:
-        catalog = view.catalog
-        moved: list[tuple[str, int, int]] = []
-        for topic, settings in catalog.topics.items():
-            for partition, start in enumerate(catalog.starts[topic]):
-                parts = view.places.get(TopicPartition(topic, partition), [])
-                new = _start(parts, start, settings, at_ms)
-                if new > start:
-                    moved.append((topic, partition, new))
-        if moved:
-            appender.write_starts(moved)
+    with appender.turn("cleaning the log") as changes:
+        for topic in changes.topics().values():
+            for place in range(topic.first_place, topic.first_place + topic.partitions):
+                bounds, start = changes.bounds(place), 0
+                for block in _old_blocks(changes, place, topic, at_ms):
+                    start = block.end
+                changes.put(PARTITIONS, (place,), bounds._replace(start=max(bounds.start, start)))
 
 
-def _start(parts: list[Blocks], start: int, settings: TopicSettings, at_ms: int) -> int:
-    """The new start of a partition: after the blocks at its front that are too old, or exceed the size limit."""
-    oldest_ms = None if settings.retention_ms is None else at_ms - settings.retention_ms
-    most_bytes = settings.retention_bytes
-    if oldest_ms is None and most_bytes is None:
-        return start
-    size = sum(
-        length
-        for blocks in parts
-        for end, length in zip(blocks.ends, blocks.lengths, strict=True)
-        if end > start
-    )
-    for blocks in parts:
-        columns = zip(blocks.ends, blocks.lengths, blocks.max_timestamps_ms, strict=True)
-        for end, length, timestamp_ms in columns:
-            if end <= start:
-                continue
-            old = oldest_ms is not None and timestamp_ms < oldest_ms
-            if not old and (most_bytes is None or size <= most_bytes):
-                return start
-            start, size = end, size - length
-    return start
+def _old_blocks(rows: Rows, place: int, topic: Topic, at_ms: int) -> Iterator[Block]:
+    """The blocks at the front of a partition that are deleted, too old, or exceed the size limit."""
+    bounds = rows.bounds(place)
+    oldest_ms = None if topic.retention_ms is None else at_ms - topic.retention_ms
+    if not bounds.start and oldest_ms is None and topic.retention_bytes is None:
+        return
+    size = bounds.bytes
+    for block in rows.blocks(place):
+        old = oldest_ms is not None and block.max_ms < oldest_ms
+        large = topic.retention_bytes is not None and size > topic.retention_bytes
+        if block.end > bounds.start and not old and not large:
+            return
+        size -= block.length
+        yield block
 
 
-# --- what stays
+def _delete_blocks(appender: Appender, place: int) -> int:
+    """Delete the blocks below the start of a partition. Returns how many there were."""
+    deleted, turns = 0, _Turns(appender)
+    while True:
+        with appender.view.moment() as rows:
+            first = next(rows.blocks(place), None)
+            if first is None or first.end > rows.bounds(place).start:
+                return deleted
+        with turns.next() as (changes, until_s):
+            bounds = changes.bounds(place)
+            size = bounds.bytes
+            for block in _some(changes.blocks(place)):
+                if block.end > bounds.start or time.monotonic() > until_s:
+                    break
+                changes.drop_block(block)
+                size -= block.length
+                deleted += 1
+            changes.put(PARTITIONS, (place,), bounds._replace(bytes=size))
 
 
-def _decide(
-    view: View, sealed: list[SegmentIndex], settled: int, deletions_kept_ms: int
-) -> tuple[Kept, dict[SegmentName, float]]:
-    """The records to keep of each block of the sealed segments, and the approximate bytes to remove per segment."""
-    names = {index.name for index in sealed}
-    with view.mutex:
-        places = {place: list(parts) for place, parts in view.places.items()}
-        topics = dict(view.catalog.topics)
-        starts = {topic: list(at) for topic, at in view.catalog.starts.items()}
-    kept: Kept = {}
-    dropped = dict.fromkeys(names, 0.0)
-    for place, parts in places.items():
-        start = starts[place.topic][place.partition]
-        if topics[place.topic].compacted:
-            deleted_before_ms = now_ms() - deletions_kept_ms
-            _compact(view, place, parts, start, names, settled, deleted_before_ms, kept, dropped)
-            continue
-        for blocks in parts:
-            if blocks.segment in names and blocks.bases[0] < start:
-                gone = [end <= start for end in blocks.ends]
-                dropped[blocks.segment] += sum(n for n, out in zip(blocks.lengths, gone, strict=True) if out)
-                kept[blocks.segment, place] = [array("i") if out else None for out in gone]
-    return kept, dropped
+def _some(blocks: Iterator[Block]) -> list[Block]:
+    return [block for block, _ in zip(blocks, range(_BLOCKS_AT_ONCE), strict=False)]
 
 
-def _compact(
-    view: View,
-    place: TopicPartition,
-    parts: list[Blocks],
-    start: int,
-    sealed: set[SegmentName],
-    settled: int,
-    deleted_before_ms: int,
-    kept: Kept,
-    dropped: dict[SegmentName, float],
-) -> None:
-    """Read a partition from its end to its start, and drop records whose key has already occurred."""
-    chosen = {(blocks.segment, at): array("i") for blocks in parts for at in range(len(blocks))}
-    counts: dict[tuple[SegmentName, int], int] = {}
-    passes = 1 + sum(blocks.ends[-1] - blocks.bases[0] for blocks in parts) // _MOST_AT_ONCE
-    for one in range(passes):
-        seen: set[bytes | None] = set()
-        for blocks in reversed(parts):
-            for number in reversed(range(len(blocks))):
-                records = blocks_.decode(view.raw_block(place, blocks, number), blocks.bases[number])
-                may_forget = blocks.segment.number <= settled and blocks.times_ms[number] < deleted_before_ms
-                stays = chosen[blocks.segment, number]
-                counts[blocks.segment, number] = len(records)
-                for at in reversed(range(len(records))):
-                    offset, _, key, value, _ = records[at]
-                    if key in seen or offset < start or (passes > 1 and crc32(key or b"") % passes != one):
+def _drop_publications(appender: Appender, topic: Topic) -> None:
+    """Delete publications that no reader can need: they hold at the start of each partition, and a later one replaces them."""
+    places = range(topic.first_place, topic.first_place + topic.partitions)
+    with appender.view.moment() as rows:
+        starts = [rows.bounds(place).start for place in places]
+        latest: dict[tuple[str, bool], int] = {}
+        before: list[tuple[int, str, bool]] = []
+        for one in rows.published(topic.number, 0):
+            if any(end > start for end, start in zip(one.ends, starts, strict=True)):
+                break
+            latest[one.publisher, True] = one.number
+            if one.watermark_ms is not None:
+                latest[one.publisher, False] = one.number
+            before.append((one.number, one.publisher, one.watermark_ms is None))
+    kept = set(latest.values())
+    gone = [number for number, _, _ in before if number not in kept]
+    turns = _Turns(appender)
+    while gone:
+        with turns.next() as (changes, _):
+            for number in gone[:_BLOCKS_AT_ONCE]:
+                changes.drop_published(topic.number, number)
+        del gone[:_BLOCKS_AT_ONCE]
+
+
+# --- compaction
+
+
+class _Compaction:
+    """Compacts a partition."""
+
+    def __init__(self, appender: Appender, place: int, deletions_kept_ms: int, least_gain: float) -> None:
+        self._appender = appender
+        self._view = appender.view
+        self._place = place
+        self._kept_ms = deletions_kept_ms
+        self._least_gain = least_gain
+        self._turns = _Turns(appender, "compacting a topic")
+        with self._view.moment() as rows:
+            self._past = _past(rows, place)
+            self._start, self._end = rows.bounds(place)[:2]
+            first = next(rows.blocks(place), None)
+            self._first = self._end if first is None else first.first
+        settled = self._past.settled_at(now_ms(), deletions_kept_ms)
+        self._settled = self._end if deletions_kept_ms <= 0 else settled
+
+    def run(self) -> int:
+        """Compact. Returns how many blocks were rewritten."""
+        kept = self._chosen()
+        last, through = self._worth_while(kept)
+        rewritten = self._rewrite(kept, last)
+        self._remember(through)
+        return rewritten
+
+    def _chosen(self) -> Kept:
+        """Read the partition from its end to its start, and leave out records whose key has already occurred."""
+        kept: Kept = {}
+        passes = 1 + (self._end - self._start) // _MOST_AT_ONCE
+        for one in range(passes):
+            seen: set[bytes | None] = set()
+            at = self._end
+            while at > self._first:
+                with self._view.moment() as rows:
+                    found = rows.records_at(self._place, at - 1)
+                assert found is not None
+                block, records = found
+                stays = kept.setdefault(block.first, array("H"))
+                for number in reversed(range(len(records))):
+                    offset, _, key, value, _ = records[number]
+                    if (
+                        key in seen
+                        or offset < self._start
+                        or (passes > 1 and crc32(key or b"") % passes != one)
+                    ):
                         continue
                     seen.add(key)
-                    if value is not None or not may_forget:
-                        stays.append(at)
-    for blocks in parts:
-        if blocks.segment not in sealed:
-            continue
-        found: list[array[int] | None] = []
-        for number in range(len(blocks)):
-            stays, count = chosen[blocks.segment, number], counts[blocks.segment, number]
-            dropped[blocks.segment] += blocks.lengths[number] * (1 - len(stays) / count)
-            found.append(None if len(stays) == count else array("i", sorted(stays)))
-        kept[blocks.segment, place] = found
+                    if value is not None or offset >= self._settled:
+                        stays.append(number)
+                if one == passes - 1 and len(stays) == len(records):
+                    del kept[block.first]
+                at = block.first
+        return kept
 
+    def _worth_while(self, kept: Kept) -> tuple[int, int]:
+        """Up to which offset rewriting frees enough, and up to which offset no record is left to remove then."""
+        last, gain, held = 0, 0.0, 0
+        through = self._end
+        for block in self._blocks(0):
+            stays = kept.get(block.first)
+            if stays is None:
+                continue
+            # The number of records is not stored. There are no more than offsets, and what a deletion frees is little.
+            gain += block.length * (1 - len(stays) / (block.last - block.base + 1))
+            held += block.length
+            if gain >= self._least_gain * held:
+                last, through = block.end, self._end
+            elif through == self._end:
+                through = block.first
+        return last, through
 
-# --- the new files
+    def _blocks(self, at: int) -> Iterator[Block]:
+        """The blocks from an offset on, some in each moment."""
+        while True:
+            with self._view.moment() as rows:
+                some = _some(rows.blocks(self._place, at, self._end))
+            if not some:
+                return
+            yield from some
+            at = some[-1].end
 
+    def _rewrite(self, kept: Kept, last: int) -> int:
+        """Rewrite runs of blocks, up to an offset. Full blocks that keep all their records stay as they are."""
+        run: list[Block] = []
+        records: list[InputRecord] = []
+        size = rewritten = 0
+        for block in self._blocks(0):
+            if block.first >= last:
+                break
+            stays = kept.get(block.first)
+            is_full = stays is None and block.last - block.base + 1 >= blocks_.MOST_RECORDS // 2
+            if run and (
+                is_full
+                or len(run) >= _BLOCKS_AT_ONCE
+                or len(records) >= blocks_.MOST_RECORDS
+                or size >= blocks_.MOST_BYTES
+            ):
+                written = self._replace(run, records, kept)
+                rewritten += len(run)
+                run, records, size = [], [], 0
+                if not is_full and written.last - written.base + 1 < blocks_.MOST_RECORDS // 2:
+                    run = [written]
+                    records = self._records(written)
+                    size = written.length
+            if not is_full:
+                found = self._records(block)
+                records += found if stays is None else [found[at] for at in sorted(stays)]
+                run.append(block)
+                size += block.length
+        if run:
+            self._replace(run, records, kept)
+            rewritten += len(run)
+        return rewritten
 
-def _rewrite(appender: Appender, sealed: list[SegmentIndex], kept: Kept) -> Cleaned:
-    """Rewrite from the oldest to the newest. Each new file is named, and the old one removed, before the next begins."""
-    view, files = appender.view, appender.files
-    following_of: dict[SegmentName, int] = {}
-    rewrote = deleted = 0
-    older_are_gone = True
-    for index in sealed:
-        name = index.name
-        stays = {place: kept.get((name, place)) for place in index.blocks}
-        if not _gives(index, kept):
-            older_are_gone = older_are_gone and not index.blocks
-            continue
-        empty = all(
-            one is not None and all(each is not None and not each for each in one) for one in stays.values()
+    def _records(self, block: Block) -> list[InputRecord]:
+        with self._view.moment() as rows:
+            return rows.decoded(block, rows.data(block))
+
+    def _replace(self, run: list[Block], records: list[InputRecord], kept: Kept) -> Block:
+        """Replace a run of blocks by one block."""
+        if len(run) == 1 and run[0].first not in kept:
+            return run[0]
+        data, max_ms = blocks_.encode_records(records) if records else (b"", 0)
+        old, new = run[0], run[-1]
+        base, end = (records[0].offset, records[-1].offset) if records else (old.first, old.first - 1)
+        block = Block(
+            *(self._place, old.first, new.end, base, end, new.commits),
+            *(max_ms, new.highest_ms, len(data), crc32(data)),
         )
-        if empty and (older_are_gone or not index.publications):
-            following_of[name] = _GONE
-            continue
-        older_are_gone = False
-        deleted += _put_in_place(appender, following_of)
-        following_of.clear()
-        _require_room(view, name)
-        following = SegmentName(name.number, name.generation + 1)
-        files.create(following.file, rewritten(view, index, following, stays))
-        files.create(following.index_file, [view.index_of(following).encode()])
-        following_of[name] = following.generation
-        deleted += _put_in_place(appender, following_of)
-        following_of.clear()
-        rewrote += 1
-    deleted += _put_in_place(appender, following_of)
-    after = sum(files.size(index.name) for index in _sealed(view))
-    return Cleaned(0, after, rewrote, deleted)
+        with self._turns.next() as (changes, _):
+            for one in run:
+                changes.drop_block(one)
+            changes.add_block(block, data)
+            bounds = changes.bounds(self._place)
+            size = bounds.bytes - sum(one.length for one in run) + len(data)
+            changes.put(PARTITIONS, (self._place,), bounds._replace(bytes=size))
+        return block
+
+    def _remember(self, through: int) -> None:
+        at_ms, past = now_ms(), self._past
+        settled = past.settled_at(at_ms, self._kept_ms)
+        waits = past.through > settled and past.through_ms <= at_ms
+        then = (past.through, past.through_ms) if waits else (through, at_ms)
+        with self._appender.turn("compacting a topic") as changes:
+            looked = changes.bounds(self._place).bytes - sum(
+                block.length for block in changes.blocks(self._place, self._end)
+            )
+            changes.put(CLEANINGS, (self._place,), _Past(looked, settled, *then))
 
 
-def _require_room(view: View, name: SegmentName) -> None:
-    """Check that there is space to rewrite a segment and for the commits of that time."""
-    free = shutil.disk_usage(view.files.folder).free
-    if free < view.files.size(name) + _ROOM_FOR_COMMITS:
-        raise LogUnavailableError(
-            f"the disk is nearly full: to clean {name.file} in {str(view.files.folder)!r} takes "
-            f"{view.files.size(name):,} bytes for a while, and {free:,} are free",
-            hint="Make room; cleaning then continues. Nothing committed is lost, and all that could be deleted was.",
-        )
+# --- the file
 
 
-def _put_in_place(appender: Appender, following_of: Mapping[SegmentName, int]) -> int:
-    """Name the new generations of segments, and remove the old files. Returns how many segments were deleted."""
-    if following_of:
-        appender.write_cleaned({name.number: generation for name, generation in following_of.items()})
-    for name in following_of:
-        for file in _files(name):
-            (appender.files.folder / file).unlink(missing_ok=True)
-    return sum(generation == _GONE for generation in following_of.values())
-
-
-def _remove_what_nothing_names(appender: Appender) -> None:
-    """Remove unreferenced files of segments before the active one. Only cleanings create such files, one at a time."""
-    view = appender.view
-    view.refresh()
-    with view.mutex:
-        active = view.active.number
-        wanted = {file for one in view.catalog.segments.items() for file in _files(SegmentName(*one))}
-    with failing(view.files.folder, "cleaning the log"):
-        for entry in list(view.files.folder.iterdir()):
-            found = _FILE.fullmatch(entry.name)
-            if found and int(found[1]) < active and entry.name not in wanted:
-                entry.unlink(missing_ok=True)
-
-
-def _files(name: SegmentName) -> tuple[str, str]:
-    return name.file, name.index_file
+def _give_back(appender: Appender) -> None:
+    """Give free pages back to the file system, some in each turn."""
+    turns = _Turns(appender)
+    while True:
+        with appender.view.moment() as rows:
+            free, pages = rows.connection.pragma("freelist_count"), rows.connection.pragma("page_count")
+        if free <= max(_FREE_PAGES, pages // _FREE_SHARE):
+            break
+        with turns.next() as (changes, until_s):
+            while time.monotonic() < until_s:
+                list(changes.connection.execute(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})"))
+            changes.changed = True
+    appender.checkpoint()

@@ -1,4 +1,4 @@
-"""Converts errors of the operating system on the log's files to our errors."""
+"""Converts errors of the operating system and of SQLite to our errors, in one place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tailrace.core.errors import LogUnavailableError
+import apsw
+
+from tailrace.core.errors import CorruptLogError, LogUnavailableError, TailraceError
+
+REPAIR = "Restore the log from a copy, or run `tailrace log repair`: it keeps a copy, takes out what is damaged, and lists it."
 
 _OUTAGES = {
     errno.ENOSPC: ("the disk is full", "Make room; the log takes commits again then."),
@@ -20,13 +24,56 @@ _OUTAGES = {
     errno.ENFILE: ("the machine has too many open files", "Raise its limit."),
     errno.EIO: ("the disk fails", "Look at the kernel's log, and repair or replace the disk."),
 }
+_OF_SQLITE = {
+    apsw.SQLITE_FULL: _OUTAGES[errno.ENOSPC],
+    apsw.SQLITE_IOERR: _OUTAGES[errno.EIO],
+    apsw.SQLITE_READONLY: ("the log may only be read", "Give this user the right to write the log's folder."),
+    apsw.SQLITE_CANTOPEN: ("the log's file cannot be opened", "Look at the folder and its permissions."),
+    apsw.SQLITE_BUSY: (
+        "another program holds the log's file",
+        "Look for a tool that has it open, and end it.",
+    ),
+    apsw.SQLITE_PROTOCOL: ("other processes keep the log's file busy", "Retry."),
+    apsw.SQLITE_NOMEM: ("there is not enough memory", "Give the process more of it."),
+}
+_DAMAGE = (apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB, apsw.SQLITE_FORMAT, apsw.SQLITE_SCHEMA, apsw.SQLITE_ERROR)
+"""Our statements are right for the tables of a log. So if SQLite refuses one, its tables are not those."""
+_TELLS_BY_ERRNO = (apsw.SQLITE_IOERR, apsw.SQLITE_CANTOPEN, apsw.SQLITE_READONLY, apsw.SQLITE_FULL)
+
+OUTCOME_IS_OPEN = frozenset(
+    {
+        apsw.SQLITE_IOERR_FSYNC,
+        apsw.SQLITE_IOERR_DIR_FSYNC,
+        apsw.SQLITE_IOERR_TRUNCATE,
+        apsw.SQLITE_IOERR_FSTAT,
+    }
+)
+"""Errors of a COMMIT after which its last page may be in the WAL: it may count once all processes have ended. An error of a
+write is not among them: the page that makes a commit valid is written last, and a part of it does not match its checksum."""
 
 
 def as_log_error(error: OSError, path: Path, doing: str) -> LogUnavailableError:
     """Our error for ``error``. ``doing`` completes "... while ...", for example "appending a commit"."""
     what, hint = _OUTAGES.get(error.errno or 0, ("the log's folder failed", "Look at the folder and retry."))
+    return _outage(what, doing, path, str(error), hint)
+
+
+def of_sqlite(error: apsw.Error, path: Path, doing: str, number: int = 0) -> TailraceError:
+    """Our error for an error of SQLite. ``number`` is the error number of the operating system, if there is one."""
+    code = getattr(error, "result", 0)
+    if code in _DAMAGE:
+        return CorruptLogError(
+            f"the log is damaged, found while {doing}: {error}", segment=str(path), hint=REPAIR
+        )
+    what, hint = _OF_SQLITE.get(code, ("the log failed", "Look at the folder and retry."))
+    if code in _TELLS_BY_ERRNO:
+        what, hint = _OUTAGES.get(number, (what, hint))
+    return _outage(what, doing, path.parent, str(error), hint)
+
+
+def _outage(what: str, doing: str, folder: Path, said: str, hint: str) -> LogUnavailableError:
     return LogUnavailableError(
-        f"{what}, while {doing} in {str(path)!r}: {error}",
+        f"{what}, while {doing} in {str(folder)!r}: {said}",
         hint=f"{hint} Nothing committed is lost, and nothing of this is visible.",
     )
 

@@ -1,13 +1,16 @@
-"""The append lock: only its holder may append.
+"""The append lock: only its holder may append, and only its holder copies the WAL into the database.
 
 It is a lock on a file, so the death of its holder frees it at once. The file identifies the holder: its process id, and the
-start time of the process, since ids are reused. A holder keeps the lock for one commit, which takes milliseconds. A stopped
-holder (SIGSTOP, a debugger, a frozen container) would never release it. So a process that has waited for longer than the lease
-checks the holder. If the holder is stopped, or sleeps and has not used the processor since, the waiting process kills it and
-cuts off its incomplete frame. The killed process could not have continued anyway, as the new owner of its tasks fences it.
+start time of the process, since ids are reused. SQLite's own write lock does not name its holder. A holder keeps the lock for
+one commit, which takes milliseconds. A stopped holder (SIGSTOP, a debugger, a frozen container) would never release it. So a
+process that has waited for longer than the lease checks the holder. If the holder is stopped, or sleeps and has not used the
+processor since, the waiting process kills it; SQLite drops its open transaction. The killed process could not have continued
+anyway, as the new owner of its tasks fences it.
 
 A holder that works, or waits for a processor or a disk, is left alone, however slow it is. Waiting for it ends with
 LogUnavailableError.
+
+The file also has a note: what the last holder knew of the log. See ``Note``.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,24 +26,35 @@ from struct import Struct
 from typing import NamedTuple
 
 from tailrace.core.errors import LogUnavailableError
-from tailrace.log.embedded.failures import as_log_error
+from tailrace.log.embedded.failures import failing
 from tailrace.log.embedded.holders import Holder, Life, boot, end, life_of, myself
 
 LOCK = "lock"
-_LAYOUT = Struct("<36s36sIQQQ")
+_HOLDER = Struct("<36sIQQQ")
+_NOTE = Struct("<36sQQ?I")
 _FIRST_NAP_S, _LONGEST_NAP_S = 0.0002, 0.005
 _ABOUT_TO_GO_ON = "RD"
 """Process states: waiting for a processor (the machine is busy, or was suspended for a while), or for a disk."""
 
 
-class _Record(NamedTuple):
-    """The content of the lock's file: the current or last holder of the lock."""
+class Note(NamedTuple):
+    """What the last holder knew. The note is not synced: after a power loss it may be older, and never newer, than the truth."""
 
-    checked: bytes
-    """Boot id of the machine when the end of the log was last known to be intact."""
+    boot: bytes = b""
+    """Boot id of the machine at that time; empty if nothing is known."""
+    commits: int = 0
+    """Number of commits in the log."""
+    synced: int = 0
+    """How many of them were promised to survive a power loss."""
+    in_doubt: bool = False
+    """Whether a sync has failed, so that bytes which the kernel takes for synced may not be on the disk."""
+
+
+class _Record(NamedTuple):
+    """The first part of the file: the current or last holder of the lock. Process id 0: the lock is released."""
+
     boot: bytes
     pid: int
-    """Process id of the holder; 0: the lock is released."""
     started: int
     namespace: int
     taken_ns: int
@@ -56,24 +71,24 @@ class AppendLock:
     def __init__(self, folder: Path, *, lease_s: float = 10.0, patience_s: float = 60.0) -> None:
         self.lease_s = lease_s
         self.patience_s = patience_s
+        self.note = Note()
+        """While the lock is held: the note, which the holder may replace."""
         self._path = folder / LOCK
         self._descriptor: int | None = None
         self._process = 0
-        self._boot = boot()
-        self._myself = Holder(self._boot, 0, 0, 0)
+        self._myself = Holder(boot(), 0, 0, 0)
 
-    def power_was_lost(self) -> bool:
-        """Whether the machine was booted since the lock was last held. True if that is not known."""
+    def last_note(self) -> Note:
+        """The note, without the lock. An empty one if there is none that can be read."""
         try:
             with self._path.open("rb") as file:
-                before = file.read(_LAYOUT.size)
-        except FileNotFoundError:
-            return True
-        return len(before) < _LAYOUT.size or _Record(*_LAYOUT.unpack(before)).checked != self._boot
+                return _noted(file.read())
+        except OSError:
+            return Note()
 
     @contextmanager
-    def held(self) -> Generator[bool]:
-        """Hold the lock inside the block. Yields whether the machine was booted since the lock was last held.
+    def held(self) -> Generator[None]:
+        """Hold the lock inside the block.
 
         Raises:
             LogUnavailableError: The holder did not release the lock in time and was not killed; or the folder cannot be
@@ -81,21 +96,25 @@ class AppendLock:
         """
         descriptor = self._opened()
         self._acquire(descriptor)
-        checked = b""
+        self.note = before = Note()
         try:
-            before = self._record(descriptor)
-            checked = before.checked if before else b""
-            with _failing(self._path):
-                self._sign(descriptor, checked, os.getpid())
-            yield checked != self._boot
-            checked = self._boot
+            with failing(self._path.parent, "taking the append lock"):
+                self.note = before = _noted(os.pread(descriptor, _HOLDER.size + _NOTE.size, 0))
+                os.pwrite(descriptor, self._signature(os.getpid()), 0)
+            yield
         finally:
             try:
-                self._sign(descriptor, checked, 0)
+                if self.note != before:
+                    os.pwrite(descriptor, _packed(self.note), _HOLDER.size)
+                os.pwrite(descriptor, self._signature(0), 0)
             except OSError:
-                pass  # it only serves to identify a holder, and now there is none
+                pass  # the file has its length already, so this is no full disk: what is not noted is only not checked
             finally:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+    def forget(self) -> None:
+        """While the lock is held: forget the note, as the log is another one now."""
+        self.note = Note(b"forgotten")
 
     def close(self) -> None:
         """Close the file. It is opened again on demand."""
@@ -110,7 +129,7 @@ class AppendLock:
             return self._descriptor
         # A forked child would share its parent's lock through the inherited descriptor. With its own it competes for it.
         self.close()
-        with _failing(self._path):
+        with failing(self._path.parent, "taking the append lock"):
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._process = os.getpid()
         self._myself = myself()
@@ -123,13 +142,13 @@ class AppendLock:
         while not _locked(descriptor):
             now = time.monotonic()
             if now - begun > self.patience_s:
-                holder = self._record(descriptor)
+                holder = _holder(descriptor)
                 raise LogUnavailableError(
                     f"the append lock of {str(self._path.parent)!r} was not free for {self.patience_s:.0f} s; process "
                     f"{holder.pid if holder else 'unknown'} holds it",
                     hint="Look at that process; end it if it hangs.",
                 )
-            holder = self._record(descriptor)
+            holder = _holder(descriptor)
             if watched is None or watched[0] != holder:
                 watched = holder, self._life(holder), now
             elif now - watched[2] > self.lease_s:
@@ -139,13 +158,8 @@ class AppendLock:
             time.sleep(nap_s)
             nap_s = min(nap_s * 1.5, _LONGEST_NAP_S)
 
-    def _sign(self, descriptor: int, checked: bytes, pid: int) -> None:
-        record = _Record(checked, *self._myself._replace(pid=pid), time.monotonic_ns())
-        os.pwrite(descriptor, _LAYOUT.pack(*record), 0)
-
-    def _record(self, descriptor: int) -> _Record | None:
-        data = os.pread(descriptor, _LAYOUT.size, 0)
-        return _Record(*_LAYOUT.unpack(data)) if len(data) == _LAYOUT.size else None
+    def _signature(self, pid: int) -> bytes:
+        return _HOLDER.pack(*self._myself._replace(pid=pid), time.monotonic_ns())
 
     # --- a stopped holder
 
@@ -169,12 +183,22 @@ class AppendLock:
             ) from error
 
 
-@contextmanager
-def _failing(path: Path) -> Generator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise as_log_error(error, path.parent, "taking the append lock") from error
+def _holder(descriptor: int) -> _Record | None:
+    data = os.pread(descriptor, _HOLDER.size, 0)
+    return _Record(*_HOLDER.unpack(data)) if len(data) == _HOLDER.size else None
+
+
+def _noted(data: bytes) -> Note:
+    note = data[_HOLDER.size :]
+    if len(note) != _NOTE.size:
+        return Note()
+    *fields, checksum = _NOTE.unpack(note)
+    return Note(*fields) if zlib.crc32(note[:-4]) == checksum else Note()
+
+
+def _packed(note: Note) -> bytes:
+    data = _NOTE.pack(*note, 0)[:-4]
+    return data + zlib.crc32(data).to_bytes(4, "little")
 
 
 def _locked(descriptor: int) -> bool:

@@ -7,18 +7,20 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailrace.core.errors import TopicMismatchError
+from tailrace.core.errors import TopicMismatchError, UsageError
 from tailrace.core.records import CHANNEL, Headers, Output
-from tailrace.log.embedded.appending import Appender, FsyncPolicy, check_whole
+from tailrace.log.embedded.appending import Appender, FsyncPolicy
 from tailrace.log.embedded.appending import now_ms as present_ms
+from tailrace.log.embedded.checking import verify
 from tailrace.log.embedded.cleaning import Cleaned, clean, held_off, is_due
-from tailrace.log.embedded.files import SegmentFiles
-from tailrace.log.embedded.folder import prepare
-from tailrace.log.embedded.frames import Meta
+from tailrace.log.embedded.copying import copy_log
+from tailrace.log.embedded.database import OFFSETS, PARTITIONS, TOPICS, WRITERS, prepare
+from tailrace.log.embedded.holders import boot
 from tailrace.log.embedded.lock import AppendLock
 from tailrace.log.embedded.reader import EmbeddedReader
 from tailrace.log.embedded.routing import Router
-from tailrace.log.embedded.view import View
+from tailrace.log.embedded.rows import Bounds, Rows, Topic
+from tailrace.log.embedded.view import View, check_note
 from tailrace.log.embedded.writer import Batch, EmbeddedWriter, commit_batch
 from tailrace.log.interface import Ends, TopicPartition, TopicSettings
 
@@ -28,20 +30,21 @@ class LogOptions:
     """How a process uses a log. Processes on one log may use different options.
 
     ``fsync`` decides what survives a power loss. A kill never loses a commit. "commit": all commits survive. "interval": all
-    but those of the last ``fsync_interval_s``. "never": those that the operating system has written by then. In each case the
-    log ends with a complete commit.
+    but those of about the last ``fsync_interval_s``. In both cases the log ends with a complete commit.
     """
 
-    fsync: FsyncPolicy = "never"
+    fsync: FsyncPolicy = "interval"
     fsync_interval_s: float = 1.0
-    segment_bytes: int = 256 << 20
-    """The first commit that finds the segment at this size seals it."""
     max_record_bytes: int = 1 << 20
     """Size limit of an event, key and value together. Records of state and tape have no limit."""
     lease_s: float = 10.0
     """How long to wait for a stopped holder of the append lock before killing it."""
     patience_s: float = 60.0
     """How long to wait for a running holder of the append lock."""
+
+    def __post_init__(self) -> None:
+        if self.fsync not in ("interval", "commit"):
+            raise UsageError(f"fsync is {self.fsync!r}", hint='Write "interval" or "commit".')
 
 
 class EmbeddedLog:
@@ -59,26 +62,19 @@ class EmbeddedLog:
     def __init__(self, path: Path | str, options: LogOptions | None = None, *, create: bool = True) -> None:
         self.path = Path(path)
         self.options = options = options or LogOptions()
-        self._files = SegmentFiles(self.path)
-        lock = AppendLock(self.path, lease_s=options.lease_s, patience_s=options.patience_s)
+        self._lock = lock = AppendLock(self.path, lease_s=options.lease_s, patience_s=options.patience_s)
+        self._view = View(self.path, self._check)
         try:
-            prepare(self._files, lock, create=create, now_ms=present_ms())
-            self._view = View(self._files, lock.power_was_lost)
+            prepare(self.path, lock, create=create)
+            self._view.version()
         except BaseException:
-            self._files.close()
             lock.close()
             raise
-        self._lock = lock
         self.check_owned: Callable[[], None] = lambda: None
         """Called by ``writer`` under the append lock, right before it takes an id over; may raise. If every process checks here
         that it owns the id, a replaced owner can never fence its replacement."""
         self._appender = Appender(
-            self._files,
-            lock,
-            self._view,
-            fsync=options.fsync,
-            fsync_interval_s=options.fsync_interval_s,
-            segment_bytes=options.segment_bytes,
+            self._view, lock, fsync=options.fsync, fsync_interval_s=options.fsync_interval_s
         )
 
     @property
@@ -90,55 +86,72 @@ class EmbeddedLog:
 
     def create_topic(self, topic: str, settings: TopicSettings, /) -> None:
         """See ``Log.create_topic``."""
-        if self._known(topic, settings):
-            return
-        with self._appender.turn():
-            if not self._known(topic, settings):
-                self._appender.write(Meta(present_ms(), topics={topic: settings}))
+        with self._view.moment() as rows:
+            if _known(rows, topic, settings):
+                return
+        with self._appender.turn("creating a topic") as changes:
+            if _known(changes, topic, settings):
+                return
+            before = list(changes.topics().values())
+            place = before[-1].first_place + before[-1].partitions if before else 0
+            number = before[-1].number + 1 if before else 0
+            compacted = int(settings.compacted)
+            limits = settings.retention_ms, settings.retention_bytes
+            changes.put(TOPICS, (topic,), (number, place, settings.partitions, compacted, *limits))
+            for at in range(place, place + settings.partitions):
+                changes.put(PARTITIONS, (at,), tuple(Bounds()))
 
     def topics(self) -> Mapping[str, TopicSettings]:
         """See ``Log.topics``."""
-        return dict(self._fresh().catalog.topics)
+        with self._view.moment() as rows:
+            return {name: one.settings for name, one in rows.topics().items()}
 
     def partitions(self, topic: str, /) -> int:
         """See ``Log.partitions``."""
-        return self._fresh().catalog.settings(topic).partitions
+        with self._view.moment() as rows:
+            return rows.topic(topic).partitions
 
     def start_offset(self, topic: str, partition: int, /) -> int:
         """See ``Log.start_offset``."""
-        view = self._fresh()
-        view.catalog.check(topic, partition)
-        return view.catalog.starts[topic][partition]
+        return self._bounds(topic, partition).start
 
     def end_offset(self, topic: str, partition: int, /) -> int:
         """See ``Log.end_offset``. Open transactions are not in the log, so it is also the last stable offset."""
-        view = self._fresh()
-        view.catalog.check(topic, partition)
-        return view.catalog.ends[topic][partition]
+        return self._bounds(topic, partition).end
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int, /) -> int:
         """See ``Log.offset_at``."""
-        start, end = self.start_offset(topic, partition), self.end_offset(topic, partition)
-        place = TopicPartition(topic, partition)
-        for offset in self._view.offsets_of_blocks_at(place, timestamp_ms):
-            for record in self._view.records_at(place, offset):
-                if record.timestamp_ms >= timestamp_ms and record.offset >= start:
-                    return record.offset
+        with self._view.moment() as rows:
+            place = rows.place(topic, partition)
+            start, end = rows.bounds(place)[:2]
+            offset = rows.first_at(place, timestamp_ms)
+            while (block := rows.block_at(place, offset)) is not None:
+                if block.max_ms >= timestamp_ms:
+                    for record in rows.decoded(block, rows.data(block)):
+                        if record.timestamp_ms >= timestamp_ms and record.offset >= start:
+                            return record.offset
+                offset = block.end
         return end
 
     def committed_offsets(
         self, group: str, partitions: Iterable[TopicPartition], /
     ) -> Mapping[TopicPartition, int]:
         """See ``Log.committed_offsets``; they do not expire."""
-        offsets = self._fresh().catalog.offsets.get(group, {})
-        return {place: offsets[place] for place in partitions if place in offsets}
+        with self._view.moment() as rows:
+            found = {place: rows.committed(group, place) for place in partitions}
+        return {place: offset for place, offset in found.items() if offset is not None}
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         """See ``Log.publications``."""
         found: dict[tuple[str, str], int | None] = {}
-        for (topic, name), one in self._fresh().catalog.published.items():
-            publisher, mark, channel = name.partition(CHANNEL)
-            found[f"{topic}{mark}{channel}", publisher] = one.watermark_ms
+        with self._view.moment() as rows:
+            names = rows.publishers()
+            for topic, one in rows.topics().items():
+                for name in names:
+                    last = rows.published_of(one.number, name, 1 << 62, watermark=False)
+                    if last is not None:
+                        publisher, mark, channel = name.partition(CHANNEL)
+                        found[f"{topic}{mark}{channel}", publisher] = last.watermark_ms
         return found
 
     def ends(self, topics: Iterable[str], /) -> Ends:
@@ -147,28 +160,22 @@ class EmbeddedLog:
         Raises:
             UnknownTopicError: One of the topics does not exist.
         """
-        view = self._fresh()
-        with view.mutex:
-            for topic in (names := [*topics]):
-                view.catalog.settings(topic)
-            return Ends(view.sequence, {topic: list(view.catalog.ends[topic]) for topic in names})
+        with self._view.moment() as rows:
+            return Ends(rows.state().commits, {topic: rows.ends(topic) for topic in topics})
 
     def commit_order(self, topic: str, /) -> Iterator[tuple[TopicPartition, int]]:
         """For each commit to a topic, in order: the partition, and the end offset there after the commit.
 
         Cleaning may merge several commits of a partition. Then only the last of them is returned.
         """
-        view = self._fresh()
-        with view.mutex:
-            found = [
-                (blocks.segment.number, at, place, end)
-                for place, some in view.places.items()
-                if place.topic == topic
-                for blocks in some
-                for at, end in zip(blocks.positions, blocks.ends, strict=True)
-            ]
-        found.sort()
-        return iter([(place, end) for _, _, place, end in found])
+        with self._view.moment() as rows:
+            found = rows.topic(topic)
+            order = sorted(
+                (block.commits, number, block.end)
+                for number in range(found.partitions)
+                for block in rows.blocks(found.first_place + number)
+            )
+        return iter([(TopicPartition(topic, number), end) for _, number, end in order])
 
     def uncleaned(self) -> AbstractContextManager[None]:
         """Prevent cleaning inside the block, so that a compacted topic can be read as of a past offset.
@@ -181,10 +188,11 @@ class EmbeddedLog:
 
     def writer(self, transactional_id: str, /) -> EmbeddedWriter:
         """See ``Log.writer``."""
-        with self._appender.turn() as view:
+        with self._appender.turn("taking a transactional id over") as changes:
             self.check_owned()
-            epoch = view.catalog.epochs.get(transactional_id, 0) + 1
-            self._appender.write(Meta(present_ms(), epochs={transactional_id: epoch}))
+            before = changes.get(WRITERS, transactional_id)
+            epoch = before[0] + 1 if before else 1
+            changes.put(WRITERS, (transactional_id,), (epoch,))
         return EmbeddedWriter(self._appender, self._router(), transactional_id, epoch)
 
     def reader(self, positions: Mapping[TopicPartition, int], /) -> EmbeddedReader:
@@ -214,34 +222,34 @@ class EmbeddedLog:
         batch = Batch()
         batch.add(self._router().split(outputs, partition))
         batch.encoded()
-        with self._appender.turn() as view:
-            return commit_batch(
-                self._appender, batch, view.catalog, offsets={}, group="", watermarks={}, publisher=""
-            )
+        with self._appender.turn() as changes:
+            return commit_batch(changes, batch, offsets={}, group="", watermarks={}, publisher="")
 
     # --- retention and cleaning
 
     def delete_before(self, topic: str, partition: int, offset: int, /) -> None:
         """Delete the records below ``offset``. Readers no longer see them, and ``clean`` frees their disk space."""
-        with self._appender.turn() as view:
-            view.catalog.check(topic, partition)
-            start = min(offset, view.catalog.ends[topic][partition])
-            if start > view.catalog.starts[topic][partition]:
-                self._appender.write(Meta(present_ms(), starts=[(topic, partition, start)]))
+        with self._appender.turn("deleting records") as changes:
+            place = changes.place(topic, partition)
+            bounds = changes.bounds(place)
+            start = max(bounds.start, min(offset, bounds.end))
+            changes.put(PARTITIONS, (place,), bounds._replace(start=start))
 
     def forget_offsets(self, group: str, /) -> None:
         """Forget all offsets committed for a group."""
-        with self._appender.turn():
-            self._appender.write(Meta(present_ms(), forgotten=[group]))
+        with self._appender.turn("forgetting offsets") as changes:
+            for key, _ in changes.all(OFFSETS):
+                if key[0] == group:
+                    changes.drop(OFFSETS, key)
 
     def clean(
         self, *, now_ms: int | None = None, deletions_kept_ms: int = 86_400_000, least_gain: float = 0.1
     ) -> Cleaned:
-        """Apply retention and compaction to the sealed segments now. Only one process can do this at a time.
+        """Apply retention and compaction now. Only one process can do this at a time. Others may commit meanwhile.
 
         The timestamps of records are compared with ``now_ms`` (default: the clock). A deletion in a compacted topic is kept for
-        ``deletions_kept_ms``, from the cleaning on that removed the record that it deletes. Segments are rewritten if that
-        frees at least the share ``least_gain`` of their bytes.
+        ``deletions_kept_ms``, from the cleaning on that removed the record that it deletes. Blocks of a compacted partition are
+        rewritten if that frees at least the share ``least_gain`` of their bytes.
         """
         return clean(self._appender, now_ms, deletions_kept_ms, least_gain)
 
@@ -250,7 +258,8 @@ class EmbeddedLog:
 
         Reads no records, so it can be called often.
         """
-        return is_due(self._fresh(), present_ms() if now_ms is None else now_ms, least_gain)
+        with self._view.moment() as rows:
+            return is_due(rows, present_ms() if now_ms is None else now_ms, least_gain)
 
     def set_retention(self, topic: str, /, *, retention_ms: int | None, retention_bytes: int | None) -> None:
         """Change for how long, or up to which size, a topic's records are kept. None: no limit.
@@ -261,8 +270,8 @@ class EmbeddedLog:
             UnknownTopicError: The topic does not exist.
             TopicMismatchError: The topic is compacted.
         """
-        with self._appender.turn() as view:
-            before = view.catalog.settings(topic)
+        with self._appender.turn("changing a topic") as changes:
+            before = changes.topic(topic)
             if before.compacted:
                 raise TopicMismatchError(
                     "the topic is compacted: it keeps the last record of each key, however old",
@@ -270,29 +279,36 @@ class EmbeddedLog:
                     hint="Delete what is to go, key by key.",
                 )
             after = before._replace(retention_ms=retention_ms, retention_bytes=retention_bytes)
-            if after != before:
-                self._appender.write(Meta(present_ms(), topics={topic: after}))
+            changes.put(TOPICS, (topic,), after)
 
-    def roll(self) -> None:
-        """Seal the active segment, so that it can be cleaned."""
-        with self._appender.turn():
-            self._appender.roll()
-
-    def verify(self) -> None:
-        """Read the whole log and check it.
-
-        Raises:
-            CorruptLogError: A checksum does not match.
-        """
-        with self.uncleaned():
-            view = self._fresh()
-            for index in list(view.indexes.values()):
-                check_whole(view, index.name)
+    # --- the file
 
     @property
-    def bytes_cut_off(self) -> int:
-        """Number of bytes of incomplete commits that this process has cut off at the log's end."""
-        return self._appender.bytes_cut_off
+    def identity(self) -> bytes:
+        """16 random bytes, drawn when the log was created. A copy of the log has the same."""
+        with self._view.moment() as rows:
+            return rows.state().identity
+
+    def verify(self) -> None:
+        """Read the whole log and check it. The WAL grows meanwhile with what is committed.
+
+        Raises:
+            CorruptLogError: A row is missing or does not match its checksum, or the file is damaged.
+        """
+        with self.uncleaned(), self._view.moment("verifying the log") as rows:
+            verify(rows)
+
+    def copy_to(self, folder: Path | str) -> None:
+        """Copy the log, as of one moment, to a folder that does not exist or is empty. Others may commit meanwhile.
+
+        A copy is one file. It can be read on any file system, also by other machines; the first process that writes to it makes
+        it a log of its machine.
+
+        Raises:
+            LogUnavailableError: The copy cannot be written.
+            ForeignLogError: The folder holds something.
+        """
+        copy_log(self._view, Path(folder))
 
     def sync(self) -> None:
         """Wait until all commits of this process are on the disk, whatever the policy."""
@@ -301,24 +317,32 @@ class EmbeddedLog:
     def close(self) -> None:
         """See ``Log.close``."""
         self._appender.close()
-        self._files.close()
+        self._view.close()
         self._lock.close()
 
     # --- internal
 
-    def _fresh(self) -> View:
-        self._view.refresh()
-        return self._view
+    def _check(self, rows: Rows) -> None:
+        """Check the small tables whenever the file is opened: all of a process rests on them."""
+        note = self._lock.last_note()
+        check_note(rows, note, boot(), self._view.path)
+        rows.check_digest()
+
+    def _bounds(self, topic: str, partition: int) -> Bounds:
+        with self._view.moment() as rows:
+            return rows.bounds(rows.place(topic, partition))
 
     def _router(self) -> Router:
         return Router(self.partitions, self.options.max_record_bytes)
 
-    def _known(self, topic: str, settings: TopicSettings) -> bool:
-        known = self._fresh().catalog.topics.get(topic)
-        if known is not None and known != settings:
-            raise TopicMismatchError(
-                f"the topic exists with {known}; asked for was {settings}",
-                topic=topic,
-                hint="Use the settings it has, or another name. `tailrace log retain` changes for how long it is kept.",
-            )
-        return known is not None
+
+def _known(rows: Rows, topic: str, settings: TopicSettings) -> bool:
+    values = rows.get(TOPICS, topic)
+    known = None if values is None else Topic(*values).settings
+    if known is not None and known != settings:
+        raise TopicMismatchError(
+            f"the topic exists with {known}; asked for was {settings}",
+            topic=topic,
+            hint="Use the settings it has, or another name. `tailrace log retain` changes for how long it is kept.",
+        )
+    return known is not None

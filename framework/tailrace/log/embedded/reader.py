@@ -1,4 +1,4 @@
-"""Reads the embedded log: a position in the view's index and one decoded block for each partition."""
+"""Reads the embedded log: a position and one decoded block for each partition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from tailrace.core.errors import OffsetGoneError
 from tailrace.core.records import InputRecord
-from tailrace.log.embedded.index import HOLDS_NOBODY_BACK
+from tailrace.log.embedded.rows import Bounds, Published, Rows
 from tailrace.log.embedded.view import View
 from tailrace.log.interface import Fetch, Publication, TopicPartition
 from tailrace.log.publications import Heard
@@ -18,15 +18,22 @@ _FIRST_NAP_S, _LONGEST_NAP_S = 0.0005, 0.005
 
 
 class _Cursor:
-    __slots__ = ("at", "passed", "position", "records", "seen")
+    __slots__ = ("at", "heard", "idle", "passed", "place", "position", "records", "seen", "topic")
 
-    def __init__(self, position: int) -> None:
+    def __init__(self, place: int, topic: int, position: int) -> None:
+        self.place = place
+        self.topic = topic
+        """Number of the topic."""
         self.position = position
         self.records: list[InputRecord] = []
         """The records of the current block. Those from ``at`` on are not returned yet."""
         self.at = 0
-        self.passed: tuple[int, int] | None = None
-        """Segment and number of the next publication; None before the first call of ``published``."""
+        self.idle = -1
+        """State of the log at the last fetch, if there was nothing to read then."""
+        self.passed: int | None = None
+        """Running number of the next publication; None before the first call of ``published``."""
+        self.heard: tuple[int, int] = (-1, -1)
+        """Position and state of the log at the last call of ``published``."""
         self.seen: dict[str, int | None] = {}
 
 
@@ -39,40 +46,32 @@ class EmbeddedReader:
 
     def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
         """See ``Reader.fetch``."""
-        place = TopicPartition(topic, partition)
-        cursor, view = self._cursors[place], self._view
-        view.refresh()
-        self._check_position(place, cursor.position)
-        records: list[InputRecord] = []
-        while (wanted := max_records - len(records)) > 0:
-            if cursor.at == len(cursor.records):
-                found = view.records_at(place, cursor.position)
-                cursor.records, cursor.at = [], 0
-                if not found:
-                    break
-                at = bisect_left(found, cursor.position, key=_offset)
-                if found[at].offset > cursor.position and self._is_gone(place, cursor.position):
-                    break  # deleted meanwhile; otherwise it is a gap left by compaction
-                cursor.records, cursor.at = found, at
-            some = cursor.records[cursor.at : cursor.at + wanted]
-            records += some
-            cursor.at += len(some)
-            cursor.position = some[-1].offset + 1
-        with view.mutex:
-            unread = cursor.at < len(cursor.records) or view.find(place, cursor.position) is not None
-            end = view.catalog.ends[topic][partition]
-            if not records:
-                self._check_position(place, cursor.position)
-            if not unread and not self._is_gone(place, cursor.position):
-                cursor.position = max(cursor.position, end)
-        return Fetch(records, cursor.position, unread, not unread and cursor.position == end)
+        at = TopicPartition(topic, partition)
+        cursor = self._cursors[at]
+        if cursor.idle == self._view.version():
+            return Fetch([], cursor.position, unread=False, idle=True)
+        before = cursor.position, cursor.records, cursor.at
+        try:
+            with self._view.moment("reading records") as rows:
+                bounds = rows.bounds(cursor.place)
+                _check_position(at, cursor.position, bounds)
+                records = _take(cursor, rows, max_records)
+                unread = cursor.at < len(cursor.records) or (
+                    cursor.position < bounds.end
+                    and rows.next_record(cursor.place, cursor.position) is not None
+                )
+                if not unread:
+                    cursor.position, cursor.idle = bounds.end, self._view.seen
+        except BaseException:
+            cursor.position, cursor.records, cursor.at = before
+            raise
+        return Fetch(records, cursor.position, unread, not unread)
 
     def seek(self, topic: str, partition: int, offset: int, /) -> None:
         """See ``Reader.seek``."""
-        if topic not in self._view.catalog.topics:
-            self._view.refresh()
-        self._view.catalog.check(topic, partition)
-        self._cursors[TopicPartition(topic, partition)] = _Cursor(offset)
+        with self._view.moment() as rows:
+            place, number = rows.place(topic, partition), rows.topic(topic).number
+        self._cursors[TopicPartition(topic, partition)] = _Cursor(place, number, offset)
 
     def forget(self, topic: str, partition: int, /) -> None:
         """See ``Reader.forget``."""
@@ -82,42 +81,34 @@ class EmbeddedReader:
         """See ``Reader.published``."""
         cursor = self._cursors[TopicPartition(topic, partition)]
         found = Heard()
-        with self._view.mutex:
-            number, at = cursor.passed or (0, 0)
-            # If a segment was deleted, the next one has the last publications before it.
-            first = number not in self._view.indexes
-            passed = (number, at)
-            for segment, index in self._view.indexes.items():
-                if segment < number:
-                    continue
-                if first:
-                    first = False
-                    for one in index.first:
-                        if one.topic == topic and one.ends[partition] <= cursor.position:
-                            found.add(one.publisher, one.watermark_ms)
-                publications = index.publications.get(topic)
-                begin = at if segment == number else 0
-                passed = (segment, begin)
-                if publications is None:
-                    continue
-                while begin < len(publications) and publications.end(begin, partition) <= cursor.position:
-                    watermark_ms = publications.watermarks_ms[begin]
-                    publisher = publications.publishers[begin]
-                    found.add(publisher, None if watermark_ms == HOLDS_NOBODY_BACK else watermark_ms)
-                    begin += 1
-                passed = (segment, begin)
-                if begin < len(publications):
-                    break
-            cursor.passed = passed
+        with self._view.moment() as rows:
+            now = cursor.position, self._view.seen
+            if cursor.heard == now:
+                return []
+            if cursor.passed is None:
+                cursor.passed = _first_after(rows, cursor, partition)
+                for one in _last_of_each(rows, cursor.topic, cursor.passed):
+                    found.add(one.publisher, one.watermark_ms)
+            else:
+                for one in rows.published(cursor.topic, cursor.passed):
+                    if one.ends[partition] > cursor.position:
+                        break
+                    found.add(one.publisher, one.watermark_ms)
+                    cursor.passed = one.number + 1
+            cursor.heard = now
         return found.news(cursor.seen)
 
     def wait(self, timeout_s: float, /) -> bool:
-        """See ``Reader.wait``. Polls the end of the log every few milliseconds."""
+        """See ``Reader.wait``. Asks every few milliseconds whether there was a commit."""
         deadline = time.monotonic() + timeout_s
         nap_s = _FIRST_NAP_S
+        version = self._view.version()
         while not (ready := self._is_ready()) and (left_s := deadline - time.monotonic()) > 0:
             time.sleep(min(nap_s, left_s))
-            nap_s = min(nap_s * 2, _LONGEST_NAP_S)
+            while (now := self._view.version()) == version and (left_s := deadline - time.monotonic()) > 0:
+                nap_s = min(nap_s * 2, _LONGEST_NAP_S)
+                time.sleep(min(nap_s, left_s))
+            version = now
         return ready
 
     def close(self) -> None:
@@ -125,32 +116,78 @@ class EmbeddedReader:
         self._cursors.clear()
 
     def _is_ready(self) -> bool:
-        view = self._view
-        view.refresh()
-        with view.mutex:
+        with self._view.moment("following the log") as rows:
             return any(
-                cursor.at < len(cursor.records) or view.find(place, cursor.position) is not None
-                for place, cursor in self._cursors.items()
+                cursor.at < len(cursor.records)
+                or (
+                    cursor.position < rows.bounds(cursor.place).end
+                    and rows.next_record(cursor.place, cursor.position) is not None
+                )
+                for cursor in self._cursors.values()
             )
 
-    def _is_gone(self, place: TopicPartition, position: int) -> bool:
-        """Whether the record at a position was deleted."""
-        with self._view.mutex:
-            return position < self._view.catalog.starts[place.topic][place.partition]
 
-    def _check_position(self, place: TopicPartition, position: int) -> None:
-        topic, partition = place
-        with self._view.mutex:
-            start = self._view.catalog.starts[topic][partition]
-            end = self._view.catalog.ends[topic][partition]
-        if not start <= position <= end:
-            raise OffsetGoneError(
-                f"the log holds offsets {start} to {end}, the reader stands at {position}",
-                topic=topic,
-                partition=partition,
-                offset=position,
-                hint="The records in between were deleted before they were read. To continue without them, run the service "
-                "with --after-deleted; keep the log for longer."
-                if position < start
-                else "It has read more than this log holds: the log has lost its end, or it is another one.",
-            )
+def _take(cursor: _Cursor, rows: Rows, most: int) -> list[InputRecord]:
+    """The next records, and the position moved past them."""
+    records: list[InputRecord] = []
+    while (wanted := most - len(records)) > 0:
+        if cursor.at == len(cursor.records) and not _load(cursor, rows):
+            break
+        some = cursor.records[cursor.at : cursor.at + wanted]
+        records += some
+        cursor.at += len(some)
+        cursor.position = some[-1].offset + 1
+    return records
+
+
+def _load(cursor: _Cursor, rows: Rows) -> bool:
+    """Load the next block with records at or after the position. Returns whether there is one."""
+    cursor.records, cursor.at = [], 0
+    position = cursor.position
+    while (found := rows.records_at(cursor.place, position)) is not None:
+        block, records = found
+        at = bisect_left(records, position, key=_offset)
+        if at < len(records):
+            cursor.records, cursor.at = records, at
+            return True
+        position = block.end
+    return False
+
+
+def _first_after(rows: Rows, cursor: _Cursor, partition: int) -> int:
+    """The running number of the first publication that does not hold at a position yet. Bisects: their ends never fall."""
+    last = rows.published_before(cursor.topic, 1 << 62)
+    low, high = 0, last.number + 1 if last else 0
+    while low < high:
+        middle = (low + high) // 2
+        one = rows.published_before(cursor.topic, middle + 1)  # cleaning has left gaps
+        if one is None or one.ends[partition] <= cursor.position:
+            low = middle + 1
+        else:
+            high = one.number
+    return low
+
+
+def _last_of_each(rows: Rows, topic: int, before: int) -> list[Published]:
+    """Of each publisher of a topic its last publication below a running number, and its last watermark, in their order."""
+    found: dict[int, Published] = {}
+    for publisher in rows.publishers():
+        for watermark in (True, False):
+            one = rows.published_of(topic, publisher, before, watermark=watermark)
+            if one is not None:
+                found[one.number] = one
+    return [found[number] for number in sorted(found)]
+
+
+def _check_position(at: TopicPartition, position: int, bounds: Bounds) -> None:
+    if not bounds.start <= position <= bounds.end:
+        raise OffsetGoneError(
+            f"the log holds offsets {bounds.start} to {bounds.end}, the reader stands at {position}",
+            topic=at.topic,
+            partition=at.partition,
+            offset=position,
+            hint="The records in between were deleted before they were read. To continue without them, run the service "
+            "with --after-deleted; keep the log for longer."
+            if position < bounds.start
+            else "It has read more than this log holds: the log has lost its end, or it is another one.",
+        )

@@ -1,4 +1,4 @@
-"""A transaction of the embedded log: collected in memory, encoded as it grows, and appended as one frame.
+"""A transaction of the embedded log: collected in memory, encoded as it grows, and written in one transaction of SQLite.
 
 No part of an open transaction is in the log. So it never hides the commits of others, an abort leaves no gap, and a writer that
 dies leaves nothing to clean up.
@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from tailrace.core.errors import CommitUnknownError, FencedError
 from tailrace.core.records import CHANNEL, Output
-from tailrace.log.embedded.appending import Appender, now_ms
+from tailrace.log.embedded.appending import Appender
 from tailrace.log.embedded.blocks import MOST_RECORDS, encode_outputs
-from tailrace.log.embedded.catalog import Catalog
-from tailrace.log.embedded.frames import BlockPlace, Meta, Published
+from tailrace.log.embedded.database import OFFSETS, PARTITIONS, WRITERS
 from tailrace.log.embedded.routing import Router
+from tailrace.log.embedded.rows import Block, Changes, Rows
 from tailrace.log.interface import TopicPartition
 
 
@@ -28,7 +28,7 @@ class _Encoded(NamedTuple):
 
 
 class Batch:
-    """Records for one frame. The slow work is done before the lock is taken."""
+    """Records for one commit. The slow work is done before the lock is taken."""
 
     def __init__(self) -> None:
         self._plain: dict[TopicPartition, list[Output]] = {}
@@ -63,49 +63,40 @@ class Batch:
 
 
 def commit_batch(
-    appender: Appender,
+    changes: Changes,
     batch: Batch,
-    catalog: Catalog,
     *,
     offsets: Mapping[TopicPartition, int],
     group: str,
     watermarks: Mapping[str, int | None],
     publisher: str,
 ) -> dict[TopicPartition, int]:
-    """Append a batch as one frame, in a turn of the appender. Returns the new end of each partition written."""
-    at_ms = now_ms()
-    places: list[BlockPlace] = []
-    buffers: list[bytes] = []
+    """Write a batch as rows, in a turn of the appender. Returns the new end of each partition written."""
+    commits = changes.before.commits + 1
     ends: dict[TopicPartition, int] = {}
-    position = 0
-    for place, blocks in batch.encoded().items():
-        base = catalog.ends[place.topic][place.partition]
-        for data, records, checksum, max_timestamp_ms in blocks:
-            end = base + records
-            places.append(
-                BlockPlace(*place, base, end, position, len(data), checksum, max_timestamp_ms, at_ms)
+    for at, blocks in batch.encoded().items():
+        place = changes.place(*at)
+        start, end, highest_ms, size = changes.bounds(place)
+        for data, records, checksum, max_ms in blocks:
+            first, end = end, end + records
+            highest_ms = max(highest_ms, max_ms)
+            size += len(data)
+            changes.add_block(
+                Block(
+                    *(place, first, end, first, end - 1),
+                    *(commits, max_ms, highest_ms, len(data), checksum),
+                ),
+                data,
             )
-            buffers.append(data)
-            position += len(data)
-            base = end
-        ends[place] = base
-    published: list[Published] = []
+        changes.put(PARTITIONS, (place,), (start, end, highest_ms, size))
+        ends[at] = end
+    for at, offset in offsets.items():
+        changes.put(OFFSETS, (group, *at), (offset,))
     for name, watermark_ms in watermarks.items():
         topic, mark, channel = name.partition(CHANNEL)
-        catalog.settings(topic)
-        reached = [
-            ends.get(TopicPartition(topic, number), end) for number, end in enumerate(catalog.ends[topic])
-        ]
-        published.append(Published(topic, f"{publisher}{mark}{channel}", watermark_ms, reached))
-    if places or offsets or published:
-        meta = Meta(
-            at_ms,
-            blocks=places,
-            group=group,
-            offsets=[(topic, partition, at) for (topic, partition), at in offsets.items()],
-            published=published,
+        changes.publish(
+            changes.topic(topic).number, f"{publisher}{mark}{channel}", watermark_ms, changes.ends(topic)
         )
-        appender.write(meta, buffers)
     return ends
 
 
@@ -137,12 +128,11 @@ class EmbeddedWriter:
         self._enter()
         self._batch.encoded()
         try:
-            with self._appender.turn() as view:
-                self._require_holder()
+            with self._appender.turn() as changes:
+                self._require_holder(changes)
                 ends = commit_batch(
-                    self._appender,
+                    changes,
                     self._batch,
-                    view.catalog,
                     offsets=offsets or {},
                     group=group,
                     watermarks=watermarks or {},
@@ -165,16 +155,16 @@ class EmbeddedWriter:
         self._batch.clear()
 
     def _enter(self) -> None:
-        self._view.refresh()
-        self._require_holder()
+        with self._view.moment() as rows:
+            self._require_holder(rows)
         if self._in_doubt:
             raise CommitUnknownError(
                 f"the last commit of {self.transactional_id!r} has an unknown outcome",
                 hint="Take the transactional id over again and read what is there.",
             )
 
-    def _require_holder(self) -> None:
-        if self._view.catalog.epochs.get(self.transactional_id) != self.epoch:
+    def _require_holder(self, rows: Rows) -> None:
+        if rows.get(WRITERS, self.transactional_id) != (self.epoch,):
             raise FencedError(
                 f"the transactional id {self.transactional_id!r} was taken over by another",
                 hint="Stop this task; its new owner continues from the last commit.",

@@ -1,0 +1,92 @@
+"""``tailrace log verify``, ``repair``, ``copy`` and ``upgrade``: the files of an event log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from tailrace.cli.arguments import json_option, log_option, opened, piped
+from tailrace.cli.commands import Command
+from tailrace.core.counting import counted
+from tailrace.log.embedded.old_format import upgrade as upgrade_log
+from tailrace.log.embedded.repairing import repair as repair_log
+
+
+@click.command(cls=Command, short_help="Read the whole log and check it.")
+@json_option
+@log_option
+def verify(*, as_json: bool, folder: Path) -> None:
+    """Check the structure of the log's file, each checksum, and that offsets, commits and watermarks fit together.
+
+    Services may keep running. The log is not cleaned meanwhile, and its WAL grows with what is committed.
+    """
+    with opened(folder) as log:
+        log.verify()
+        topics = len(log.topics())
+    with piped():
+        if as_json:
+            click.echo(msgspec.json.encode({"topics": topics}))
+            return
+        click.echo(f"The log is intact: {counted(topics, 'topic')}.")
+
+
+@click.command(cls=Command, short_help="Take out what is damaged, and list what is lost.")
+@json_option
+@log_option
+def repair(*, as_json: bool, folder: Path) -> None:
+    """Move all that is intact to a new file, keep the damaged one, and list what is lost.
+
+    Stop all services on the log first. Offsets do not move: where records are lost, their offsets stay empty. An intact log is
+    not changed.
+    """
+    done = repair_log(folder)
+    with piped():
+        if as_json:
+            said = {"kept": None if done.kept is None else str(done.kept), "lost": done.lost}
+            click.echo(msgspec.json.encode(said))
+            return
+        if done.kept is None:
+            click.echo("The log is intact; nothing was changed.")
+            return
+        click.echo("The log is repaired. Lost:" if done.lost else "The log is repaired; no record is lost.")
+        for one in done.lost:
+            click.echo(f"  {one}")
+        click.echo(f"The damaged files are in {done.kept}.")
+
+
+@click.command(cls=Command, short_help="Copy the log while it is used.")
+@click.argument("target", type=click.Path(path_type=Path))
+@log_option
+def copy(*, target: Path, folder: Path) -> None:
+    """Copy the log, as of one moment, to the folder TARGET, which must be empty or not exist. Services may keep running.
+
+    A copy can be read on any machine and file system. The file of a log that is in use cannot.
+    """
+    with opened(folder) as log:
+        log.copy_to(target)
+
+
+@click.command(cls=Command, short_help="Move a log of an older version into the present format.")
+@json_option
+@log_option
+def upgrade(*, as_json: bool, folder: Path) -> None:
+    """Move a log that an older version wrote into the present format.
+
+    Stop all services on the log first. Offsets, timestamps, committed offsets, watermarks and settings of topics stay as they are.
+    The old files are moved to a folder of their own; delete it when you no longer need it. If the command is interrupted, run it
+    again.
+    """
+    done = upgrade_log(folder)
+    with piped():
+        if as_json:
+            said = {"topics": done.topics, "offsets": done.offsets, "bytes_left_out": done.bytes_left_out}
+            click.echo(msgspec.json.encode({**said, "kept": str(done.kept)}))
+            return
+        click.echo(f"{counted(done.topics, 'topic')} with {counted(done.offsets, 'offset')} moved.")
+        if done.bytes_left_out:
+            click.echo(
+                f"An incomplete commit at the end was left out: {counted(done.bytes_left_out, 'byte')}. It was never visible."
+            )
+        click.echo(f"The old files are in {done.kept}.")

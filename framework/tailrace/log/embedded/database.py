@@ -1,0 +1,313 @@
+"""The file of the log: a SQLite database in WAL mode. Its tables, its creation, and the connections to it.
+
+::
+
+    <folder>/log.sqlite          the database; ``log.sqlite-wal`` and ``-shm`` beside it are parts of it
+    <folder>/lock                held during a commit (``lock``)
+    <folder>/cleaning            locked while the log is cleaned (``cleaning``)
+    <folder>/owners/             who owns which task (``claims``)
+
+    log            one row: the log's identity, the number of commits, a digest of all small tables
+    topics         by name: number, place of its first partition, settings
+    partitions     by place: start, end, highest timestamp, bytes of its blocks
+    offsets        by group, topic and partition: the committed offset
+    writers        by transactional id: its epoch
+    cleanings      by place: what the last cleanings have done (``cleaning``)
+    blocks         by place and first offset: consecutive records of a partition (``rows``)
+    publications   by topic, in order: publisher, watermark, the ends from which on it holds
+
+A *place* is the number of a partition among all partitions of the log. Rows of blocks and publications have the place, or the
+number of the topic, in the upper bits of their id, and the offset, or the running number, in the lower ones. So a partition is
+one range of the table.
+
+SQLite has no checksums of its pages. So each row has a checksum of its own. The blocks of a partition follow each other without
+gaps, and the digest covers the small tables, so a row that is missing is found, too.
+
+Every process uses the same library: its own copy of SQLite in apsw. SQLite before 3.51.3 can lose commits if several
+connections write to one database (the "WAL-reset bug"), and the SQLite that a Python was built with may be older than that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+from zlib import crc32
+
+import apsw
+import msgspec
+
+from tailrace.core.errors import (
+    CorruptLogError,
+    ForeignLogError,
+    LogUnavailableError,
+    NewerFormatError,
+    OldLogError,
+)
+from tailrace.log.embedded.failures import failing, of_sqlite
+from tailrace.log.embedded.lock import LOCK, AppendLock
+
+DATABASE = "log.sqlite"
+WAL = DATABASE + "-wal"
+MAKING = DATABASE + ".making"
+"""A database that is not complete yet."""
+OLD_LABEL = "tailrace-log.json"
+"""A log of format 1, made of segments, has this file."""
+FORMAT = 2
+_APPLICATION = int.from_bytes(b"TRlg", "big")
+_OLDEST_SQLITE = (3, 51, 3)
+_PAGE_BYTES = 16384
+_WAL_KEPT_BYTES = 64 << 20
+_CACHE_KIB = 8_192
+BUSY_MS = 10_000
+_BEFORE_A_LOG = re.compile(rf"{LOCK}|owners|cleaning|{re.escape(MAKING)}(-.*)?|damaged-.*")
+_encoder = msgspec.msgpack.Encoder()
+LOW_BITS = 40
+"""Of an id of a block or publication: the offset or running number. The bits above are the place or the topic's number."""
+
+
+class Connection(Protocol):
+    """What is used of an ``apsw.Connection``, whose own types are not known in full."""
+
+    in_transaction: bool
+    system_errno: int
+    """The error number of the operating system at the last error."""
+
+    def execute(self, statement: str, bindings: Sequence[Any] | None = None, /) -> Iterator[tuple[Any, ...]]:
+        """Execute a statement, up to its first row."""
+        ...
+
+    def pragma(self, name: str, value: bool | int | str | None = None, /) -> Any:
+        """Set or read a setting."""
+        ...
+
+    def config(self, option: int, value: int, /) -> int:
+        """Set an option of the connection."""
+        ...
+
+    def set_busy_timeout(self, milliseconds: int, /) -> None:
+        """For how long a lock of another connection is waited for."""
+        ...
+
+    def wal_autocheckpoint(self, pages: int, /) -> None:
+        """The length of the WAL from which on COMMIT copies it into the database. 0: never."""
+        ...
+
+    def wal_checkpoint(self, name: str | None, mode: int, /) -> tuple[int, int]:
+        """Copy the WAL into the database."""
+        ...
+
+    def set_wal_hook(self, hook: Callable[[Any, str, int], int] | None, /) -> None:
+        """Call a function after each COMMIT, with the length of the WAL in pages."""
+        ...
+
+    def cache_flush(self) -> None:
+        """Write changed pages of an open transaction into the WAL."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class Table(NamedTuple):
+    """A small table: columns of its key, and the other columns."""
+
+    name: str
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
+
+    @property
+    def create(self) -> str:
+        """The statement that creates it."""
+        columns = ", ".join((*self.keys, *self.values))
+        return f"CREATE TABLE {self.name} ({columns}, checksum, PRIMARY KEY ({', '.join(self.keys)})) WITHOUT ROWID"
+
+
+TOPICS = Table(
+    "topics",
+    ("name",),
+    ("number", "first_place", "partitions", "compacted", "retention_ms", "retention_bytes"),
+)
+PARTITIONS = Table("partitions", ("place",), ("start_offset", "end_offset", "highest_ms", "bytes"))
+OFFSETS = Table("offsets", ("consumer_group", "topic", "partition"), ("next_offset",))
+WRITERS = Table("writers", ("transactional_id",), ("epoch",))
+CLEANINGS = Table("cleanings", ("place",), ("looked_bytes", "settled", "through", "through_ms"))
+SMALL_TABLES = (TOPICS, PARTITIONS, OFFSETS, WRITERS, CLEANINGS)
+
+_CREATE = (
+    *(one.create for one in SMALL_TABLES),
+    "CREATE TABLE log (id INTEGER PRIMARY KEY, identity, commits, digest, checksum)",
+    """CREATE TABLE blocks (
+        id INTEGER PRIMARY KEY, end_offset, base, last, commits, max_ms, highest_ms, length, data_checksum, checksum, data
+    )""",
+    "CREATE TABLE publications (id INTEGER PRIMARY KEY, publisher, watermark_ms, ends, checksum)",
+    "CREATE INDEX by_publisher ON publications (publisher, id)",
+    f"PRAGMA user_version = {FORMAT}",
+    f"PRAGMA application_id = {_APPLICATION}",
+)
+
+
+def prepare(folder: Path, lock: AppendLock, *, create: bool) -> None:
+    """Check that the folder holds a log, or create the log.
+
+    Raises:
+        ForeignLogError: The folder holds something else.
+        OldLogError: It holds a log of an older format.
+        CorruptLogError: The database is missing, but its WAL is there.
+        LogUnavailableError: The log does not exist, and ``create`` is false or it cannot be created.
+    """
+    if tuple(map(int, apsw.sqlite_lib_version().split("."))) < _OLDEST_SQLITE:
+        raise LogUnavailableError(
+            f"SQLite {apsw.sqlite_lib_version()} can lose commits of a log that several processes write",
+            hint="Install apsw 3.51.3 or later, with the SQLite that it brings.",
+        )
+    with failing(folder, "opening the log"):
+        if _is_log(folder):
+            return
+        if not create:
+            raise LogUnavailableError(
+                f"there is no log in {str(folder)!r}",
+                hint="Correct the path, or create it: `tailrace log create`.",
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        with lock.held():
+            if _is_log(folder):
+                return
+            making = folder / MAKING
+            try:
+                make(making)
+            except apsw.Error as error:
+                making.unlink(missing_ok=True)
+                raise of_sqlite(error, making, "creating the log") from error
+            put_in_place(making)
+
+
+def make(path: Path, identity: bytes | None = None) -> None:
+    """Create an empty log in a file, which is overwritten. It is not synced."""
+    path.unlink(missing_ok=True)
+    connection = opened(path, create=True)
+    try:
+        connection.pragma("page_size", _PAGE_BYTES)
+        connection.pragma("auto_vacuum", 2)
+        connection.pragma("journal_mode", "memory")
+        connection.pragma("synchronous", 0)
+        connection.execute("BEGIN")
+        for statement in _CREATE:
+            connection.execute(statement)
+        sealed = (identity or os.urandom(16), 0, 0)
+        connection.execute("INSERT INTO log VALUES (1, ?, ?, ?, ?)", (*sealed, checksum_of("log", sealed)))
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+
+
+def put_in_place(making: Path) -> None:
+    """Give a complete database its name, after it was synced."""
+    sync(making)
+    making.rename(making.parent / DATABASE)
+    sync(making.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or a folder with the names in it, is on the disk. Not for a database that is open."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def opened(path: Path, *, create: bool = False) -> Connection:
+    """A connection to a database as it is."""
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    return cast("Connection", apsw.Connection(str(path), flags=flags))
+
+
+def connect(folder: Path, *, synchronous: str = "NORMAL") -> Connection:
+    """A connection to the log. If the file may not be written, it only reads.
+
+    The last connection leaves the WAL as it is: so the log can be read by those who may not write, and no process copies pages
+    into the database without the append lock.
+
+    Raises:
+        apsw.Error: See ``of_sqlite``.
+        ForeignLogError, NewerFormatError, CorruptLogError: The file is not a log that this version knows.
+    """
+    path = folder / DATABASE
+    connection = opened(path)
+    try:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.set_busy_timeout(BUSY_MS)
+        connection.wal_autocheckpoint(0)
+        connection.pragma("cell_size_check", True)
+        connection.pragma("trusted_schema", False)
+        connection.pragma("cache_size", -_CACHE_KIB)
+        connection.pragma("synchronous", synchronous)
+        _check_kind(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def as_wal(connection: Connection) -> None:
+    """Put the database into WAL mode, under the append lock. A new log and a copy of a log are not in that mode."""
+    connection.pragma("journal_mode", "wal")
+    connection.pragma("journal_size_limit", _WAL_KEPT_BYTES)
+
+
+def checksum_of(kind: str, values: tuple[object, ...]) -> int:
+    """The checksum of a row of a table."""
+    return crc32(_encoder.encode((kind, values)))
+
+
+def _check_kind(connection: Connection, path: Path) -> None:
+    application, number = connection.pragma("application_id"), connection.pragma("user_version")
+    if application != _APPLICATION:
+        raise ForeignLogError(
+            "the file is a database of another kind",
+            segment=str(path),
+            hint="Give the log a folder of its own; nothing in this one was touched.",
+        )
+    if number > FORMAT:
+        raise NewerFormatError(
+            f"the log is of format {number}, this version of tailrace reads up to {FORMAT}",
+            path=str(path),
+            hint="It was written by a newer version. Run that version, or a later one.",
+        )
+
+
+def _is_log(folder: Path) -> bool:
+    try:
+        names = {entry.name for entry in folder.iterdir()}
+    except FileNotFoundError:
+        return False
+    except NotADirectoryError:
+        raise ForeignLogError(
+            "the path of the log leads to a file", segment=str(folder), hint="Give the log a folder."
+        ) from None
+    if DATABASE in names:
+        return True
+    if OLD_LABEL in names:
+        raise OldLogError(
+            "the log was written by an older version, in another format",
+            segment=str(folder),
+            hint="Run `tailrace log upgrade`.",
+        )
+    if WAL in names:
+        raise CorruptLogError(
+            f"{WAL} is there, and the database that it belongs to is missing",
+            segment=str(folder / DATABASE),
+            hint="Restore the file; or move the folder away to begin a new log.",
+        )
+    strangers = sorted(name for name in names if not _BEFORE_A_LOG.fullmatch(name))
+    if strangers:
+        raise ForeignLogError(
+            f"the folder holds something else: {', '.join(strangers[:3])}",
+            segment=str(folder),
+            hint="Give the log a folder of its own; nothing in this one was touched.",
+        )
+    return False

@@ -1,0 +1,336 @@
+"""Repairs a damaged log: all rows that are intact go into a new database, and the old files are kept.
+
+Offsets do not move. Where records are lost, an empty block stands for their offsets, as after a compaction; the end of a partition
+stays where it was, so that no offset is given twice. Whatever is lost is listed.
+
+No other process may have the log open. The new database is complete before it takes the place of the old one. The WAL of the old
+one is moved away before that, since SQLite would apply it to the new one; a repair that is interrupted there is run again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from tailrace.core.errors import CorruptLogError, LogUnavailableError, TailraceError
+from tailrace.log.embedded.checking import verify
+from tailrace.log.embedded.database import (
+    CLEANINGS,
+    DATABASE,
+    LOW_BITS,
+    MAKING,
+    OFFSETS,
+    PARTITIONS,
+    TOPICS,
+    WAL,
+    WRITERS,
+    Table,
+    checksum_of,
+    connect,
+    make,
+    opened,
+    put_in_place,
+    sync,
+)
+from tailrace.log.embedded.failures import failing
+from tailrace.log.embedded.lock import AppendLock, Note
+from tailrace.log.embedded.rows import Block, Bounds, Changes, Rows, State, Topic
+
+_REPAIRED = DATABASE + ".repaired"
+_SHARED_FIRST, _SHARED_LENGTH = 0x40000002, 510
+"""The bytes of the database that each process locks which has it open."""
+_FROM = "SELECT id, end_offset, base, last, commits, max_ms, highest_ms, length, data_checksum, checksum, data FROM blocks "
+
+
+@dataclass
+class Repaired:
+    """The result of a repair."""
+
+    kept: Path | None = None
+    """Where the old files are; None if nothing was damaged, and nothing was changed."""
+    lost: list[str] = field(default_factory=list[str])
+    """What is lost, a sentence for each."""
+
+
+def repair(folder: Path) -> Repaired:
+    """See ``tailrace log repair``.
+
+    Raises:
+        CorruptLogError: Not even the beginning of the file can be read.
+        LogUnavailableError: There is no log, another process has it open, or there is no room.
+    """
+    lock = AppendLock(folder)
+    with failing(folder, "repairing the log"), closing(lock):
+        if not (folder / DATABASE).is_file():
+            raise LogUnavailableError(f"there is no log in {str(folder)!r}", hint="Correct the path.")
+        with lock.held(), _alone(folder) as database:
+            if (folder / _REPAIRED).exists():  # an earlier repair was interrupted in its last steps
+                _finish(folder, lock)
+                return Repaired(_copies(folder, 0), ["see the report of the repair that was interrupted"])
+            kept = _copies(folder, 1)
+            kept.mkdir()
+            # To close another descriptor of the database would release its lock.
+            with os.fdopen(database, "rb", closefd=False) as source, (kept / DATABASE).open("wb") as target:
+                shutil.copyfileobj(source, target)
+            if (folder / WAL).exists():
+                shutil.copy2(folder / WAL, kept / WAL)
+            done = Repaired(kept)
+            try:
+                connection = connect(kept)
+            except apsw.Error as error:
+                raise CorruptLogError(
+                    f"the beginning of the file cannot be read: {error}",
+                    segment=str(folder / DATABASE),
+                    hint="Restore the folder from a copy.",
+                ) from error
+            try:
+                rows = Rows(connection, folder / DATABASE)
+                missing = _missing(rows, lock.note)
+                if not missing and _is_whole(rows):
+                    connection.close()
+                    shutil.rmtree(kept)
+                    return Repaired()
+                if missing:
+                    done.lost.append(
+                        f"the last {missing:,} commits: they were in the WAL, which is damaged or missing"
+                    )
+                _rescue(rows, folder / MAKING, done, lock.note)
+            finally:
+                connection.close()
+            for path in kept.iterdir():
+                if path.name not in (DATABASE, WAL):
+                    path.unlink()
+            sync(folder / MAKING)
+            (folder / MAKING).rename(folder / _REPAIRED)
+            _finish(folder, lock)
+            return done
+
+
+def _finish(folder: Path, lock: AppendLock) -> None:
+    (folder / WAL).unlink(missing_ok=True)
+    put_in_place(folder / _REPAIRED)
+    lock.forget()
+
+
+@contextmanager
+def _alone(folder: Path) -> Generator[int]:
+    """Check that no other process has the log open, and keep it so. Yields a descriptor of the database."""
+    descriptor = os.open(folder / DATABASE, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _SHARED_LENGTH, _SHARED_FIRST)
+        except BlockingIOError:
+            raise LogUnavailableError(
+                f"another process has the log in {str(folder)!r} open", hint="Stop all services on it first."
+            ) from None
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _copies(folder: Path, more: int) -> Path:
+    """The folder of the last copy, or of the next one."""
+    numbers = [int(path.name[8:]) for path in folder.glob("damaged-*") if path.name[8:].isdecimal()]
+    return folder / f"damaged-{max(numbers, default=0) + more}"
+
+
+def _missing(rows: Rows, note: Note) -> int:
+    try:
+        return max(0, note.commits - rows.state().commits)
+    except (TailraceError, apsw.Error):
+        return 0
+
+
+def _is_whole(rows: Rows) -> bool:
+    try:
+        verify(rows)
+    except (TailraceError, apsw.Error):
+        return False
+    return True
+
+
+def _rescue(rows: Rows, making: Path, done: Repaired, note: Note) -> None:
+    try:
+        identity, commits, _ = rows.state()
+    except (TailraceError, apsw.Error):
+        identity, commits = os.urandom(16), note.commits
+        done.lost.append("the identity of the log: it has a new one")
+    make(making, identity)
+    connection = opened(making)
+    try:
+        connection.pragma("journal_mode", "off")
+        connection.pragma("synchronous", 0)
+        rescue = _Rescue(rows, Changes(connection, making), done)
+        connection.execute("BEGIN")
+        highest = rescue.run()
+        changes = rescue.changes
+        changes.before = State(identity, max(commits, note.commits, highest), 0)
+        changes.end()
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+
+
+class _Rescue:
+    """Moves intact rows from a damaged database to a new one."""
+
+    def __init__(self, rows: Rows, changes: Changes, done: Repaired) -> None:
+        self.changes = changes
+        self._rows = rows
+        self._lost = done.lost
+        self._commits = 0
+
+    def run(self) -> int:
+        """Move everything. Returns the highest number of a commit that was found."""
+        self.changes.begin()
+        topics = {key[0]: Topic(*values) for key, values in self._intact(TOPICS).items()}
+        bounds = {key[0]: Bounds(*values) for key, values in self._intact(PARTITIONS).items()}
+        for name, topic in topics.items():
+            self.changes.put(TOPICS, (name,), topic)
+            for number in range(topic.partitions):
+                place = topic.first_place + number
+                self._partition(f"{name!r} partition {number}", place, bounds.get(place))
+            self._publications(name, topic)
+        for table in (OFFSETS, WRITERS, CLEANINGS):
+            for key, values in self._intact(table).items():
+                self.changes.put(table, key, values)
+        return self._commits
+
+    def _intact(self, table: Table) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+        """The intact rows of a small table, read from both ends as far as that goes."""
+        found: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        keys = ", ".join(table.keys)
+        for order in (keys, ", ".join(f"{key} DESC" for key in table.keys)):
+            try:
+                for row in self._rows.connection.execute(
+                    f"SELECT {', '.join((*table.keys, *table.values))}, checksum FROM {table.name} ORDER BY {order}"
+                ):
+                    key = row[: len(table.keys)]
+                    if key in found:
+                        continue
+                    if checksum_of(table.name, row[:-1]) == row[-1]:
+                        found[key] = row[len(table.keys) : -1]
+                    elif order == keys:
+                        name = ", ".join(map(repr, key))
+                        lost = f"a row of {table.name}: {name}"
+                        self._lost.append(f"the topic {name} with its records" if table is TOPICS else lost)
+                break
+            except apsw.Error:
+                if order != keys:
+                    self._lost.append(f"rows of {table.name}: the {len(found):,} others are kept")
+        return found
+
+    def _partition(self, name: str, place: int, known: Bounds | None) -> None:
+        at = Bounds() if known is None else known
+        start, end, size, highest_ms, written = at.start, at.start, 0, Bounds().highest_ms, False
+        for block, data in self._blocks(place):
+            if known is None and not written:
+                start = end = block.first
+            if block.first < end and written:
+                continue
+            first = block.first
+            if first > end:
+                self._empty(name, place, end, first, highest_ms)
+            highest_ms = max(highest_ms, block.max_ms, block.highest_ms)
+            self._commits = max(self._commits, block.commits)
+            self.changes.add_block(block._replace(commits=self._commits, highest_ms=highest_ms), data)
+            end, size, written = block.end, size + block.length, True
+        if known is not None and end < known.end:
+            self._empty(name, place, end, known.end, highest_ms)
+            end = known.end
+        if known is None:
+            self._lost.append(f"start and end of {name}: they are {start} and {end} now")
+        self.changes.put(PARTITIONS, (place,), Bounds(start, end, max(highest_ms, at.highest_ms), size))
+
+    def _empty(self, name: str, place: int, first: int, end: int, highest_ms: int) -> None:
+        self._lost.append(f"{name}: offsets {first:,} to {end - 1:,}, up to {end - first:,} records")
+        empty = (place, first, end, first, first - 1, self._commits)
+        self.changes.add_block(Block(*empty, 0, highest_ms, 0, 0), b"")
+
+    def _blocks(self, place: int) -> Iterator[tuple[Block, bytes]]:
+        """The intact blocks of a partition, with their data."""
+        for row in self._readable("blocks", _FROM, place):
+            block = Block(place, row[0] & ((1 << LOW_BITS) - 1), *row[1:-2])
+            data = row[-1]
+            try:
+                if block.row[-1] != row[-2]:
+                    continue
+                records = self._rows.decoded(block, data)
+                if records and (records[0].offset, records[-1].offset) != (block.base, block.last):
+                    continue
+            except Exception:  # noqa: BLE001, S112 (what cannot be packed or decoded is damaged, whatever the error)
+                continue
+            yield block, data
+
+    def _readable(self, table: str, select: str, upper: int) -> Iterator[tuple[Any, ...]]:
+        """The rows of a range that SQLite can read: it jumps over pages that it refuses, first in growing steps, then back."""
+        at, stop = upper << LOW_BITS, (upper + 1) << LOW_BITS
+        while at < stop:
+            try:
+                row = next(
+                    self._rows.connection.execute(
+                        f"{select}WHERE id >= ? AND id < ? ORDER BY id LIMIT 1", (at, stop)
+                    ),
+                    None,
+                )
+            except apsw.Error:
+                at = self._beyond(table, at, stop)
+                if table == "publications":
+                    self._lost.append("published watermarks: some cannot be read")
+                continue
+            if row is None:
+                return
+            yield row
+            at = row[0] + 1
+
+    def _beyond(self, table: str, at: int, stop: int) -> int:
+        """The least id after an unreadable one, as far as bisection finds it, from which on rows can be read again."""
+        step = 1
+        while not self._reads(table, at + step, stop):
+            step *= 2
+            if at + step >= stop:
+                return stop
+        low, high = at + step // 2, at + step
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._reads(table, middle, stop) else (middle + 1, high)
+        return high
+
+    def _reads(self, table: str, at: int, stop: int) -> bool:
+        columns = "data" if table == "blocks" else "ends"
+        try:
+            next(
+                self._rows.connection.execute(
+                    f"SELECT {columns} FROM {table} WHERE id >= ? AND id < ? ORDER BY id LIMIT 1", (at, stop)
+                ),
+                None,
+            )
+        except apsw.Error:
+            return False
+        return True
+
+    def _publications(self, name: str, topic: Topic) -> None:
+        before, lost = [0] * topic.partitions, 0
+        select = "SELECT id, publisher, watermark_ms, ends, checksum FROM publications "
+        ends = [self.changes.bounds(topic.first_place + number).end for number in range(topic.partitions)]
+        for row in self._readable("publications", select, topic.number):
+            try:
+                one = self._rows.parsed(row)
+            except TailraceError:
+                lost += 1
+                continue
+            if not all(low <= at <= high for low, at, high in zip(before, one.ends, ends, strict=True)):
+                lost += 1
+                continue
+            before = list(one.ends)
+            self.changes.add_published(topic.number, one)
+        if lost:
+            self._lost.append(f"{lost:,} published watermarks of {name!r}")

@@ -1,0 +1,471 @@
+"""Reads and writes the rows of the log, and checks each row that it reads.
+
+``Rows`` reads, inside a transaction of its connection; ``Changes`` also writes. Both keep the small rows that they have seen, for
+as long as nobody else has changed the log. ``Changes`` maintains the digest: the exclusive or of the checksums of all small rows.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from struct import Struct
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tailrace.core.errors import CorruptLogError, UnknownTopicError
+from tailrace.core.records import InputRecord
+from tailrace.core.suggestions import did_you_mean
+from tailrace.log.embedded import blocks as blocks_
+from tailrace.log.embedded.database import (
+    LOW_BITS,
+    OFFSETS,
+    PARTITIONS,
+    SMALL_TABLES,
+    TOPICS,
+    Connection,
+    Table,
+    checksum_of,
+)
+from tailrace.log.embedded.failures import REPAIR
+from tailrace.log.interface import TopicPartition, TopicSettings
+
+_MOST_KEPT = 20_000
+"""Number of small rows that are kept in memory."""
+_LOW = (1 << LOW_BITS) - 1
+
+
+class State(NamedTuple):
+    """The row of the table ``log``."""
+
+    identity: bytes
+    commits: int
+    digest: int
+
+
+class Topic(NamedTuple):
+    """A row of the table ``topics``."""
+
+    number: int
+    first_place: int
+    partitions: int
+    compacted: int
+    retention_ms: int | None
+    retention_bytes: int | None
+
+    @property
+    def settings(self) -> TopicSettings:
+        """As the interface has them."""
+        return TopicSettings(self.partitions, bool(self.compacted), self.retention_ms, self.retention_bytes)
+
+
+class Bounds(NamedTuple):
+    """A row of the table ``partitions``."""
+
+    start: int = 0
+    end: int = 0
+    highest_ms: int = -(1 << 63)
+    """The highest timestamp that was ever appended."""
+    bytes: int = 0
+    """Length of its blocks."""
+
+
+class Block(NamedTuple):
+    """A row of the table ``blocks``, without its records.
+
+    A block stands for the offsets from ``first`` up to, but not including, ``end``: each begins where the one before ends. Its
+    records are from ``base`` to ``last``. Compaction leaves gaps, also at both sides.
+    """
+
+    place: int
+    first: int
+    end: int
+    base: int
+    last: int
+    """Below ``base`` if no record is left."""
+    commits: int
+    """Number of the last commit that has contributed to it."""
+    max_ms: int
+    highest_ms: int
+    """The highest timestamp in the partition up to here. It never falls from one block to the next."""
+    length: int
+    data_checksum: int
+
+    @property
+    def id(self) -> int:
+        """The id of its row."""
+        return self.place << LOW_BITS | self.first
+
+    @property
+    def row(self) -> tuple[int, ...]:
+        """The columns of its row, but the data."""
+        return (self.id, *self[2:], zlib.crc32(_BLOCK.pack(*self)))
+
+
+class Published(NamedTuple):
+    """A row of the table ``publications``: valid for readers that have read partition p up to ``ends[p]``."""
+
+    number: int
+    publisher: str
+    watermark_ms: int | None
+    ends: Sequence[int]
+
+
+_BLOCK = Struct("<10q")
+_BLOCK_COLUMNS = "id, end_offset, base, last, commits, max_ms, highest_ms, length, data_checksum, checksum"
+_AT_OR_BEFORE = f"SELECT {_BLOCK_COLUMNS} FROM blocks WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1"
+_AT_OR_BEFORE_WITH_DATA = _AT_OR_BEFORE.replace("checksum FROM", "checksum, data FROM")
+_FROM = f"SELECT {_BLOCK_COLUMNS} FROM blocks WHERE id BETWEEN ? AND ? ORDER BY id"
+_PUBLISHED = "SELECT id, publisher, watermark_ms, ends, checksum FROM publications "
+_ends = msgspec.msgpack.Decoder(list[int])
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Rows:
+    """Reads rows through a connection. ``path`` is the file's, for errors."""
+
+    def __init__(self, connection: Connection, path: Path) -> None:
+        self.connection = connection
+        self.path = path
+        self._kept: dict[tuple[object, ...], tuple[tuple[Any, ...], int] | None] = {}
+
+    def forget(self) -> None:
+        """Forget the rows that are kept: somebody else may have changed them."""
+        self._kept.clear()
+
+    # --- small tables
+
+    def state(self) -> State:
+        """The state of the log."""
+        row = self._one("SELECT identity, commits, digest, checksum FROM log WHERE id = 1")
+        if row is None or checksum_of("log", row[:-1]) != row[-1]:
+            raise self.damage("the row with the state of the log")
+        return State(*row[:-1])
+
+    def get(self, table: Table, *key: object) -> tuple[Any, ...] | None:
+        """The values of a row; None if there is no such row."""
+        found = self._found(table, key)
+        return None if found is None else found[0]
+
+    def all(self, table: Table) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """Key and values of each row of a table."""
+        for row in list(self.connection.execute(_SELECT_ALL[table.name])):
+            if checksum_of(table.name, row[:-1]) != row[-1]:
+                raise self.damage(f"a row of {table.name}")
+            yield row[: len(table.keys)], row[len(table.keys) : -1]
+
+    def check_digest(self) -> None:
+        """Check that no row of the small tables is missing, and none is an old one. Reads all of them."""
+        digest = self.state().digest
+        for table in SMALL_TABLES:
+            for key, values in self.all(table):
+                digest ^= checksum_of(table.name, (*key, *values))
+        if digest:
+            raise self.damage("a table: rows are missing, or are older than others. One")
+
+    def topic(self, name: str) -> Topic:
+        """The settings of a topic, and where it is."""
+        values = self.get(TOPICS, name)
+        if values is None:
+            known = [key[0] for key, _ in self.all(TOPICS)]
+            raise UnknownTopicError(
+                "there is no such topic in the log",
+                topic=name,
+                hint=did_you_mean(name, known, "Create it, or correct the name."),
+            )
+        return Topic(*values)
+
+    def topics(self) -> dict[str, Topic]:
+        """All topics by name, in the order of their creation."""
+        found = {key[0]: Topic(*values) for key, values in self.all(TOPICS)}
+        return dict(sorted(found.items(), key=lambda one: one[1].number))
+
+    def place(self, topic: str, partition: int) -> int:
+        """The place of a partition that exists."""
+        found = self.topic(topic)
+        if not 0 <= partition < found.partitions:
+            raise UnknownTopicError(
+                f"the topic has {found.partitions} partitions", topic=topic, partition=partition
+            )
+        return found.first_place + partition
+
+    def bounds(self, place: int) -> Bounds:
+        """Start and end of a partition."""
+        values = self.get(PARTITIONS, place)
+        if values is None:
+            raise self.damage("the row of a partition")
+        return Bounds(*values)
+
+    def ends(self, topic: str) -> list[int]:
+        """The end of each partition of a topic."""
+        found = self.topic(topic)
+        return [self.bounds(found.first_place + number).end for number in range(found.partitions)]
+
+    def committed(self, group: str, place: TopicPartition) -> int | None:
+        """The offset that was committed last for a group."""
+        values = self.get(OFFSETS, group, *place)
+        return None if values is None else values[0]
+
+    # --- blocks
+
+    def block_at(self, place: int, offset: int) -> Block | None:
+        """The block that stands for an offset; None at the end of the partition."""
+        row = self._one(_AT_OR_BEFORE, (place << LOW_BITS, place << LOW_BITS | offset))
+        return self._covering(row, place, offset)
+
+    def records_at(self, place: int, offset: int) -> tuple[Block, list[InputRecord]] | None:
+        """The block that stands for an offset, with all its records; None at the end of the partition."""
+        row = self._one(_AT_OR_BEFORE_WITH_DATA, (place << LOW_BITS, place << LOW_BITS | offset))
+        block = self._covering(None if row is None else row[:-1], place, offset)
+        if block is None or row is None:
+            return None
+        return block, self.decoded(block, row[-1])
+
+    def blocks(self, place: int, first: int = 0, before: int = _LOW) -> Iterator[Block]:
+        """The blocks of a partition that begin at ``first`` or after it, and before another offset."""
+        low = place << LOW_BITS
+        for row in self.connection.execute(_FROM, (low | first, low | max(0, before - 1))):
+            yield self._checked(row)
+
+    def data(self, block: Block) -> bytes:
+        """The bytes of a block, as ``blocks`` encodes them."""
+        row = self._one("SELECT data FROM blocks WHERE id = ?", (block.id,))
+        if row is None:
+            raise self.damage("a block", block.place, block.first)
+        return self._whole(block, row[0])
+
+    def decoded(self, block: Block, data: bytes) -> list[InputRecord]:
+        """The records of a block."""
+        return blocks_.decode(self._whole(block, data), block.base) if block.last >= block.base else []
+
+    def next_record(self, place: int, offset: int) -> Block | None:
+        """The block with the next record at or after an offset; None if there is none."""
+        while (block := self.block_at(place, offset)) is not None and block.last < offset:
+            offset = block.end
+        return block
+
+    def first_at(self, place: int, timestamp_ms: int) -> int:
+        """The first offset of the first block up to whose end there has been a record with this timestamp or a later one.
+
+        The end of the partition if there is none. Bisects: the highest timestamps rise from block to block.
+        """
+        bounds = self.bounds(place)
+        low, high = bounds.start, bounds.end
+        while low < high:
+            block = self.block_at(place, (low + high) // 2)
+            assert block is not None
+            if block.highest_ms >= timestamp_ms:
+                high = max(low, block.first)
+            else:
+                low = block.end
+        return low
+
+    # --- publications
+
+    def published(self, topic: int, number: int) -> Iterator[Published]:
+        """The publications of a topic from a running number on."""
+        low = topic << LOW_BITS
+        for row in self.connection.execute(
+            _PUBLISHED + "WHERE id BETWEEN ? AND ? ORDER BY id", (low | number, low | _LOW)
+        ):
+            yield self.parsed(row)
+
+    def published_before(self, topic: int, number: int) -> Published | None:
+        """The last publication of a topic below a running number."""
+        low = topic << LOW_BITS
+        row = self._one(
+            _PUBLISHED + "WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1", (low, low | min(number, _LOW))
+        )
+        return None if row is None else self.parsed(row)
+
+    def published_of(self, topic: int, publisher: str, number: int, *, watermark: bool) -> Published | None:
+        """The last publication of a publisher below a running number; with ``watermark`` the last one that has one."""
+        low = topic << LOW_BITS
+        row = self._one(
+            _PUBLISHED
+            + "WHERE publisher = ? AND id >= ? AND id < ? "
+            + ("AND watermark_ms IS NOT NULL " if watermark else "")
+            + "ORDER BY id DESC LIMIT 1",
+            (publisher, low, low | min(number, _LOW)),
+        )
+        return None if row is None else self.parsed(row)
+
+    def publishers(self) -> list[str]:
+        """The names of all publishers, also of other topics."""
+        found: list[str] = []
+        row = self._one("SELECT min(publisher) FROM publications")
+        while row is not None and row[0] is not None:
+            found.append(row[0])
+            row = self._one("SELECT min(publisher) FROM publications WHERE publisher > ?", row)
+        return found
+
+    # --- internal
+
+    def damage(self, what: str, place: int | None = None, offset: int | None = None) -> CorruptLogError:
+        """The error for a row that is missing or does not match its checksum."""
+        where = "" if place is None else f" of {self._name_of(place)}"
+        where += "" if offset is None else f" from offset {offset} on"
+        return CorruptLogError(
+            f"{what}{where} is missing or does not have its checksum", segment=str(self.path), hint=REPAIR
+        )
+
+    def _name_of(self, place: int) -> str:
+        for name, topic in self.topics().items():
+            if topic.first_place <= place < topic.first_place + topic.partitions:
+                return f"{name!r} partition {place - topic.first_place}"
+        return f"partition {place} of the log"
+
+    def _one(self, statement: str, bindings: tuple[Any, ...] = ()) -> tuple[Any, ...] | None:
+        return next(self.connection.execute(statement, bindings), None)
+
+    def _found(self, table: Table, key: tuple[object, ...]) -> tuple[tuple[Any, ...], int] | None:
+        place = (table.name, *key)
+        try:
+            return self._kept[place]
+        except KeyError:
+            pass
+        row = self._one(_SELECT[table.name], key)
+        found = None
+        if row is not None:
+            if checksum_of(table.name, (*key, *row[:-1])) != row[-1]:
+                raise self.damage(f"a row of {table.name}")
+            found = row[:-1], row[-1]
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[place] = found
+        return found
+
+    def _covering(self, row: tuple[Any, ...] | None, place: int, offset: int) -> Block | None:
+        block = None if row is None else self._checked(row)
+        if block is not None and offset < block.end:
+            return block
+        bounds = self.bounds(place)
+        if bounds.start <= offset < bounds.end:
+            raise self.damage("a block", place, offset)
+        return None
+
+    def _checked(self, row: tuple[Any, ...]) -> Block:
+        identity, *others, checksum = row
+        place, first = identity >> LOW_BITS, identity & _LOW
+        block = Block(place, first, *others)
+        if not _is_whole(block, checksum):
+            raise self.damage("a block", place, first)
+        return block
+
+    def _whole(self, block: Block, data: object) -> bytes:
+        if (
+            not isinstance(data, bytes)
+            or len(data) != block.length
+            or zlib.crc32(data) != block.data_checksum
+        ):
+            raise self.damage("a block", block.place, block.first)
+        return data
+
+    def parsed(self, row: tuple[Any, ...]) -> Published:
+        """A publication from its row."""
+        identity, publisher, watermark_ms, ends, checksum = row
+        if checksum_of("publications", row[:-1]) != checksum:
+            raise self.damage("a publication")
+        return Published(identity & _LOW, publisher, watermark_ms, _ends.decode(ends))
+
+
+class Changes(Rows):
+    """Writes rows, inside a write transaction of the connection."""
+
+    def begin(self) -> None:
+        """Begin to change the log."""
+        self.before = state = self.state()
+        if self._seen != state:
+            self.forget()
+        self._digest = state.digest
+        self.changed = False
+
+    _seen: State | None = None
+
+    def end(self) -> State:
+        """Count a commit. Returns the new state, which takes effect with COMMIT."""
+        self._seen = state = State(self.before.identity, self.before.commits + 1, self._digest)
+        self.connection.execute(
+            "UPDATE log SET commits = ?, digest = ?, checksum = ? WHERE id = 1",
+            (state.commits, state.digest, checksum_of("log", state)),
+        )
+        return state
+
+    def forget(self) -> None:
+        """Forget the rows that are kept: they were not committed, or somebody else may have changed them."""
+        super().forget()
+        self._seen = None
+
+    def put(self, table: Table, key: tuple[object, ...], values: tuple[Any, ...]) -> None:
+        """Insert or replace a row."""
+        before = self._found(table, key)
+        if before is not None and before[0] == values:
+            return
+        checksum = checksum_of(table.name, (*key, *values))
+        self._digest ^= checksum ^ (0 if before is None else before[1])
+        self.connection.execute(_REPLACE[table.name], (*key, *values, checksum))
+        self._kept[table.name, *key] = tuple(values), checksum
+        self.changed = True
+
+    def drop(self, table: Table, key: tuple[object, ...]) -> None:
+        """Delete a row, if it is there."""
+        before = self._found(table, key)
+        if before is not None:
+            self._digest ^= before[1]
+            self.connection.execute(_DELETE[table.name], key)
+            self._kept[table.name, *key] = None
+            self.changed = True
+
+    def add_block(self, block: Block, data: bytes) -> None:
+        """Insert a block."""
+        self.connection.execute(_INSERT_BLOCK, (*block.row, data))
+        self.changed = True
+
+    def drop_block(self, block: Block) -> None:
+        """Delete a block."""
+        self.connection.execute("DELETE FROM blocks WHERE id = ?", (block.id,))
+        self.changed = True
+
+    def publish(self, topic: int, publisher: str, watermark_ms: int | None, ends: Sequence[int]) -> None:
+        """Insert a publication, after all others of the topic."""
+        last = self.published_before(topic, _LOW)
+        self.add_published(topic, Published(last.number + 1 if last else 1, publisher, watermark_ms, ends))
+
+    def add_published(self, topic: int, one: Published) -> None:
+        """Insert a publication with its number."""
+        row = (topic << LOW_BITS | one.number, one.publisher, one.watermark_ms, _encoder.encode(one.ends))
+        self.connection.execute(
+            "INSERT INTO publications VALUES (?, ?, ?, ?, ?)", (*row, checksum_of("publications", row))
+        )
+        self.changed = True
+
+    def drop_published(self, topic: int, number: int) -> None:
+        """Delete a publication."""
+        self.connection.execute("DELETE FROM publications WHERE id = ?", (topic << LOW_BITS | number,))
+        self.changed = True
+
+
+def _is_whole(block: Block, checksum: object) -> bool:
+    try:
+        return zlib.crc32(_BLOCK.pack(*block)) == checksum
+    except Exception:  # noqa: BLE001 (struct.error, or the error of a value that is no number)
+        return False
+
+
+def _where(table: Table) -> str:
+    return " AND ".join(f"{key} = ?" for key in table.keys)
+
+
+def _selected(table: Table, columns: tuple[str, ...]) -> str:
+    return f"SELECT {', '.join((*columns, 'checksum'))} FROM {table.name}"
+
+
+_SELECT = {one.name: f"{_selected(one, one.values)} WHERE {_where(one)}" for one in SMALL_TABLES}
+_SELECT_ALL = {one.name: _selected(one, one.keys + one.values) for one in SMALL_TABLES}
+_DELETE = {one.name: f"DELETE FROM {one.name} WHERE {_where(one)}" for one in SMALL_TABLES}
+_REPLACE = {
+    one.name: f"INSERT OR REPLACE INTO {one.name} VALUES ({', '.join('?' * (len(one.keys + one.values) + 1))})"
+    for one in SMALL_TABLES
+}
+_INSERT_BLOCK = f"INSERT INTO blocks VALUES ({', '.join('?' * 11)})"

@@ -1,0 +1,163 @@
+"""A log of the format before is moved into the present one: nothing is lost, and nothing is at another place.
+
+``data/old-log`` was written by the last version with that format: two writers, aborts, a compacted topic that was cleaned twice,
+retention, publications, deleted records and forgotten offsets, in eight small segments. ``data/old-log.json`` is what it read.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.core.errors import CorruptLogError, LogUnavailableError, OldLogError
+from tailrace.log import TopicPartition
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded import old_format as old_format_
+from tailrace.log.embedded.database import DATABASE
+from tailrace.log.embedded.old_format import KEPT, upgrade
+
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copytree(DATA / "old-log", tmp_path / "log")
+    return tmp_path / "log"
+
+
+def text(data: bytes | None) -> str | None:
+    return None if data is None else data.hex()
+
+
+def seen(log: EmbeddedLog) -> dict[str, Any]:
+    places = [TopicPartition("plain", number) for number in (0, 1)]
+    found: dict[str, Any] = {
+        "topics": {name: list(settings) for name, settings in log.topics().items()},
+        "places": {},
+        "publications": sorted(
+            ([topic, publisher, at] for (topic, publisher), at in log.publications().items()), key=str
+        ),
+        "offsets": {
+            group: [[*place, at] for place, at in sorted(log.committed_offsets(group, places).items())]
+            for group in ("group 0", "group 1", "group 2")
+        },
+        "order": [[*place, end] for name in ("plain", "kept") for place, end in log.commit_order(name)],
+    }
+    for name, settings in log.topics().items():
+        for number in range(settings.partitions):
+            place = TopicPartition(name, number)
+            start, end = log.start_offset(*place), log.end_offset(*place)
+            found["places"][f"{name}/{number}"] = [
+                *(start, end),
+                *read(log, place, start),
+                [log.offset_at(*place, at) for at in range(0, 70_000, 7_000)],
+            ]
+    return found
+
+
+def read(log: EmbeddedLog, place: TopicPartition, start: int) -> tuple[list[Any], list[Any]]:
+    """All records of a partition, and what is published for it on the way."""
+    reader = log.reader({place: start})
+    records: list[Any] = []
+    published: list[Any] = []
+    while True:
+        fetched = reader.fetch(*place, 3)
+        records += [
+            [
+                *(one.offset, one.timestamp_ms, text(one.key), text(one.value)),
+                [[name, text(value)] for name, value in one.headers],
+            ]
+            for one in fetched.records
+        ]
+        published.append([fetched.next_offset, [list(one) for one in reader.published(*place)]])
+        if not fetched.records:
+            return records, published
+
+
+def test_an_old_log_is_refused_until_it_is_upgraded_and_reads_as_before_then(folder) -> None:
+    with pytest.raises(OldLogError, match="tailrace log upgrade"):
+        EmbeddedLog(folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    done = upgrade(folder)
+    assert (done.topics, done.bytes_left_out, done.kept) == (4, 0, folder / KEPT)
+    log = EmbeddedLog(folder)
+    log.verify()
+    expected = json.loads((DATA / "old-log.json").read_text())
+    found = json.loads(json.dumps(seen(log)))
+    for name in expected["places"]:
+        assert found["places"][name] == expected["places"][name], name
+    assert found == expected
+    kept = {path.name: path.read_bytes() for path in done.kept.iterdir()}
+    assert kept.items() <= before.items()
+    assert len(kept) == 16
+
+
+def test_an_upgraded_log_goes_on(folder) -> None:
+    upgrade(folder)
+    log = EmbeddedLog(folder)
+    position = log.ends(["plain"]).position
+    end = log.end_offset("kept", 0)
+    writer = log.writer("one")
+    assert writer.epoch == 3, "the epochs go on, so an old holder stays fenced"
+    assert log.append("kept", b"5", b"new", 0) == end
+    log.clean(least_gain=0)
+    log.verify()
+    assert log.ends(["plain"]).position > position > 50
+    with pytest.raises(LogUnavailableError, match="no log of an older format"):
+        upgrade(folder)
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_an_upgrade_that_is_interrupted_anywhere_is_run_again(folder, monkeypatch, step) -> None:
+    class Kill(BaseException):
+        pass
+
+    left = step
+
+    def strike(real):
+        def struck(*arguments, **options):
+            nonlocal left
+            if left == 0:
+                raise Kill
+            left -= 1
+            return real(*arguments, **options)
+
+        return struck
+
+    with monkeypatch.context() as patch:
+        for name in ("make", "put_in_place", "opened"):
+            patch.setattr(old_format_, name, strike(getattr(old_format_, name)))
+        patch.setattr(Path, "rename", strike(Path.rename))
+        with pytest.raises(Kill):
+            upgrade(folder)
+    try:
+        upgrade(folder)
+    except LogUnavailableError:
+        assert (folder / DATABASE).exists()
+    log = EmbeddedLog(folder)
+    log.verify()
+    assert json.loads(json.dumps(seen(log))) == json.loads((DATA / "old-log.json").read_text())
+
+
+def test_an_incomplete_commit_at_the_end_is_left_out_and_said(folder) -> None:
+    segment = max(folder.glob("*.segment"))
+    with segment.open("ab") as file:
+        file.write(b"FRAM" + bytes(10))
+    assert upgrade(folder).bytes_left_out == 14
+
+
+def test_a_damaged_old_log_is_left_as_it_is(folder) -> None:
+    segment = sorted(folder.glob("*.segment"))[2]
+    data = bytearray(segment.read_bytes())
+    data[-200] ^= 1
+    segment.write_bytes(data)
+    before = {path.name: path.read_bytes() for path in folder.glob("0*")}
+    with pytest.raises(CorruptLogError, match=segment.name):
+        upgrade(folder)
+    assert {path.name: path.read_bytes() for path in folder.glob("0*")} == before
+    with pytest.raises(OldLogError):
+        EmbeddedLog(folder)
