@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.cli import shop
 from tests.cli.commands import SHOP, done, run
 from tests.cli.shop import Purchase
 
+OLD_LOG = Path(__file__).parents[1] / "log" / "embedded" / "data" / "old-log"
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 
 
@@ -37,6 +39,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def copied(source: Path, target: Path) -> Path:
+    return shutil.copytree(source, target)
+
+
 @pytest.mark.parametrize("command", sorted(documented()))
 def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, command: str) -> None:
     arguments: dict[str, list[object]] = {
@@ -49,6 +55,9 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "graph": [SHOP],
         "log append": ["purchases", "--app", SHOP],
         "log clean": [],
+        "log repair": [],
+        "log upgrade": ["--log", copied(OLD_LOG, tmp_path / "old")],
+        "log verify": [],
         "log list": [],
         "log tail": ["purchases", "--no-follow"],
         "rebuild": [SHOP, "--to", tmp_path / "rebuilt", "--workers", 1],
@@ -61,7 +70,12 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "snapshot verify": [SHOP, "--snapshots", place / "snapshots"],
         "status": [SHOP, "--state", place / "state"],
     }
-    alone = ("compare", "graph", *(f"snapshot {one}" for one in ("delete", "list", "show", "verify")))
+    alone = (
+        "compare",
+        "graph",
+        "log upgrade",
+        *(f"snapshot {one}" for one in ("delete", "list", "show", "verify")),
+    )
     where = [] if command in alone else ["--log", place / "log"]
     given = arguments[command]
     if "ID" in given:

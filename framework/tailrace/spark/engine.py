@@ -7,22 +7,28 @@ of an action once, for the successful attempt. So each result arrives once, and 
 An error that would occur again is a result, too (``failure``), and the unit is not retried. After any other exception of a
 task, or the death of its process, the task is retried up to ``spark.task.maxFailures`` times. All machines of the cluster
 must share the work folder and the location of the snapshots.
+
+The log of a running service cannot be read by other machines: its processes share memory. So unless Spark runs on this machine
+alone, the engine first puts a copy of the log into the work folder, and the units read that.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from msgspec.structs import replace
 from pyspark.accumulators import AccumulatorParam
 
 from tailrace.core.errors import WorkerLostError
 from tailrace.history.rebuilding.engines import OnProgress
 from tailrace.history.rebuilding.job import Unit, UnitResult, decode_result, decode_unit, encode_result
 from tailrace.history.rebuilding.units import run_unit
+from tailrace.log.embedded import EmbeddedLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +36,8 @@ if TYPE_CHECKING:
 _EVERY_S = 0.25
 _HASH_SEED = "PYTHONHASHSEED"
 _MOST_SAID = 300
+_COPY = "log"
+"""Folder in the work folder that a copy of the log is in."""
 
 
 class SparkEngine:
@@ -49,12 +57,19 @@ class SparkEngine:
         """The cores that the session's default parallelism counts."""
         return self.spark.sparkContext.defaultParallelism
 
+    @property
+    def on_other_machines(self) -> bool:
+        """Whether units may run on other machines than this one."""
+        return not self.spark.sparkContext.master.startswith("local")
+
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """See ``history.rebuilding.engines.Engine.run``.
 
         Raises:
             WorkerLostError: Spark has given up a unit, or has stopped.
         """
+        if self.on_other_machines:
+            units = _of_a_copy(units)
         context = self.spark.sparkContext
         environment: dict[str, str] = (
             context.environment
@@ -110,6 +125,19 @@ class SparkEngine:
                 f"Spark has run {len(units)} parts of the rebuild, and returned {given} results",
                 hint="Run the same command again: it resumes.",
             )
+
+
+def _of_a_copy(units: Sequence[Unit]) -> list[Unit]:
+    """The units, reading a copy of the log, which the first units of a job make. An archive needs no copy."""
+    copies: dict[str, str] = {}
+    for unit in units:
+        log, copy = unit.job.request.source.log, Path(unit.job.work) / _COPY
+        if unit.job.work not in copies and Path(log).is_dir():
+            if not copy.is_dir() or not any(copy.glob("*.sqlite")):
+                with closing(EmbeddedLog(log, create=False)) as opened:
+                    opened.copy_to(copy)
+            copies[unit.job.work] = str(copy)
+    return [replace(unit, log=copies.get(unit.job.work, "")) for unit in units]
 
 
 class _Together(AccumulatorParam[tuple[bytes, ...]]):

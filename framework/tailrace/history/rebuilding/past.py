@@ -55,10 +55,10 @@ def asked_snapshot(job: Job) -> Snapshot | None:
 
 
 @contextmanager
-def opened_past(request: Request, plan: Plan, *, taped: bool) -> Generator[HistorySource]:
+def opened_past(request: Request, plan: Plan, *, taped: bool, log: str = "") -> Generator[HistorySource]:
     """Open the history that a request names, for the duration of a unit. ``taped``: the app must have a tape.
 
-    If there is an archive, the log may be missing.
+    ``log`` is a copy to read in place of the log. If there is an archive, the log may be missing.
 
     Raises:
         LogFolderError: There is no log, or it is damaged.
@@ -67,6 +67,7 @@ def opened_past(request: Request, plan: Plan, *, taped: bool) -> Generator[Histo
         InputsChangedError: The app ran with another number of partitions.
     """
     source = request.source
-    log = None if source.archive is not None and not Path(source.log).is_dir() else source.log
-    with closing(open_history(log, source.archive)) as found:
+    place = log or source.log
+    named = None if source.archive is not None and not Path(place).is_dir() else place
+    with closing(open_history(named, source.archive)) as found:
         yield HistorySource(plan, found, taped=taped)

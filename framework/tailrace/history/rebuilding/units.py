@@ -37,7 +37,8 @@ def run_unit(unit: Unit) -> UnitResult:
     try:
         plan = plan_reading(unit.job.request.app, unit.job.request.source.read)
         _check(plan, unit.job)
-        with opened_past(unit.job.request, plan, taped=unit.job.order == "tape") as past, seldom_collected():
+        taped = unit.job.order == "tape"
+        with opened_past(unit.job.request, plan, taped=taped, log=unit.log) as past, seldom_collected():
             result = _RUNS[unit.kind](unit, past, work, attempt)
     except TailraceError as error:
         return UnitResult(

@@ -26,6 +26,7 @@ from typing import Literal, TypeAlias
 import apsw
 
 from tailrace.core.errors import CommitUnknownError, LogUnavailableError
+from tailrace.log.embedded.copying import check_machine
 from tailrace.log.embedded.database import BUSY_MS, WAL, Connection, as_wal, connect
 from tailrace.log.embedded.failures import OUTCOME_IS_OPEN, as_log_error, of_sqlite
 from tailrace.log.embedded.holders import boot
@@ -158,6 +159,7 @@ class Appender:
             if self._process != os.getpid():
                 raise forked(self.folder)
             return self._changes
+        check_machine(self.folder)
         connection = connect(self.folder, synchronous="FULL" if self._fsync == "commit" else "NORMAL")
         try:
             as_wal(connection)

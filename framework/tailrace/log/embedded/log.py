@@ -13,8 +13,8 @@ from tailrace.log.embedded.appending import Appender, FsyncPolicy
 from tailrace.log.embedded.appending import now_ms as present_ms
 from tailrace.log.embedded.checking import verify
 from tailrace.log.embedded.cleaning import Cleaned, clean, held_off, is_due
-from tailrace.log.embedded.copying import copy_log
-from tailrace.log.embedded.database import OFFSETS, PARTITIONS, TOPICS, WRITERS, prepare
+from tailrace.log.embedded.copying import check_machine, copy_log
+from tailrace.log.embedded.database import OFFSETS, PARTITIONS, TOPICS, WAL, WRITERS, prepare
 from tailrace.log.embedded.holders import boot
 from tailrace.log.embedded.lock import AppendLock
 from tailrace.log.embedded.reader import EmbeddedReader
@@ -66,6 +66,8 @@ class EmbeddedLog:
         self._view = View(self.path, self._check)
         try:
             prepare(self.path, lock, create=create)
+            if (self.path / WAL).exists():
+                check_machine(self.path)
             self._view.version()
         except BaseException:
             lock.close()
