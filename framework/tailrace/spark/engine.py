@@ -60,7 +60,7 @@ class SparkEngine:
     @property
     def on_other_machines(self) -> bool:
         """Whether units may run on other machines than this one."""
-        return not self.spark.sparkContext.master.startswith("local")
+        return not (self.spark.sparkContext.master or "local").startswith("local")
 
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """See ``history.rebuilding.engines.Engine.run``.

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import cast
-
-import apsw
 
 from tailrace.core.errors import ForeignLogError, LogUnavailableError
 from tailrace.log.embedded.database import MAKING, opened, put_in_place
@@ -40,8 +37,7 @@ def copy_log(view: View, folder: Path) -> None:
             copy = opened(making, create=True)
             try:
                 copy.pragma("synchronous", 0)
-                target, source = cast("apsw.Connection", copy), cast("apsw.Connection", rows.connection)
-                with target.backup("main", source, "main") as backup:
+                with copy.backup("main", rows.connection, "main") as backup:
                     while not backup.done:
                         backup.step(_PAGES_AT_ONCE)
                 copy.pragma("journal_mode", "delete")

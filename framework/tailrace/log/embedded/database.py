@@ -31,9 +31,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
 
 import apsw
@@ -63,53 +62,11 @@ _WAL_KEPT_BYTES = 64 << 20
 _CACHE_KIB = 8_192
 BUSY_MS = 10_000
 _BEFORE_A_LOG = re.compile(rf"{LOCK}|owners|cleaning|{re.escape(MAKING)}(-.*)?|damaged-.*")
+Connection: TypeAlias = Any
+"""An ``apsw.Connection``, whose own types are not known in full."""
 _encoder = msgspec.msgpack.Encoder()
 LOW_BITS = 40
 """Of an id of a block or publication: the offset or running number. The bits above are the place or the topic's number."""
-
-
-class Connection(Protocol):
-    """What is used of an ``apsw.Connection``, whose own types are not known in full."""
-
-    in_transaction: bool
-    system_errno: int
-    """The error number of the operating system at the last error."""
-
-    def execute(self, statement: str, bindings: Sequence[Any] | None = None, /) -> Iterator[tuple[Any, ...]]:
-        """Execute a statement, up to its first row."""
-        ...
-
-    def pragma(self, name: str, value: bool | int | str | None = None, /) -> Any:
-        """Set or read a setting."""
-        ...
-
-    def config(self, option: int, value: int, /) -> int:
-        """Set an option of the connection."""
-        ...
-
-    def set_busy_timeout(self, milliseconds: int, /) -> None:
-        """For how long a lock of another connection is waited for."""
-        ...
-
-    def wal_autocheckpoint(self, pages: int, /) -> None:
-        """The length of the WAL from which on COMMIT copies it into the database. 0: never."""
-        ...
-
-    def wal_checkpoint(self, name: str | None, mode: int, /) -> tuple[int, int]:
-        """Copy the WAL into the database."""
-        ...
-
-    def set_wal_hook(self, hook: Callable[[Any, str, int], int] | None, /) -> None:
-        """Call a function after each COMMIT, with the length of the WAL in pages."""
-        ...
-
-    def cache_flush(self) -> None:
-        """Write changed pages of an open transaction into the WAL."""
-        ...
-
-    def close(self) -> None:
-        """Close the connection."""
-        ...
 
 
 class Table(NamedTuple):
@@ -223,7 +180,7 @@ def sync(path: Path) -> None:
 def opened(path: Path, *, create: bool = False) -> Connection:
     """A connection to a database as it is."""
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-    return cast("Connection", apsw.Connection(str(path), flags=flags))
+    return apsw.Connection(str(path), flags=flags)
 
 
 def connect(folder: Path, *, synchronous: str = "NORMAL") -> Connection:
