@@ -408,7 +408,7 @@ class TestGrowth:
                 log.append("t", b"k", b"v", 0)
             assert rows.bounds(place).end == 0
         assert 1 <= len(caplog.records) <= 4
-        assert "look for one that is stopped" in caplog.text
+        assert "look for one that is stopped, and continue or end it" in caplog.text
         for _ in range(30):
             log.append("t", b"k", b"v", 0)
         log._appender.checkpoint()
@@ -419,6 +419,23 @@ class TestGrowth:
 def test_a_log_that_was_opened_before_a_fork_is_refused_in_the_child(tmp_path, monkeypatch) -> None:
     log = filled(tmp_path, TopicSettings(1), keys=1, records=1)
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    for use in (partial(log.end_offset, "t", 0), partial(log.append, "t", b"k", b"v", 0)):
+    for use in (
+        partial(log.end_offset, "t", 0),
+        partial(log.append, "t", b"k", b"v", 0),
+        partial(EmbeddedLog, tmp_path),
+    ):
         with pytest.raises(LogUnavailableError, match="forked"):
             use()
+
+
+def test_a_log_that_was_closed_before_a_fork_is_opened_in_the_child(tmp_path) -> None:
+    filled(tmp_path, TopicSettings(1), keys=1, records=1).close()
+    child = os.fork()
+    if not child:
+        try:
+            done = EmbeddedLog(tmp_path).append("t", b"k", b"v", 0) == 1
+        except BaseException:  # noqa: BLE001 (the parent sees the exit code)
+            done = False
+        os._exit(0 if done else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert EmbeddedLog(tmp_path).end_offset("t", 0) == 2

@@ -27,12 +27,12 @@ import apsw
 
 from tailrace.core.errors import CommitUnknownError, LogUnavailableError
 from tailrace.log.embedded.copying import check_machine
-from tailrace.log.embedded.database import BUSY_MS, WAL, Connection, as_wal, connect
+from tailrace.log.embedded.database import BUSY_MS, WAL, Connection, as_wal, connect, forked
 from tailrace.log.embedded.failures import OUTCOME_IS_OPEN, as_log_error, of_sqlite
 from tailrace.log.embedded.holders import boot
 from tailrace.log.embedded.lock import AppendLock, Note
 from tailrace.log.embedded.rows import Changes
-from tailrace.log.embedded.view import View, check_note, forked
+from tailrace.log.embedded.view import View, check_note
 
 FsyncPolicy: TypeAlias = Literal["interval", "commit"]
 
@@ -213,8 +213,8 @@ class Appender:
             if self._wal_pages >= self._told_pages:
                 self._told_pages = 2 * self._wal_pages
                 _log.warning(
-                    "the WAL of the log in %s grows, as a process reads from it and does not go on: look for one that is "
-                    "stopped, and continue or end it",
+                    "the WAL of the log in %s grows, as a process has begun to read from it and does not end: look for one that "
+                    "is stopped, and continue or end it",
                     self.folder,
                 )
         except apsw.Error as error:

@@ -65,6 +65,8 @@ _BEFORE_A_LOG = re.compile(rf"{LOCK}|owners|cleaning|{re.escape(MAKING)}(-.*)?|d
 Connection: TypeAlias = Any
 """An ``apsw.Connection``, whose own types are not known in full."""
 _encoder = msgspec.msgpack.Encoder()
+_processes: dict[Path, int] = {}
+"""Which process has opened a database last."""
 LOW_BITS = 40
 """Of an id of a block or publication: the offset or running number. The bits above are the place or the topic's number."""
 
@@ -178,9 +180,28 @@ def sync(path: Path) -> None:
 
 
 def opened(path: Path, *, create: bool = False) -> Connection:
-    """A connection to a database as it is."""
+    """A connection to a database as it is.
+
+    Raises:
+        LogUnavailableError: The database was open when this process was forked. SQLite in the child would take locks of the
+            parent for its own.
+    """
+    process = _processes.setdefault(path, os.getpid())
+    if process != os.getpid():
+        name = str(path.absolute())
+        if any(one.filename == name for one in apsw.connections()):
+            raise forked(path.parent)
+        _processes[path] = os.getpid()
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     return apsw.Connection(str(path), flags=flags)
+
+
+def forked(folder: Path) -> LogUnavailableError:
+    """The error for a log that was opened before a fork: SQLite's locks belong to the process that has opened it."""
+    return LogUnavailableError(
+        f"the log in {str(folder)!r} was opened before this process was forked",
+        hint="Open it in the process that uses it, or start processes without a fork (spawn).",
+    )
 
 
 def connect(folder: Path, *, synchronous: str = "NORMAL") -> Connection:

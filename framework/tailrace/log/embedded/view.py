@@ -18,8 +18,8 @@ from pathlib import Path
 
 import apsw
 
-from tailrace.core.errors import CorruptLogError, LogUnavailableError, TailraceError
-from tailrace.log.embedded.database import DATABASE, connect
+from tailrace.core.errors import CorruptLogError, TailraceError
+from tailrace.log.embedded.database import DATABASE, connect, forked
 from tailrace.log.embedded.failures import of_sqlite
 from tailrace.log.embedded.lock import Note
 from tailrace.log.embedded.rows import Rows
@@ -60,7 +60,8 @@ class View:
                 yield rows
             finally:
                 self._depth = 0
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # SQLite itself ends it after some errors
+                    connection.execute("ROLLBACK")
 
     def version(self) -> int:
         """The number of the state that a moment would see now: another one after each commit of any process."""
@@ -112,14 +113,6 @@ class View:
             rows.forget()
             self.seen = version
         return version
-
-
-def forked(folder: Path) -> LogUnavailableError:
-    """The error for a log that was opened before a fork: SQLite's locks belong to the process that has opened it."""
-    return LogUnavailableError(
-        f"the log in {str(folder)!r} was opened before this process was forked",
-        hint="Open it in the process that uses it, or start processes without a fork (spawn).",
-    )
 
 
 def check_note(rows: Rows, note: Note, this_boot: bytes, path: Path) -> int:
