@@ -232,6 +232,7 @@ def test_where_there_is_no_room_nothing_is_published_and_the_next_run_goes_on(
     tally: Path, tmp_path: Path
 ) -> None:
     arguments = ["rebuild", TALLY, "--log", str(tally / "log"), "--to", str(tmp_path), "--workers", "1"]
+    opened = EmbeddedLog(tally / "log", create=False)  # so that the other needs no room to open the log
     ended = subprocess.run(
         [sys.executable, "-B", "-m", "tailrace", *arguments],
         cwd=ROOT,
@@ -241,6 +242,7 @@ def test_where_there_is_no_room_nothing_is_published_and_the_next_run_goes_on(
         check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000)),
     )
+    opened.close()
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert "a file has reached the size" in line

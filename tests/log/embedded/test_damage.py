@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -296,6 +297,22 @@ class TestSyncs:
         log.sync()
         assert left() == 0
         assert written == wal
+
+    def test_what_was_committed_is_synced_within_the_interval_and_at_the_close(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        synced = threading.Event()
+        monkeypatch.setattr(os, "fdatasync", lambda _: synced.set())
+        log = EmbeddedLog(tmp_path, LogOptions(fsync_interval_s=0.01))
+        log.create_topic("a", TopicSettings(1))
+        assert synced.wait(30)
+        log.close()
+        slow = EmbeddedLog(tmp_path, LogOptions(fsync_interval_s=1_000))
+        synced.clear()
+        slow.append("a", b"k", b"v", 0)
+        assert not synced.is_set()
+        slow.close()
+        assert synced.is_set()
 
     def test_while_it_fails_no_process_commits(self, tmp_path, monkeypatch) -> None:
         log, other = made(tmp_path), EmbeddedLog(tmp_path, LogOptions(fsync="commit"))

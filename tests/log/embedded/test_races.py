@@ -337,6 +337,7 @@ class TestCommit:
         [
             (apsw.SQLITE_FULL, "the disk is full"),
             (apsw.SQLITE_IOERR_WRITE, "the disk fails"),
+            (apsw.SQLITE_IOERR_SHMSIZE, "for shared memory"),
             (apsw.SQLITE_READONLY, "may only be read"),
             (apsw.SQLITE_CANTOPEN, "cannot be opened"),
             (apsw.SQLITE_BUSY, "another program holds"),

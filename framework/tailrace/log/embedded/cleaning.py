@@ -99,7 +99,7 @@ def clean(appender: Appender, at_ms: int | None, deletions_kept_ms: int, least_g
             topics = list(rows.topics().values())
         for topic in topics:
             _drop_publications(appender, topic)
-            for place in range(topic.first_place, topic.first_place + topic.partitions):
+            for place in topic.places:
                 deleted += _delete_blocks(appender, place)
                 if topic.compacted:
                     rewritten += _Compaction(appender, place, deletions_kept_ms, least_gain).run()
@@ -111,7 +111,7 @@ def is_due(rows: Rows, at_ms: int, least_gain: float) -> bool:
     """See ``EmbeddedLog.cleaning_is_due``."""
     new_bytes = known_bytes = old_bytes = held_bytes = 0
     for topic in rows.topics().values():
-        for place in range(topic.first_place, topic.first_place + topic.partitions):
+        for place in topic.places:
             bounds = rows.bounds(place)
             if topic.compacted:
                 looked = _past(rows, place).looked_bytes
@@ -193,7 +193,7 @@ class _Turns:
 def _move_starts(appender: Appender, at_ms: int) -> None:
     with appender.turn("cleaning the log") as changes:
         for topic in changes.topics().values():
-            for place in range(topic.first_place, topic.first_place + topic.partitions):
+            for place in topic.places:
                 bounds, start = changes.bounds(place), 0
                 for block in _old_blocks(changes, place, topic, at_ms):
                     start = block.end
@@ -242,9 +242,8 @@ def _some(blocks: Iterator[Block]) -> list[Block]:
 
 def _drop_publications(appender: Appender, topic: Topic) -> None:
     """Delete publications that no reader can need: they hold at the start of each partition, and a later one replaces them."""
-    places = range(topic.first_place, topic.first_place + topic.partitions)
     with appender.view.moment() as rows:
-        starts = [rows.bounds(place).start for place in places]
+        starts = [rows.bounds(place).start for place in topic.places]
         latest: dict[tuple[str, bool], int] = {}
         before: list[tuple[int, str, bool]] = []
         for one in rows.published(topic.number, 0):

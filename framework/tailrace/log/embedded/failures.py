@@ -36,6 +36,10 @@ _OF_SQLITE = {
     apsw.SQLITE_PROTOCOL: ("other processes keep the log's file busy", "Retry."),
     apsw.SQLITE_NOMEM: ("there is not enough memory", "Give the process more of it."),
 }
+_NO_SHARED_MEMORY = (
+    "the file for shared memory beside the log cannot grow: the disk is full, or a file has reached the size that the process allows",
+    "Make room, or raise the limit.",
+)
 _DAMAGE = (apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB, apsw.SQLITE_FORMAT, apsw.SQLITE_SCHEMA, apsw.SQLITE_ERROR)
 """Our statements are right for the tables of a log. So if SQLite refuses one, its tables are not those."""
 _TELLS_BY_ERRNO = (apsw.SQLITE_IOERR, apsw.SQLITE_CANTOPEN, apsw.SQLITE_READONLY, apsw.SQLITE_FULL)
@@ -65,6 +69,8 @@ def of_sqlite(error: apsw.Error, path: Path, doing: str, number: int = 0) -> Tai
         return CorruptLogError(
             f"the log is damaged, found while {doing}: {error}", segment=str(path), hint=REPAIR
         )
+    if getattr(error, "extendedresult", 0) in (apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP):
+        return _outage(_NO_SHARED_MEMORY[0], doing, path.parent, str(error), _NO_SHARED_MEMORY[1])
     what, hint = _OF_SQLITE.get(code, ("the log failed", "Look at the folder and retry."))
     if code in _TELLS_BY_ERRNO:
         what, hint = _OUTAGES.get(number, (what, hint))

@@ -174,8 +174,8 @@ class EmbeddedLog:
             found = rows.topic(topic)
             order = sorted(
                 (block.commits, number, block.end)
-                for number in range(found.partitions)
-                for block in rows.blocks(found.first_place + number)
+                for number, place in enumerate(found.places)
+                for block in rows.blocks(place)
             )
         return iter([(TopicPartition(topic, number), end) for _, number, end in order])
 

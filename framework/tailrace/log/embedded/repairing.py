@@ -195,8 +195,7 @@ class _Rescue:
         bounds = {key[0]: Bounds(*values) for key, values in self._intact(PARTITIONS).items()}
         for name, topic in topics.items():
             self.changes.put(TOPICS, (name,), topic)
-            for number in range(topic.partitions):
-                place = topic.first_place + number
+            for number, place in enumerate(topic.places):
                 self._partition(f"{name!r} partition {number}", place, bounds.get(place))
             self._publications(name, topic)
         for table in (OFFSETS, WRITERS, CLEANINGS):
@@ -320,7 +319,7 @@ class _Rescue:
     def _publications(self, name: str, topic: Topic) -> None:
         before, lost = [0] * topic.partitions, 0
         select = "SELECT id, publisher, watermark_ms, ends, checksum FROM publications "
-        ends = [self.changes.bounds(topic.first_place + number).end for number in range(topic.partitions)]
+        ends = [self.changes.bounds(place).end for place in topic.places]
         for row in self._readable("publications", select, topic.number):
             try:
                 one = self._rows.parsed(row)

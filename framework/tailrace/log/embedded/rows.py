@@ -55,6 +55,11 @@ class Topic(NamedTuple):
     retention_bytes: int | None
 
     @property
+    def places(self) -> range:
+        """The places of its partitions."""
+        return range(self.first_place, self.first_place + self.partitions)
+
+    @property
     def settings(self) -> TopicSettings:
         """As the interface has them."""
         return TopicSettings(self.partitions, bool(self.compacted), self.retention_ms, self.retention_bytes)
@@ -199,8 +204,7 @@ class Rows:
 
     def ends(self, topic: str) -> list[int]:
         """The end of each partition of a topic."""
-        found = self.topic(topic)
-        return [self.bounds(found.first_place + number).end for number in range(found.partitions)]
+        return [self.bounds(place).end for place in self.topic(topic).places]
 
     def committed(self, group: str, place: TopicPartition) -> int | None:
         """The offset that was committed last for a group."""
@@ -312,7 +316,7 @@ class Rows:
 
     def _name_of(self, place: int) -> str:
         for name, topic in self.topics().items():
-            if topic.first_place <= place < topic.first_place + topic.partitions:
+            if place in topic.places:
                 return f"{name!r} partition {place - topic.first_place}"
         return f"partition {place} of the log"
 
