@@ -12,7 +12,7 @@ import pytest
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, LogOptions, claim, lock
+from tailrace.log.embedded import EmbeddedLog, LogOptions, appending, claim, lock
 from tailrace.log.embedded.holders import Holder, Life, life_of
 from tests.log.embedded.processes import running, until
 
@@ -208,6 +208,38 @@ def test_who_dies_holding_the_lock_frees_it_at_once(tmp_path) -> None:
     log.append("t", b"k", b"v", 0)
     assert time.monotonic() - begun < 30
     assert sum(log.end_offset("t", number) for number in range(3)) == 1
+
+
+def test_who_is_stopped_while_it_reads_delays_nobody_and_is_ended_when_the_wal_has_grown_too_long(
+    tmp_path, monkeypatch, caplog
+) -> None:
+    for name, pages in (("_CHECKPOINT", 20), ("_URGENT", 40), ("_ENDING", 200)):
+        monkeypatch.setattr(appending, f"{name}_PAGES", pages)
+    monkeypatch.setattr(appending, "_URGENT_MS", 10)
+    log = EmbeddedLog(tmp_path)
+    monkeypatch.setattr(log._appender, "_told_pages", 40)
+    log.create_topic("t", TopicSettings(3))
+    program = """
+log = EmbeddedLog(folder)
+with log._view.moment() as rows:
+    rows.topics()
+    say("reads")
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+    with running(program, tmp_path) as reader:
+        assert reader.line() == "reads"
+        until(reader.is_stopped)
+        for number in range(300):
+            assert log.append("t", b"k", b"v", 0, partition=0) == number
+            if reader.process.poll() is not None:
+                break
+        assert reader.ended() == -signal.SIGKILL
+        assert f"(found: {reader.process.pid})" in caplog.text
+        assert f"process {reader.process.pid} was stopped while it read" in caplog.text
+    for _ in range(60):
+        log.append("t", b"k", b"v", 0)
+    assert log._appender._wal_pages < 60
+    log.verify()
 
 
 def test_processes_that_all_make_the_log_at_once_make_one(tmp_path) -> None:

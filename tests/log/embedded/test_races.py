@@ -312,7 +312,7 @@ def refused(code: int, message: str = "struck") -> Any:
 
 
 class TestCommit:
-    @pytest.mark.parametrize("code", [apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC])
+    @pytest.mark.parametrize("code", [apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR])
     @pytest.mark.parametrize("done", [True, False])
     def test_after_a_failed_sync_the_outcome_is_in_doubt_and_a_take_over_settles_it(
         self, tmp_path, monkeypatch, code, done
@@ -337,7 +337,6 @@ class TestCommit:
         [
             (apsw.SQLITE_FULL, "the disk is full"),
             (apsw.SQLITE_IOERR_WRITE, "the disk fails"),
-            (apsw.SQLITE_IOERR_SHMSIZE, "for shared memory"),
             (apsw.SQLITE_READONLY, "may only be read"),
             (apsw.SQLITE_CANTOPEN, "cannot be opened"),
             (apsw.SQLITE_BUSY, "another program holds"),
@@ -368,6 +367,10 @@ class TestCommit:
         monkeypatch.setattr(changes, "connection", Struck(changes.connection, refused(code), done=False))
         with pytest.raises(CorruptLogError, match="tailrace log repair"):
             log.append("t", b"k", b"1", 0)
+
+    def test_where_shared_memory_has_no_room_that_is_said(self, tmp_path) -> None:
+        error = of_sqlite(refused(apsw.SQLITE_IOERR_SHMSIZE), tmp_path, "reading")
+        assert "the file for shared memory" in str(error)
 
     @pytest.mark.parametrize("number", [errno.EMFILE, errno.EROFS, errno.EACCES, errno.EDQUOT])
     def test_what_the_system_said_is_said(self, tmp_path, number) -> None:
@@ -409,7 +412,7 @@ class TestGrowth:
                 log.append("t", b"k", b"v", 0)
             assert rows.bounds(place).end == 0
         assert 1 <= len(caplog.records) <= 4
-        assert "look for one that is stopped, and continue or end it" in caplog.text
+        assert "look for one that is stopped, and continue or end it (found: none)" in caplog.text
         for _ in range(30):
             log.append("t", b"k", b"v", 0)
         log._appender.checkpoint()

@@ -27,9 +27,9 @@ import apsw
 
 from tailrace.core.errors import CommitUnknownError, LogUnavailableError
 from tailrace.log.embedded.copying import check_machine
-from tailrace.log.embedded.database import BUSY_MS, WAL, Connection, as_wal, connect, forked
-from tailrace.log.embedded.failures import OUTCOME_IS_OPEN, as_log_error, of_sqlite
-from tailrace.log.embedded.holders import boot
+from tailrace.log.embedded.database import BUSY_MS, SHARED_MEMORY, WAL, Connection, as_wal, connect, forked
+from tailrace.log.embedded.failures import as_log_error, of_sqlite, outcome_is_open
+from tailrace.log.embedded.holders import boot, end_reader, stopped_readers
 from tailrace.log.embedded.lock import AppendLock, Note
 from tailrace.log.embedded.rows import Changes
 from tailrace.log.embedded.view import View, check_note
@@ -41,6 +41,8 @@ _CHECKPOINT_PAGES = 1024
 _URGENT_PAGES = 4 * _CHECKPOINT_PAGES
 """Length from which on it waits for readers, so that the WAL can begin again."""
 _URGENT_MS = 1_000
+_ENDING_PAGES = 64 * _CHECKPOINT_PAGES
+"""Length from which on it ends a process that was stopped while it read: 1 GB."""
 _COPIED_AT_ONCE = 1 << 20
 
 _log = logging.getLogger("tailrace.log")
@@ -180,7 +182,7 @@ class Appender:
         try:
             connection.execute("COMMIT")
         except apsw.Error as error:
-            if getattr(error, "extendedresult", 0) not in OUTCOME_IS_OPEN:
+            if not outcome_is_open(error):
                 raise
             self._doubt()
             raise CommitUnknownError(
@@ -210,19 +212,32 @@ class Appender:
             connection.wal_checkpoint(None, mode)
             self._copied_pages = self._wal_pages
         except apsw.BusyError:
-            if self._wal_pages >= self._told_pages:
-                self._told_pages = 2 * self._wal_pages
-                _log.warning(
-                    "the WAL of the log in %s grows, as a process has begun to read from it and does not end: look for one that "
-                    "is stopped, and continue or end it",
-                    self.folder,
-                )
+            self._see_to_readers()
         except apsw.Error as error:
-            if getattr(error, "extendedresult", 0) in OUTCOME_IS_OPEN:
+            if outcome_is_open(error):
                 self._doubt()
             _log.warning("%s", self._error(error, "copying the WAL into the database"))
         finally:
             connection.set_busy_timeout(BUSY_MS)
+
+    def _see_to_readers(self) -> None:
+        """Log which stopped processes hold back the WAL. If it has become very long, end them."""
+        shared_memory = self.folder / SHARED_MEMORY
+        pids = stopped_readers(shared_memory)
+        if self._wal_pages >= _ENDING_PAGES:
+            for pid in pids:
+                if end_reader(shared_memory, pid):
+                    _log.warning(
+                        "process %d was stopped while it read the log in %s: it is ended", pid, self.folder
+                    )
+        elif self._wal_pages >= self._told_pages:
+            self._told_pages = 2 * self._wal_pages
+            _log.warning(
+                "the WAL of the log in %s grows, as a process has begun to read from it and does not end: look for one that is "
+                "stopped, and continue or end it (found: %s)",
+                self.folder,
+                ", ".join(map(str, pids)) or "none",
+            )
 
     def _doubt(self) -> None:
         self._in_doubt = True

@@ -50,6 +50,7 @@ from tailrace.log.embedded.lock import LOCK, AppendLock
 
 DATABASE = "log.sqlite"
 WAL = DATABASE + "-wal"
+SHARED_MEMORY = DATABASE + "-shm"
 MAKING = DATABASE + ".making"
 """A database that is not complete yet."""
 OLD_LABEL = "tailrace-log.json"

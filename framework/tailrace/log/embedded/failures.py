@@ -44,16 +44,21 @@ _DAMAGE = (apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB, apsw.SQLITE_FORMAT, apsw.SQL
 """Our statements are right for the tables of a log. So if SQLite refuses one, its tables are not those."""
 _TELLS_BY_ERRNO = (apsw.SQLITE_IOERR, apsw.SQLITE_CANTOPEN, apsw.SQLITE_READONLY, apsw.SQLITE_FULL)
 
-OUTCOME_IS_OPEN = frozenset(
-    {
-        apsw.SQLITE_IOERR_FSYNC,
-        apsw.SQLITE_IOERR_DIR_FSYNC,
-        apsw.SQLITE_IOERR_TRUNCATE,
-        apsw.SQLITE_IOERR_FSTAT,
-    }
+_NOT_COMMITTED = frozenset(
+    {apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_READ, apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_NOMEM}
 )
-"""Errors of a COMMIT after which its last page may be in the WAL: it may count once all processes have ended. An error of a
-write is not among them: the page that makes a commit valid is written last, and a part of it does not match its checksum."""
+
+
+def outcome_is_open(error: apsw.Error) -> bool:
+    """Whether a COMMIT that failed with this error may count once all processes have ended: its last page may be in the WAL.
+
+    After an error of a write it does not: the page that makes a commit valid is written last, and a part of it does not match
+    its checksum.
+    """
+    return (
+        getattr(error, "result", 0) == apsw.SQLITE_IOERR
+        and getattr(error, "extendedresult", 0) not in _NOT_COMMITTED
+    )
 
 
 def as_log_error(error: OSError, path: Path, doing: str) -> LogUnavailableError:

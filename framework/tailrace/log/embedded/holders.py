@@ -14,6 +14,9 @@ from select import poll
 from typing import NamedTuple
 
 _DYING_MS = 10_000
+_LOCKS = Path("/proc/locks")
+_READERS = range(123, 128)
+"""The bytes that readers lock, of the file for shared memory (``WAL_READ_LOCK`` of SQLite)."""
 
 
 class Holder(NamedTuple):
@@ -77,6 +80,46 @@ def end(holder: Holder) -> bool:
         return bool(waiting.poll(_DYING_MS))
     except ProcessLookupError:
         return True
+    finally:
+        os.close(process)
+
+
+def stopped_readers(shared_memory: Path) -> list[int]:
+    """The stopped processes that hold back the WAL of a database, as they have begun to read from it: their process ids.
+
+    The kernel lists who holds which lock. Readers lock one byte each of the file for shared memory of SQLite.
+    """
+    try:
+        inode = str(shared_memory.stat().st_ino)
+        lines = _LOCKS.read_text("ascii", errors="replace").splitlines()
+    except OSError:
+        return []
+    found: set[int] = set()
+    for line in lines:
+        fields = line.split()
+        if len(fields) == 8 and fields[1] == "POSIX" and fields[5].rpartition(":")[2] == inode:
+            pid, first = int(fields[4]), int(fields[6])
+            life = _life(pid) if first in _READERS and pid != os.getpid() else None
+            if life is not None and life.is_stopped:
+                found.add(pid)
+    return sorted(found)
+
+
+def end_reader(shared_memory: Path, pid: int) -> bool:
+    """Kill a stopped reader, if it is still one. Returns whether it has ended."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        if pid not in stopped_readers(shared_memory):
+            return False
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+        waiting = poll()
+        waiting.register(process)
+        return bool(waiting.poll(_DYING_MS))
+    except (ProcessLookupError, PermissionError):
+        return False
     finally:
         os.close(process)
 
