@@ -386,15 +386,15 @@ class LogUnavailableError(TailraceError):
 
 
 class LogFolderError(TailraceError):
-    """An error about the files of a log. ``segment`` is the file, ``position`` the byte in it."""
+    """An error about the files of a log. ``path`` is the file or folder, ``position`` the byte in it."""
 
-    places = ("segment", "position")
+    places = ("path", "position")
 
     def __init__(
-        self, what: str, *, segment: str | None = None, position: int | None = None, hint: str = ""
+        self, what: str, *, path: str | None = None, position: int | None = None, hint: str = ""
     ) -> None:
         super().__init__(what, hint=hint)
-        self.segment = segment
+        self.path = path
         self.position = position
 
 

@@ -16,7 +16,7 @@ def verify(rows: Rows) -> None:
     rows.forget()
     found = [str(row[0]) for row in rows.connection.execute("PRAGMA integrity_check(10)")]
     if found != ["ok"]:
-        raise CorruptLogError(f"the file is damaged: {'; '.join(found)}", segment=str(rows.path), hint=REPAIR)
+        raise CorruptLogError(f"the file is damaged: {'; '.join(found)}", path=str(rows.path), hint=REPAIR)
     rows.check_digest()
     commits = rows.state().commits
     next_place = 0

@@ -30,7 +30,7 @@ def copy_log(view: View, folder: Path) -> None:
         if strangers := sorted(entry.name for entry in folder.iterdir()):
             raise ForeignLogError(
                 f"the folder for the copy is not empty: {', '.join(strangers[:3])}",
-                segment=str(folder),
+                path=str(folder),
                 hint="Name another one; nothing in this one was touched.",
             )
         with view.moment("copying the log") as rows:

@@ -248,7 +248,7 @@ def _check_kind(connection: Connection, path: Path) -> None:
     if application != _APPLICATION:
         raise ForeignLogError(
             "the file is a database of another kind",
-            segment=str(path),
+            path=str(path),
             hint="Give the log a folder of its own; nothing in this one was touched.",
         )
     if number > FORMAT:
@@ -266,27 +266,27 @@ def _is_log(folder: Path) -> bool:
         return False
     except NotADirectoryError:
         raise ForeignLogError(
-            "the path of the log leads to a file", segment=str(folder), hint="Give the log a folder."
+            "the path of the log leads to a file", path=str(folder), hint="Give the log a folder."
         ) from None
     if DATABASE in names:
         return True
     if OLD_LABEL in names:
         raise OldLogError(
             "the log was written by an older version, in another format",
-            segment=str(folder),
+            path=str(folder),
             hint="Run `tailrace log upgrade`.",
         )
     if WAL in names:
         raise CorruptLogError(
             f"{WAL} is there, and the database that it belongs to is missing",
-            segment=str(folder / DATABASE),
+            path=str(folder / DATABASE),
             hint="Restore the file; or move the folder away to begin a new log.",
         )
     strangers = sorted(name for name in names if not _BEFORE_A_LOG.fullmatch(name))
     if strangers:
         raise ForeignLogError(
             f"the folder holds something else: {', '.join(strangers[:3])}",
-            segment=str(folder),
+            path=str(folder),
             hint="Give the log a folder of its own; nothing in this one was touched.",
         )
     return False

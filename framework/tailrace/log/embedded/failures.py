@@ -72,7 +72,7 @@ def of_sqlite(error: apsw.Error, path: Path, doing: str, number: int = 0) -> Tai
     code = getattr(error, "result", 0)
     if code in _DAMAGE:
         return CorruptLogError(
-            f"the log is damaged, found while {doing}: {error}", segment=str(path), hint=REPAIR
+            f"the log is damaged, found while {doing}: {error}", path=str(path), hint=REPAIR
         )
     if getattr(error, "extendedresult", 0) in (apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP):
         return _outage(_NO_SHARED_MEMORY[0], doing, path.parent, str(error), _NO_SHARED_MEMORY[1])

@@ -176,7 +176,7 @@ class _OldLog:
         )
         if not names:
             raise CorruptLogError(
-                "the log has a label and no segment", segment=str(folder), hint="Restore its files."
+                "the log has a label and no segment", path=str(folder), hint="Restore its files."
             )
         self._newest = names[-1]
         first = True
@@ -265,7 +265,7 @@ class _OldLog:
     def _damage(self, number: int, generation: int, position: int) -> CorruptLogError:
         return CorruptLogError(
             "the old log is damaged: a commit does not have its checksum",
-            segment=f"{number:012d}-{generation:04d}.segment",
+            path=f"{number:012d}-{generation:04d}.segment",
             position=position,
             hint="Restore the file from a copy; or open the log with the older version, which may cut off a damaged end after a "
             "power loss.",

@@ -88,7 +88,7 @@ def repair(folder: Path) -> Repaired:
             except apsw.Error as error:
                 raise CorruptLogError(
                     f"the beginning of the file cannot be read: {error}",
-                    segment=str(folder / DATABASE),
+                    path=str(folder / DATABASE),
                     hint="Restore the folder from a copy.",
                 ) from error
             try:

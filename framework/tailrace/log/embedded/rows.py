@@ -311,7 +311,7 @@ class Rows:
         where = "" if place is None else f" of {self._name_of(place)}"
         where += "" if offset is None else f" from offset {offset} on"
         return CorruptLogError(
-            f"{what}{where} is missing or does not have its checksum", segment=str(self.path), hint=REPAIR
+            f"{what}{where} is missing or does not have its checksum", path=str(self.path), hint=REPAIR
         )
 
     def _name_of(self, place: int) -> str:

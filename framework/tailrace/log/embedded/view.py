@@ -127,7 +127,7 @@ def check_note(rows: Rows, note: Note, this_boot: bytes, path: Path) -> int:
     if note.boot == this_boot or rows.state().commits < note.synced:
         raise CorruptLogError(
             f"the last {lost:,} commits are missing: the WAL beside the database was damaged, deleted or replaced",
-            segment=str(path),
+            path=str(path),
             hint="Restore the folder from a copy, or run `tailrace log repair`, which accepts the log as it is.",
         )
     return lost
