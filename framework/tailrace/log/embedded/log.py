@@ -79,11 +79,6 @@ class EmbeddedLog:
             self._view, lock, fsync=options.fsync, fsync_interval_s=options.fsync_interval_s
         )
 
-    @property
-    def identity(self) -> bytes:
-        """See ``OneCommitLog.identity``. This log has none yet."""
-        return b""
-
     # --- topics and positions
 
     def create_topic(self, topic: str, settings: TopicSettings, /) -> None:
@@ -287,7 +282,7 @@ class EmbeddedLog:
 
     @property
     def identity(self) -> bytes:
-        """16 random bytes, drawn when the log was created. A copy of the log has the same."""
+        """See ``OneCommitLog.identity``: 16 random bytes."""
         with self._view.moment() as rows:
             return rows.state().identity
 
