@@ -23,6 +23,7 @@ from tests.soak import checks
 KEYS = 40
 
 _SERVICE = """
+from tailrace.log.embedded import LogOptions
 from tailrace.processes import logs
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.service import ServiceOptions, serve
@@ -33,7 +34,7 @@ state, workers, until_end = arguments
 def main():
     options = ServiceOptions(
         "tests.runtime.served:app", folder, Path(state), workers=int(workers), commit_interval_ms=20,
-        until_end=until_end == "True", log_format="json", look_s=0.05,
+        until_end=until_end == "True", log_options=LogOptions(compaction_bytes=100_000), log_format="json", look_s=0.05,
     )
     plan = find_app(options.app).plan()
     logs.configure("json")
@@ -48,7 +49,7 @@ main()
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
-    log = EmbeddedLog(tmp_path / "log")
+    log = EmbeddedLog(tmp_path / "log", LogOptions(compaction_bytes=100_000))
     prepare_log(log, make_app().plan(), create_declared=True)
     yield log
     log.close()
@@ -149,7 +150,7 @@ def test_a_cleaning_ends_with_who_began_it(log: EmbeddedLog) -> None:
     log.append_all(ticks(KEYS, 2_000))
     log.set_retention("ticks", retention_ms=None, retention_bytes=1)
     with log.uncleaned():  # it would wait, if it waited for others
-        keeping = Housekeeping(log, LogOptions(), "json", look_s=0)
+        keeping = Housekeeping(log, log.options, "json", look_s=0)
         keeping.look()
         begun = keeping._cleaning._process
         assert begun is not None

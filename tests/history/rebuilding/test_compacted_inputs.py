@@ -43,7 +43,6 @@ def folder(tmp_path: Path) -> Path:
 def compact(folder: Path) -> None:
     """Leave only the last price."""
     log = EmbeddedLog(folder / "log", create=False)
-    log.roll()
     log.clean(least_gain=0.0)
     log.close()
     assert len(lived.read(folder, "prices")) == 1

@@ -14,7 +14,7 @@ import pytest
 from tailrace.core.errors import OffsetGoneError, TopicMismatchError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import Publication, TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded import EmbeddedLog, LogOptions
 from tailrace.log.embedded import cleaning as cleaning_
 from tailrace.log.embedded.database import DATABASE
 from tailrace.log.embedded.rows import Block
@@ -187,8 +187,13 @@ class TestRetention:
 
 
 class TestWhenItIsDue:
+    def test_a_small_log_is_not_compacted_by_itself(self, tmp_path) -> None:
+        log = filled(tmp_path, TopicSettings(1, compacted=True))
+        assert not log.cleaning_is_due()
+        assert EmbeddedLog(tmp_path, LogOptions(compaction_bytes=1_000)).cleaning_is_due()
+
     def test_when_half_as_much_was_added_to_compacted_topics_as_was_looked_through(self, tmp_path) -> None:
-        log = EmbeddedLog(tmp_path)
+        log = EmbeddedLog(tmp_path, LogOptions(compaction_bytes=1))
         log.create_topic("t", TopicSettings(1, compacted=True))
         log.create_topic("plain", TopicSettings(1))
 
@@ -200,10 +205,10 @@ class TestWhenItIsDue:
         add(100, "plain")
         assert not log.cleaning_is_due()
         add(100)
-        for one in (log, EmbeddedLog(tmp_path)):
+        for one in (log, EmbeddedLog(tmp_path, LogOptions(compaction_bytes=1))):
             assert one.cleaning_is_due()
         log.clean()  # nothing in it was written twice
-        for one in (log, EmbeddedLog(tmp_path)):
+        for one in (log, EmbeddedLog(tmp_path, LogOptions(compaction_bytes=1))):
             assert not one.cleaning_is_due()
         add(40)
         assert not log.cleaning_is_due()

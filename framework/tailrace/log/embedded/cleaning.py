@@ -107,7 +107,7 @@ def clean(appender: Appender, at_ms: int | None, deletions_kept_ms: int, least_g
         return Cleaned(before, _total_bytes(appender), rewritten, deleted)
 
 
-def is_due(rows: Rows, at_ms: int, least_gain: float) -> bool:
+def is_due(rows: Rows, at_ms: int, least_gain: float, least_new: int) -> bool:
     """See ``EmbeddedLog.cleaning_is_due``."""
     new_bytes = known_bytes = old_bytes = held_bytes = 0
     for topic in rows.topics().values():
@@ -121,7 +121,7 @@ def is_due(rows: Rows, at_ms: int, least_gain: float) -> bool:
             if old:
                 old_bytes += old
                 held_bytes += bounds.bytes
-    much_is_new = new_bytes > 0 and new_bytes >= _DIRTY_SHARE * known_bytes
+    much_is_new = new_bytes >= max(1, least_new, _DIRTY_SHARE * known_bytes)
     return much_is_new or (old_bytes > 0 and old_bytes >= least_gain * held_bytes)
 
 

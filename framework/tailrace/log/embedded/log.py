@@ -37,6 +37,8 @@ class LogOptions:
     fsync_interval_s: float = 1.0
     max_record_bytes: int = 1 << 20
     """Size limit of an event, key and value together. Records of state and tape have no limit."""
+    compaction_bytes: int = 16 << 20
+    """Compaction is not due before this much was added to compacted topics since the last one."""
     lease_s: float = 10.0
     """How long to wait for a stopped holder of the append lock before killing it."""
     patience_s: float = 60.0
@@ -256,7 +258,8 @@ class EmbeddedLog:
         Reads no records, so it can be called often.
         """
         with self._view.moment() as rows:
-            return is_due(rows, present_ms() if now_ms is None else now_ms, least_gain)
+            at_ms = present_ms() if now_ms is None else now_ms
+            return is_due(rows, at_ms, least_gain, self.options.compaction_bytes)
 
     def set_retention(self, topic: str, /, *, retention_ms: int | None, retention_bytes: int | None) -> None:
         """Change for how long, or up to which size, a topic's records are kept. None: no limit.
