@@ -27,6 +27,7 @@ MISSING = "no such Python on this machine"
 MAIN_ONLY = (
     # What they check is in bytes, files and locks, whatever Python wrote them.
     "tests/log/embedded",
+    "tests/power",
     "tests/state/snapshots/test_dying.py",
     "tests/state/snapshots/test_outages.py",
     "tests/state/snapshots/test_places.py",

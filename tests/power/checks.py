@@ -1,0 +1,171 @@
+"""What must hold after a power cut: ``check`` starts everything on a crash state and compares the results with an oracle.
+
+The oracle (tests/soak/oracle.py) imports nothing of the engine. It computes from the inputs that are left in the log what the
+service must have emitted. Nothing is taken from the recorded run except the events that were appended, and the promises.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tailrace.core.errors import LogUnavailableError
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.progress import last_phase
+from tailrace.runtime.service import ServiceOptions, open_worker, prepare, run_worker
+from tailrace.state.snapshots import Snapshots
+from tests.power.files import DURABLE, after_reboot, log_options
+from tests.power.recorded import INPUT, LOG, SNAPSHOTS, STATE, events, outputs, service_options
+from tests.soak import oracle
+from tests.soak.apps import Closed, Passed, Step, Told, first
+from tests.soak.checks import check_numbers, check_replay, decoded, flat, read, same
+
+PLAN = first.plan()
+_PATIENCE_S = 60.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a crash state."""
+
+    lost: int = 0
+    """Records that had been promised and are not in the log any more; always 0 where they were promised as durable."""
+    said: list[str] = field(default_factory=list[str])
+    """Warnings of the log and of the service."""
+    steps: int = 0
+
+    @property
+    def kind(self) -> str:
+        """The outcome in a few words, for a table."""
+        healed = "restored from the log" if any("restore" in one for one in self.said) else ""
+        tail = "tail lost" if self.lost else "nothing lost"
+        return ", ".join(filter(None, (tail, healed)))
+
+
+def check(root: Path, policy: str, promised: Sequence[str]) -> Outcome:
+    """Start a service on a crash state and check everything. Raises AssertionError or TailraceError with what is wrong."""
+    outcome = Outcome()
+    after_reboot(root / LOG)
+    with _warnings() as outcome.said:
+        ends, snapshots = _promises(promised)
+        outcome.lost = _check_log(root, ends, policy)
+        _check_snapshots(root, snapshots)
+        _run_to_end(service_options(root, policy, until_end=True))
+        with closing(EmbeddedLog(root / LOG, log_options(policy), create=False)) as log:
+            log.verify()
+            outcome.steps = _check_results(log, root / STATE)
+    return outcome
+
+
+def _run_to_end(options: ServiceOptions) -> None:
+    """Run the service until it has handled all inputs; as ``serve`` does it, but without the process that cleans the log."""
+    deadline_s = time.monotonic() + _PATIENCE_S
+    prepare(options, PLAN)
+    with ExitStack() as closing_all:
+        worker, ownership, _ = open_worker(options, PLAN, range(PLAN.partitions), closing_all)
+
+        def steer() -> None:
+            assert time.monotonic() < deadline_s, "the service does not come to its end"
+            ownership.check()
+            if worker.quiet and worker.phase == last_phase(PLAN):
+                worker.stop()
+            elif worker.quiet:
+                worker.advance()
+
+        run_worker(worker, steer)
+
+
+def _promises(promised: Sequence[str]) -> tuple[dict[str, int], list[str]]:
+    ends: dict[str, int] = {}
+    snapshots: list[str] = []
+    for text in promised:
+        for name, value in json.loads(text).items():
+            if name == "snapshot":
+                snapshots.append(value)
+            else:
+                ends[name] = max(ends.get(name, 0), value)
+    return ends, snapshots
+
+
+def _check_log(root: Path, ends: dict[str, int], policy: str) -> int:
+    """The log opens, is whole, and holds a beginning of what was appended; how many promised records are missing."""
+    try:
+        log = EmbeddedLog(root / LOG, log_options(policy), create=False)
+    except LogUnavailableError:
+        assert not (ends and policy == DURABLE), "the log is not there any more"
+        return sum(ends.values())
+    with closing(log):
+        log.verify()
+        known, lost = log.topics(), 0
+        for name, promised in ends.items():
+            topic, _, number = name.rpartition("/")
+            end = log.end_offset(topic, int(number)) if topic in known else 0
+            assert end >= promised or policy != DURABLE, (
+                f"{name} ends at {end}, and {promised} was acknowledged"
+            )
+            lost += max(0, promised - end)
+        if INPUT in known:
+            _check_inputs(log)
+    return lost
+
+
+def _check_inputs(log: EmbeddedLog) -> None:
+    """Each partition holds a beginning of what was appended to it: nothing torn, no gap, nothing twice."""
+    appended = [(one.key, one.value, one.timestamp_ms) for one in outputs(events())]
+    order = {one: number for number, one in enumerate(appended)}
+    found = [[(one.key, one.value, one.timestamp_ms) for one in records] for records in read(log, INPUT)]
+    last = max((order[one] for one in flat(found)), default=-1)
+    assert sum(map(len, found)) == last + 1, "the inputs have a gap, or a record twice"
+    for records in found:
+        places = [order[one] for one in records]
+        assert places == sorted(places), "inputs are out of order"
+
+
+def _check_snapshots(root: Path, promised: Sequence[str]) -> None:
+    """Every snapshot that is visible is whole, and every one that was published is visible."""
+    snapshots = Snapshots(str(root / SNAPSHOTS), PLAN.app)
+    visible = [one.id for one in snapshots.list()]
+    assert set(promised) <= set(visible), f"snapshots are gone: {sorted(set(promised) - set(visible))}"
+    for name in visible:
+        problems = snapshots.open(name).verify()
+        assert not problems, f"snapshot {name}: {problems}"
+
+
+def _check_results(log: EmbeddedLog, state: Path) -> int:
+    """Outputs and state are those of the oracle and of a replay; how many inputs there were."""
+    assert not flat(read(log, PLAN.dead_letters_topic)), "there are dead letters"
+    check_numbers(log, PLAN)
+    steps = decoded(log, INPUT, Step)
+    expected = oracle.of_first(steps, [], oracle.late_steps(steps), rich=False)
+    same(Counter(flat(decoded(log, "first-told", Told))), expected.told, "what the service told")
+    same(Counter(flat(decoded(log, "first-closed", Closed))), expected.closed, "the windows that were closed")
+    passed: dict[str, list[Passed]] = {}
+    for one in flat(decoded(log, "passed", Passed)):
+        passed.setdefault(one.device, []).append(one)
+    assert passed == expected.passed, "the steps that were passed on"
+    check_replay(log, PLAN, state)
+    return sum(map(len, steps))
+
+
+@contextmanager
+def _warnings() -> Generator[list[str]]:
+    """What the program says meanwhile, from warnings on."""
+    said: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    handler = Handler(logging.WARNING)
+    logger = logging.getLogger("tailrace")
+    logger.addHandler(handler)
+    try:
+        yield said
+    finally:
+        logger.removeHandler(handler)
