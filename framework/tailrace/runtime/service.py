@@ -47,7 +47,8 @@ from tailrace.runtime.housekeeping import LOOK_S, Housekeeping
 from tailrace.runtime.progress import ProgressLog, last_phase
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings, system_clock
-from tailrace.state import StateIdentity, StateMemory, open_store
+from tailrace.state import StateIdentity, StateMemory
+from tailrace.state.damaged import open_or_set_aside
 
 if TYPE_CHECKING:
     from tailrace.history.snapshots.start_from_snapshot import Start
@@ -361,7 +362,7 @@ class _States:
 
     def take(self, number: int) -> Store:
         """The store of a task. The caller must close it."""
-        return self._early.pop(number, None) or open_store(
+        return self._early.pop(number, None) or open_or_set_aside(
             self._folder / str(number), StateIdentity(self._app, number), self._memory
         )
 
