@@ -1,8 +1,8 @@
 """Power cuts and corruptions in numbers, and what became of each: the tables of docs/reliability.md.
 
-    python -m tests.power 2000 [--first-seed N] [--policy commit] [--only cuts|corruptions]
+    python -m tests.power 2000 [--first-seed N] [--policy commit] [--corruptions 300]
 
-Of each policy so many crash states are checked, and a quarter as many corruptions. Ends with 1 if one of them failed.
+Checks so many crash states of each policy, and so many corruptions. Ends with 1 if one of them failed.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import argparse
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from tests.power.files import POLICIES
+from tests.power.corruption import Stopped, corruption
+from tests.power.disk import Recorded
+from tests.power.files import DURABLE, POLICIES
 from tests.power.scenario import recorded
 from tests.power.trials import counted, power_cut
 
@@ -27,37 +29,43 @@ def main() -> int:
     parser.add_argument("count", type=int)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--policy", choices=POLICIES, action="append")
+    parser.add_argument("--corruptions", type=int, default=300)
     options = parser.parse_args()
-    seeds = range(options.first_seed, options.first_seed + options.count)
     failed = False
     with tempfile.TemporaryDirectory(prefix="tailrace-power-") as name:
         folder = Path(name)
         for policy in options.policy or POLICIES:
-            (folder / policy).mkdir()
-            made = recorded(folder / policy, policy)
-            begun_s = time.monotonic()
-            outcomes, failures = counted(
-                lambda seed, policy=policy, made=made: power_cut(  # type: ignore[misc]
-                    made, policy, made.cut(seed), folder / f"{policy}-{seed}"
-                ),
-                seeds,
-            )
-            _say(
-                f"{policy}, {len(made.operations):,} operations",
-                outcomes,
-                failures,
-                time.monotonic() - begun_s,
-            )
-            failed = failed or bool(failures)
+            made = _recorded(folder / policy, policy)
+
+            def cut(seed: int, policy: str = policy, made: Recorded = made) -> str:
+                return power_cut(made, policy, made.cut(seed), folder / f"{policy}-{seed}")
+
+            what = f"crash states of {len(made.operations):,} operations under {policy!r}"
+            failed |= _say(what, cut, range(options.first_seed, options.first_seed + options.count))
+        one, another = (_recorded(folder / name, DURABLE) for name in ("one", "another"))
+        stopped = Stopped(one, another, folder / "images")
+        seeds = range(options.first_seed, options.first_seed + options.corruptions)
+        failed |= _say(
+            "corruptions", lambda seed: corruption(stopped, seed, folder / f"corrupt-{seed}"), seeds
+        )
     return int(failed)
 
 
-def _say(what: str, outcomes: Counter[str], failures: list[str], seconds: float) -> None:
-    click.echo(f"{what}: {outcomes.total():,} in {seconds / 60:.1f} minutes")
-    for name, count in outcomes.most_common():
+def _recorded(folder: Path, policy: str) -> Recorded:
+    folder.mkdir()
+    return recorded(folder, policy)
+
+
+def _say(what: str, trial: Callable[[int], str], seeds: range) -> bool:
+    """Run trials and print how often there was each outcome; whether one failed."""
+    begun_s = time.monotonic()
+    outcomes, failures = counted(trial, seeds)
+    click.echo(f"{len(seeds):,} {what}, in {(time.monotonic() - begun_s) / 60:.1f} minutes")
+    for name, count in sorted(outcomes.items()):
         click.echo(f"{count:8,}  {name}")
     for one in failures[:5]:
         click.echo(f"          {one}")
+    return bool(failures)
 
 
 if __name__ == "__main__":

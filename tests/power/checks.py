@@ -11,7 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.progress import last_phase
 from tailrace.runtime.service import ServiceOptions, open_worker, prepare, run_worker
 from tailrace.state.snapshots import Snapshots
-from tests.power.files import DURABLE, after_reboot, log_options
+from tests.power.files import after_reboot, log_options
 from tests.power.recorded import INPUT, LOG, SNAPSHOTS, STATE, events, outputs, service_options
 from tests.soak import oracle
 from tests.soak.apps import Closed, Passed, Step, Told, first
@@ -48,14 +48,17 @@ class Outcome:
         return ", ".join(filter(None, (tail, healed)))
 
 
-def check(root: Path, policy: str, promised: Sequence[str]) -> Outcome:
-    """Start a service on a crash state and check everything. Raises AssertionError or TailraceError with what is wrong."""
+def check(
+    root: Path, policy: str, promised: Sequence[str], durable: Sequence[str] = (), *, rebooted: bool = True
+) -> Outcome:
+    """Start a service on a crash state and check everything. Raises AssertionError or TailraceError with what is wrong.
+
+    ``promised``: the marks before the cut, from ``recorded``; ``durable``: those of them that no power cut may break.
+    """
     outcome = Outcome()
-    after_reboot(root / LOG)
-    with _warnings() as outcome.said:
-        ends, snapshots = _promises(promised)
-        outcome.lost = _check_log(root, ends, policy)
-        _check_snapshots(root, snapshots)
+    with _warnings() as outcome.said, after_reboot() if rebooted else nullcontext():
+        outcome.lost = _check_log(root, _ends(promised), _ends(durable), policy)
+        _check_snapshots(root, [json.loads(one)["snapshot"] for one in promised if "snapshot" in one])
         _run_to_end(service_options(root, policy, until_end=True))
         with closing(EmbeddedLog(root / LOG, log_options(policy), create=False)) as log:
             log.verify()
@@ -81,35 +84,32 @@ def _run_to_end(options: ServiceOptions) -> None:
         run_worker(worker, steer)
 
 
-def _promises(promised: Sequence[str]) -> tuple[dict[str, int], list[str]]:
+def _ends(promised: Sequence[str]) -> dict[str, int]:
+    """By partition, the highest end that was promised."""
     ends: dict[str, int] = {}
-    snapshots: list[str] = []
     for text in promised:
-        for name, value in json.loads(text).items():
-            if name == "snapshot":
-                snapshots.append(value)
-            else:
-                ends[name] = max(ends.get(name, 0), value)
-    return ends, snapshots
+        if "snapshot" not in text:
+            for name, end in json.loads(text).items():
+                ends[name] = max(ends.get(name, 0), end)
+    return ends
 
 
-def _check_log(root: Path, ends: dict[str, int], policy: str) -> int:
+def _check_log(root: Path, promised: dict[str, int], durable: dict[str, int], policy: str) -> int:
     """The log opens, is whole, and holds a beginning of what was appended; how many promised records are missing."""
     try:
         log = EmbeddedLog(root / LOG, log_options(policy), create=False)
     except LogUnavailableError:
-        assert not (ends and policy == DURABLE), "the log is not there any more"
-        return sum(ends.values())
+        if durable:
+            raise
+        return sum(promised.values())  # it had not been created yet
     with closing(log):
         log.verify()
         known, lost = log.topics(), 0
-        for name, promised in ends.items():
+        for name, end in promised.items():
             topic, _, number = name.rpartition("/")
-            end = log.end_offset(topic, int(number)) if topic in known else 0
-            assert end >= promised or policy != DURABLE, (
-                f"{name} ends at {end}, and {promised} was acknowledged"
-            )
-            lost += max(0, promised - end)
+            found = log.end_offset(topic, int(number)) if topic in known else 0
+            assert found >= durable.get(name, 0), f"{name} ends at {found}, and {durable[name]} was durable"
+            lost += max(0, end - found)
         if INPUT in known:
             _check_inputs(log)
     return lost

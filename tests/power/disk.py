@@ -124,6 +124,15 @@ class Recorded:
         """What was promised before a cut."""
         return [text for at, text in self.marks if at < cut.at]
 
+    def synced(self, cut: Cut, path: str) -> list[str]:
+        """What was promised before the last sync, before a cut, of a file or of those that had its name before it."""
+        last, paths = 0, dict[str, int]()
+        for at, one in enumerate(self.operations[: cut.at]):
+            change_names(paths, one)
+            if one.kind in (FSYNC, FDATASYNC) and one.file == paths.get(path, -1):
+                last = at
+        return [text for at, text in self.marks if at < last]
+
     def cut(self, seed: int) -> Cut:
         """A cut drawn from a seed: anywhere, or right behind an operation that changes names, syncs or promises."""
         random = Random(f"cut {seed}")

@@ -1,23 +1,30 @@
-"""What the tests of this folder know about the files and options of the embedded log. Nothing else here knows a file name of it."""
+"""What the tests of this folder know about the embedded log. Nothing else here knows an option or a file of it."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from tailrace.log.embedded import EmbeddedLog, LogOptions
-from tailrace.log.embedded.lock import LOCK
 
 POLICIES = ("commit",)
 DURABLE = "commit"
 """The policy under which no commit that has returned is ever lost."""
-_BOOT_BYTES = 36
+DAMAGED = ("state", "snapshots")
+"""The folders whose files are corrupted. Damage to a segment of the log is tested in tests/log/embedded/test_damage.py."""
+COMMITS = ""
+"""The file whose sync makes durable all commits before it, whatever the policy."""
+PACKAGE = "tailrace.log.embedded."
+ANOTHER_BOOT = b"another boot".ljust(36, b".")
 
 
 def log_options(policy: Any) -> LogOptions:
     """Options of a process that uses the log."""
-    return LogOptions(fsync=policy, fsync_interval_s=0.05)
+    chosen: Any = policy or DURABLE
+    return LogOptions(fsync=chosen, fsync_interval_s=0.05)
 
 
 def seal(log: EmbeddedLog) -> None:
@@ -25,11 +32,18 @@ def seal(log: EmbeddedLog) -> None:
     log.roll()
 
 
-def after_reboot(log: Path) -> None:
-    """Change what a log remembers of the machine's last boot: a crash state is opened on a machine that was not booted."""
-    path = log / LOCK
-    if not path.exists():
-        return
-    with path.open("r+b") as file:
-        if os.fstat(file.fileno()).st_size >= _BOOT_BYTES:
-            file.write(b"another boot".ljust(_BOOT_BYTES, b"."))
+@contextmanager
+def after_reboot() -> Generator[None]:
+    """Let the log believe that the machine was booted since it was written, as it is after a power cut."""
+    known = [
+        module for name, module in sys.modules.items() if name.startswith(PACKAGE) and hasattr(module, "boot")
+    ]
+    assert known
+    patches = [patch.object(module, "boot", lambda: ANOTHER_BOOT) for module in known]
+    for one in patches:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in patches:
+            one.stop()

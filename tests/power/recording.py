@@ -27,6 +27,8 @@ CREATE, TRUNCATE, WRITE, MAPPED, STDIO = "C", "T", "W", "m", "s"
 RENAME, LINK, UNLINK, MAKE_FOLDER, REMOVE_FOLDER = "R", "L", "U", "M", "X"
 FSYNC, FDATASYNC, SYNC_ALL, MARK = "F", "D", "S", "A"
 
+MARKS = "RECORDER_MARKS"
+"""Environment variable: the file for marks where there is no recorder."""
 UNSEEN = ("-shm", "/LOCK")
 """Ends of the names of files whose content means nothing after a crash: SQLite's index of its write-ahead log, locks."""
 
@@ -73,11 +75,14 @@ def library() -> Path:
 
 
 def mark(text: str) -> None:
-    """Note in the recording that something was promised at this point. Without a recorder this does nothing."""
+    """Note in the recording that something was promised at this point; without a recorder, in the file ``MARKS`` names."""
     noted = getattr(ctypes.CDLL(None), "recorder_mark", None)
     if noted is not None:
         data = text.encode()
         noted(ctypes.c_char_p(data), ctypes.c_size_t(len(data)))
+    elif MARKS in os.environ:
+        with Path(os.environ[MARKS]).open("ab", buffering=0) as file:
+            file.write(f"{text}\n".encode())
 
 
 def record(folder: Path, run: Callable[[Mapping[str, str]], None]) -> list[Operation]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tailrace.core.errors import TailraceError
 from tests.power.checks import check
 from tests.power.disk import Cut, Recorded
+from tests.power.files import COMMITS, DURABLE
 
 _SHOWN = 500
 
@@ -27,7 +28,9 @@ def power_cut(made: Recorded, policy: str, cut: Cut, folder: Path) -> str:
     folder.mkdir()
     made.build(cut, folder)
     try:
-        found = check(folder, policy, made.promised(cut))
+        promised = made.promised(cut)
+        durable = promised if policy == DURABLE else made.synced(cut, COMMITS)
+        found = check(folder, policy, promised, durable)
     except (AssertionError, TailraceError) as error:
         said = str(error)[:_SHOWN]
         raise TrialError(f"policy {policy!r}, {cut}: {type(error).__name__}: {said}") from error
