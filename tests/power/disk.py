@@ -54,6 +54,7 @@ from tests.power.recording import (
 
 PAGE = 4096
 SECTOR = 512
+_WHOLE = 1 << 62
 _NAMES = frozenset({CREATE, LINK, RENAME, UNLINK, MAKE_FOLDER, REMOVE_FOLDER})
 _POINTS: tuple[Callable[[int, int, Random], int], ...] = (
     lambda least, _, __: least,
@@ -88,7 +89,7 @@ class _File:
     disk: bytearray = field(default_factory=bytearray)
     dirty: set[int] = field(default_factory=set[int])
     """Pages that differ from the disk."""
-    attached: int = 1 << 62
+    attached: int = _WHOLE
     """From this size on, pages belong to a file that a truncation has freed on the journal alone: the disk keeps the old ones."""
 
     def write_back(self, page: int, *, grows: bool, torn: slice | None = None) -> None:
@@ -106,9 +107,12 @@ class _File:
 
     def sync(self) -> None:
         """Everything is on the disk."""
-        self.disk[:] = self.live
-        self.dirty.clear()
-        self.attached = 1 << 62
+        if self.attached < _WHOLE or len(self.disk) > len(self.live):
+            self.disk[:] = self.live
+        for page in list(self.dirty):
+            self.write_back(page, grows=True)
+        self.disk.extend(bytes(len(self.live) - len(self.disk)))
+        self.attached = _WHOLE
 
 
 class Recorded:

@@ -1,8 +1,8 @@
 """Opens a task's state; a damaged folder is set aside, so that the service can restore the state from the log by itself.
 
 Theory. The log is the truth, and the folder a copy, so its loss costs only the time of a restore. But it is evidence of a bad
-disk or a bug. So it is kept, under another name beside the new folder, and the operator is told in the log of the service. Only
-the last damaged folder is kept: a disk that damages one after the other must not be filled by them.
+disk or a bug. So it is kept, under another name beside the new folder, and the service logs a warning. Only the last damaged
+folder is kept: a disk that damages one after the other must not be filled by them.
 
 Only damage is treated in this way. A folder of another task, of a newer version, in use, or unreadable for the moment (a full
 disk, missing permissions) is refused, and left as it is: these have another cause, which a new folder would hide.
