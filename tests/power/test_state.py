@@ -1,0 +1,90 @@
+"""A state folder after a power cut holds a whole batch and its cut, whatever RocksDB was doing; else it is set aside and said."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tailrace.state import StateIdentity, StateMemory
+from tailrace.state.damaged import SUFFIX, open_or_set_aside
+from tests.power.disk import Recorded
+from tests.power.recording import FDATASYNC, FSYNC
+from tests.power.test_recording import recorded
+
+BATCHES, ROWS, KEYS = 60, 100, 300
+IDENTITY = StateIdentity("app", 0)
+
+# With so little memory, tables are written and merged all the time.
+PROGRAM = """
+from pathlib import Path
+from tailrace.state import RocksStore, StateMemory
+from tests.power.recording import mark
+from tests.power.test_state import BATCHES, IDENTITY, batch
+for part in range(3):
+    store = RocksStore(Path("state/app/0").absolute(), IDENTITY, StateMemory(1 << 20))
+    for number in range(part * BATCHES // 3, (part + 1) * BATCHES // 3):
+        store.write(batch(number), b"%d" % number)
+    store.close()
+    mark(str(number))
+"""
+
+
+def batch(number: int) -> dict[bytes, bytes | None]:
+    """The rows of a batch; every fifth one is a deletion."""
+    random = Random(number)
+    return {
+        b"row %d" % random.randrange(KEYS): None if one % 5 == 0 else b"%d" % number + random.randbytes(1_000)
+        for one in range(ROWS)
+    }
+
+
+def rows_after(cut: bytes | None) -> dict[bytes, bytes]:
+    rows: dict[bytes, bytes] = {}
+    for number in range(-1 if cut is None else int(cut) + 1):
+        for row, value in batch(number).items():
+            if value is None:
+                rows.pop(row, None)
+            else:
+                rows[row] = value
+    return rows
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """A store that was opened, filled and closed, three times."""
+    return Recorded(recorded(tmp_path_factory.mktemp("state"), PROGRAM))
+
+
+def checked(made: Recorded, seed: int, folder: Path) -> int:
+    """Open a crash state; the number of its last batch, or -1."""
+    cut = made.cut(seed)
+    folder.mkdir()
+    made.build(cut, folder)
+    place = folder / "state" / "app" / "0"
+    store = open_or_set_aside(place, IDENTITY, StateMemory(8 << 20))
+    assert not place.with_name(f"0{SUFFIX}").exists(), f"{cut}: the folder was damaged"
+    assert dict(store.rows()) == rows_after(store.cut), str(cut)
+    last = -1 if store.cut is None else int(store.cut)
+    store.close()
+    promised = made.promised(cut)
+    assert last >= int(promised[-1] if promised else -1), f"{cut}: a store that was closed has lost rows"
+    shutil.rmtree(folder)
+    return last
+
+
+@pytest.mark.one_seed_in(10)  # one takes 0.1 s
+def test_after_a_power_cut_a_store_holds_a_whole_batch_and_its_cut(
+    seeds: range, made: Recorded, tmp_path: Path
+) -> None:
+    for seed in seeds:
+        checked(made, seed, tmp_path / str(seed))
+
+
+def test_a_store_whose_files_are_not_synced_is_found_to_be_damaged(made: Recorded, tmp_path: Path) -> None:
+    unsynced = Recorded([one for one in made.operations if one.kind not in (FDATASYNC, FSYNC)])
+    with pytest.raises(AssertionError, match=r"damaged|lost rows"):
+        for seed in range(100):
+            checked(unsynced, seed, tmp_path / str(seed))
