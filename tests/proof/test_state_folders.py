@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
 from tailrace.core import rows
+from tailrace.core.engine import tape
 from tailrace.core.errors import CorruptStateError, ForeignStateError
 from tailrace.core.storage import Store
 from tailrace.history.app_topics import prepare_topics
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
+from tailrace.state.store_cut import decode_store_cut
 from tailrace.testing.memory_log import MemoryLog
 from tests.proof.apps import Variant, build
 from tests.proof.operations import Event
@@ -103,6 +107,22 @@ def test_the_folder_of_another_task_is_refused_and_the_task_goes_on_with_its_own
     with pytest.raises(ForeignStateError):
         RocksStore(tmp_path / "foreign", identity)
     finished(log, RocksStore(tmp_path / "own", identity))
+
+
+def test_rows_of_another_task_in_a_folder_of_this_one_are_refused_by_its_path(tmp_path: Path) -> None:
+    log, identity = filled_log(), StateIdentity(PLAN.app, 0)
+    partition = partition_on(log, RocksStore(tmp_path / "own", identity))
+    partition.poll(20)
+    partition.revoke()
+    store = RocksStore(tmp_path / "own", identity)
+    assert store.cut is not None
+    held = decode_store_cut(store.cut)
+    assert held.core is not None
+    core = msgspec.structs.replace(tape.decode_cut(held.core), partition=1)
+    store.write({}, msgspec.structs.replace(held, core=tape.encode(core)).encode())
+    with pytest.raises(ForeignStateError, match=re.escape(str(tmp_path / "own"))):
+        partition_on(log, store)
+    store.close()
 
 
 def test_state_that_has_seen_more_than_the_log_holds_is_restored_from_the_log(tmp_path: Path) -> None:

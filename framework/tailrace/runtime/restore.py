@@ -167,6 +167,7 @@ class Restore:
                 raise ForeignStateError(
                     f"the state belongs to app {cut.app!r}, partition {cut.partition}; "
                     f"it was opened for app {self.plan.app!r}, partition {self.partition}",
+                    path=None if (path := getattr(self.store, "path", None)) is None else str(path),
                     hint="Give every task a folder of its own.",
                 )
         if held.changelog_position == UNFINISHED or held.format < FORMAT:
