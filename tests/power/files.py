@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import LogOptions
 
-POLICIES = ("commit",)
+POLICIES = ("interval", "commit")
 DURABLE = "commit"
 """The policy under which no commit that has returned is ever lost."""
-DAMAGED = ("state", "snapshots")
-"""The folders whose files are corrupted. Damage to a segment of the log is tested in tests/log/embedded/test_damage.py."""
-COMMITS = ""
+DAMAGED = ("log", "log", "state", "snapshots")
+"""The folders whose files are corrupted, the log's twice as often."""
+COMMITS = "log/log.sqlite-wal"
 """The file whose sync makes durable all commits before it, whatever the policy."""
 PACKAGE = "tailrace.log.embedded."
 ANOTHER_BOOT = b"another boot".ljust(36, b".")
@@ -25,11 +25,6 @@ def log_options(policy: Any) -> LogOptions:
     """Options of a process that uses the log."""
     chosen: Any = policy or DURABLE
     return LogOptions(fsync=chosen, fsync_interval_s=0.05)
-
-
-def seal(log: EmbeddedLog) -> None:
-    """Let the next cleaning see everything."""
-    log.roll()
 
 
 @contextmanager

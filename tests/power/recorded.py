@@ -25,7 +25,7 @@ from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.service import ServiceOptions, prepare_log, serve
 from tailrace.state.snapshots import Snapshots
-from tests.power.files import log_options, seal
+from tests.power.files import log_options
 from tests.power.recording import mark
 from tests.soak import feed
 from tests.soak.apps import Step, first
@@ -98,7 +98,6 @@ def operator(root: Path, policy: str) -> None:
                 if number % 3 == 2:
                     _wait_until(lambda: _is_read(log))
             _take_snapshot(log, root, incremental=stage > 0)
-            seal(log)
             log.clean(least_gain=0)
             if stage != 1:  # it is stopped twice, and runs over the end of the stage in between
                 print("stop", flush=True)  # noqa: T201  # as above
