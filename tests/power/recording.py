@@ -8,6 +8,7 @@ nothing depends on after a crash; any other one is an error.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import shutil
@@ -52,6 +53,7 @@ class Operation(NamedTuple):
 def library() -> Path:
     """The compiled recorder. A machine without a C compiler fails the test: nothing of this can be tested there."""
     folder = Path(tempfile.mkdtemp(prefix="tailrace-recorder-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     assert compiler is not None, (
         "no C compiler was found; install one (Debian: apt-get install gcc libc6-dev)"
