@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tailrace.core.engine import tape
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import CommitUnknownError, FencedError, LogUnavailableError, StateUnavailableError
 from tailrace.runtime.lifecycle import State
@@ -131,8 +132,8 @@ class Chaos:
         """The store that the next owner will find is not ahead of the log."""
         if self.world.store.cut is not None:
             held = decode_store_cut(self.world.store.cut)
-            changelog = self.world.log.read("shop.changelog")
-            assert held.core is None or held.core in [one.value for one in changelog]
+            committed = [tape.decode_tape(one.value).identity for one in self.world.log.read("shop.tape")]
+            assert held.core is None or tape.decode_cut(held.core).identity in committed
 
 
 @pytest.mark.one_seed_in(5)  # one takes 35 ms

@@ -229,7 +229,7 @@ def test_the_summary_names_the_worst_hours_first_and_leaves_out_those_with_few_d
     worst = [line for line in lines if " min " in line and "left" in line]
     assert ["JFK" in worst[0], "EWR" in worst[1], len(worst)] == [True, True, 2]
     assert "no observation" in worst[0]
-    assert worst[1].endswith("80 °F, wind 12 mph, 0.25 in of rain, 1.5 miles of sight")
+    assert worst[1].endswith("80 °F, wind 12 mph, 0.25 in of rain, 1.5 miles visibility")
     assert "39, and 2 flights cancelled" in lines[0]
 
 

@@ -381,3 +381,33 @@ class TestInterruptions:
             assert alone
             assert EmbeddedLog(tmp_path).clean().busy
         assert not log.clean().busy
+
+
+def values(log: EmbeddedLog, topic: str) -> list[bytes | None]:
+    return [one.value for one in log.reader({TopicPartition(topic, 0): 0}).fetch(topic, 0, 100).records]
+
+
+def test_records_without_a_key_are_not_compacted(tmp_path) -> None:
+    log = EmbeddedLog(tmp_path)
+    log.create_topic("mixed", TopicSettings(1, compacted=True))
+    for number in range(6):
+        log.append("mixed", None if number % 2 else b"k", str(number).encode(), number)
+    log.clean(least_gain=0)
+    assert values(log, "mixed") == [b"1", b"3", b"4", b"5"]
+
+
+def test_a_transaction_with_a_record_that_cannot_be_encoded_fails_as_a_whole_however_often_it_is_tried(
+    tmp_path,
+) -> None:
+    log = EmbeddedLog(tmp_path)
+    log.create_topic("plain", TopicSettings(1))
+    writer = log.writer("one")
+    writer.append([Output("plain", b"k", b"good", 1, ()), Output("plain", b"k", b"bad", 1 << 70, ())])
+    for _ in range(2):
+        with pytest.raises(OverflowError):
+            writer.commit()
+    assert log.end_offset("plain", 0) == 0
+    writer.abort()
+    writer.append([Output("plain", b"k", b"good", 1, ())])
+    writer.commit()
+    assert values(log, "plain") == [b"good"]

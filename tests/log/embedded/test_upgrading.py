@@ -17,7 +17,7 @@ from tailrace.core.errors import CorruptLogError, LogUnavailableError, OldLogErr
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded import old_format as old_format_
-from tailrace.log.embedded.database import DATABASE
+from tailrace.log.embedded.database import DATABASE, OLD_LABEL
 from tailrace.log.embedded.old_format import KEPT, upgrade
 
 DATA = Path(__file__).parent / "data"
@@ -161,3 +161,18 @@ def test_a_damaged_old_log_is_left_as_it_is(folder) -> None:
     assert {path.name: path.read_bytes() for path in folder.glob("0*")} == before
     with pytest.raises(OldLogError):
         EmbeddedLog(folder)
+
+
+def test_old_files_that_are_put_back_beside_a_log_that_went_on_are_refused(folder) -> None:
+    done = upgrade(folder)
+    log = EmbeddedLog(folder)
+    log.append("kept", b"5", b"new", 0)
+    log.close()
+    for path in done.kept.iterdir():
+        shutil.copy(path, folder / path.name)
+    with pytest.raises(OldLogError, match="beside it"):
+        EmbeddedLog(folder)
+    with pytest.raises(LogUnavailableError, match="do not end at the same offsets"):
+        upgrade(folder)
+    (folder / OLD_LABEL).unlink()
+    assert EmbeddedLog(folder).end_offset("kept", 0) == log.end_offset("kept", 0)

@@ -378,18 +378,23 @@ class Replay:
             if start < end
         ]
         gaps = [one for one in counts if one[2] - one[1] > one[3]]
+        if not gaps:
+            raise ReplayDivergedError(
+                f"commit {record.number} of app {task.plan.app!r} partition {task.partition} came out differently: it has taken "
+                f"{wanted:,} records, and its causes on the tape give {found:,}",
+                hint="The tape was changed, or the log now has other records in these places.",
+            )
         places = "; ".join(
             f"{name}, offsets {start:,} to {end - 1:,}: {n:,} left" for name, start, end, n in gaps
         )
-        name, start = gaps[0][:2] if gaps else (None, None)
+        name, start = gaps[0][:2]
         now = (
             f"{wanted - found:,} of them are missing in the log now"
             if found < wanted
             else f"the log now has {found:,}"
         )
         raise OffsetGoneError(
-            f"commit {record.number} of app {task.plan.app!r} has taken {wanted:,} records, and {now}"
-            f"{f' ({places})' if gaps else ''}",
+            f"commit {record.number} of app {task.plan.app!r} has taken {wanted:,} records, and {now} ({places})",
             topic=name,
             partition=task.partition,
             offset=start,

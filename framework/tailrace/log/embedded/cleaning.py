@@ -297,7 +297,7 @@ class _Compaction:
         kept: Kept = {}
         passes = 1 + (self._end - self._start) // _MOST_AT_ONCE
         for one in range(passes):
-            seen: set[bytes | None] = set()
+            seen: set[bytes] = set()
             at = self._end
             while at > self._first:
                 with self._view.moment() as rows:
@@ -308,10 +308,13 @@ class _Compaction:
                 for number in reversed(range(len(records))):
                     offset, _, key, value, _ = records[number]
                     if (
-                        key in seen
+                        (key is not None and key in seen)
                         or offset < self._start
                         or (passes > 1 and crc32(key or b"") % passes != one)
                     ):
+                        continue
+                    if key is None:  # it takes the place of no other record
+                        stays.append(number)
                         continue
                     seen.add(key)
                     if value is not None or offset >= self._settled:

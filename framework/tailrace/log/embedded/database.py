@@ -53,6 +53,8 @@ WAL = DATABASE + "-wal"
 SHARED_MEMORY = DATABASE + "-shm"
 MAKING = DATABASE + ".making"
 """A database that is not complete yet."""
+REPAIRED = DATABASE + ".repaired"
+"""A repaired database that has not taken its place yet."""
 OLD_LABEL = "tailrace-log.json"
 """A log of format 1, made of segments, has this file."""
 FORMAT = 2
@@ -187,12 +189,12 @@ def opened(path: Path, *, create: bool = False) -> Connection:
         LogUnavailableError: The database was open when this process was forked. SQLite in the child would take locks of the
             parent for its own.
     """
-    process = _processes.setdefault(path, os.getpid())
+    real = Path(os.path.realpath(path))  # as SQLite names it, however the path is spelled
+    process = _processes.setdefault(real, os.getpid())
     if process != os.getpid():
-        name = str(path.absolute())
-        if any(one.filename == name for one in apsw.connections()):
+        if any(os.path.realpath(one.filename) == str(real) for one in apsw.connections()):
             raise forked(path.parent)
-        _processes[path] = os.getpid()
+        _processes[real] = os.getpid()
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     return apsw.Connection(str(path), flags=flags)
 
@@ -268,6 +270,17 @@ def _is_log(folder: Path) -> bool:
         raise ForeignLogError(
             "the path of the log leads to a file", path=str(folder), hint="Give the log a folder."
         ) from None
+    if REPAIRED in names:
+        raise LogUnavailableError(
+            f"a repair of the log in {str(folder)!r} was interrupted", hint="Run `tailrace log repair` again."
+        )
+    if DATABASE in names and OLD_LABEL in names:
+        raise OldLogError(
+            "the folder has a log of an older format, and one of this format beside it: an upgrade was interrupted, or files of "
+            "the older log were put back",
+            path=str(folder),
+            hint="Run `tailrace log upgrade`: it compares the two.",
+        )
     if DATABASE in names:
         return True
     if OLD_LABEL in names:

@@ -31,13 +31,14 @@ from tailrace.log.embedded.database import (
     PARTITIONS,
     TOPICS,
     WRITERS,
+    connect,
     make,
     opened,
     put_in_place,
 )
 from tailrace.log.embedded.failures import failing
 from tailrace.log.embedded.lock import AppendLock
-from tailrace.log.embedded.rows import Block, Bounds, Changes, State
+from tailrace.log.embedded.rows import Block, Bounds, Changes, Rows, State
 from tailrace.log.interface import TopicSettings
 
 KEPT = "before-upgrade"
@@ -123,22 +124,53 @@ def upgrade(folder: Path) -> Upgraded:
     """
     lock = AppendLock(folder)
     with failing(folder, "upgrading the log"), closing(lock):
+        kept = folder / KEPT
         if not (folder / OLD_LABEL).is_file():
+            if (kept / OLD_LABEL).is_file() and _put_aside(
+                folder, kept
+            ):  # an earlier upgrade was interrupted in its last step
+                return Upgraded(0, 0, 0, kept)
             raise LogUnavailableError(
                 f"there is no log of an older format in {str(folder)!r}", hint="Nothing is to be done."
             )
         with lock.held():
             old = _OldLog(folder)
             made: Upgraded | None = None
-            if not (folder / DATABASE).exists():
+            if (
+                folder / DATABASE
+            ).exists():  # an earlier upgrade was interrupted; nobody could open the log since
+                _check_moved(old, folder)
+            else:
                 made = _moved(old, folder)
             lock.forget()
-            kept = folder / KEPT
             kept.mkdir(exist_ok=True)
-            for entry in sorted(folder.iterdir(), key=lambda one: one.name.startswith(OLD_LABEL)):
-                if _OLD_FILE.fullmatch(entry.name):
-                    entry.rename(kept / entry.name)
+            _put_aside(folder, kept)
             return made or Upgraded(0, 0, 0, kept)
+
+
+def _put_aside(folder: Path, kept: Path) -> int:
+    """Move the old files, the label first: without it the new log is the only one. Returns how many there were."""
+    files = [entry for entry in folder.iterdir() if _OLD_FILE.fullmatch(entry.name)]
+    for entry in sorted(files, key=lambda one: not one.name.startswith(OLD_LABEL)):
+        entry.rename(kept / entry.name)
+    return len(files)
+
+
+def _check_moved(old: _OldLog, folder: Path) -> None:
+    """Check that the new log has what the old one has. The old version may have run since, or its files were put back."""
+    connection = connect(folder)
+    try:
+        rows = Rows(connection, folder / DATABASE)
+        ends = {name: rows.ends(name) for name in rows.topics()}
+    finally:
+        connection.close()
+    if ends != {name: list(at) for name, at in old.ends.items()}:
+        raise LogUnavailableError(
+            f"{str(folder)!r} has a log of an older format and one of this format, and their topics do not end at the same "
+            "offsets: one of them was continued alone",
+            hint=f"Decide which of them counts, and move the files of the other out of the folder: {DATABASE}* of this format, "
+            f"or {OLD_LABEL} and the segments. Then run `tailrace log upgrade` again, or start the services.",
+        )
 
 
 def _moved(old: _OldLog, folder: Path) -> Upgraded:

@@ -29,6 +29,7 @@ from tailrace.log.embedded.database import (
     MAKING,
     OFFSETS,
     PARTITIONS,
+    REPAIRED,
     TOPICS,
     WAL,
     WRITERS,
@@ -44,7 +45,8 @@ from tailrace.log.embedded.failures import failing
 from tailrace.log.embedded.lock import AppendLock, Note
 from tailrace.log.embedded.rows import Block, Bounds, Changes, Rows, State, Topic
 
-_REPAIRED = DATABASE + ".repaired"
+_LOST = "lost.txt"
+"""What a repair has lost, beside the copy of the damaged files."""
 _SHARED_FIRST, _SHARED_LENGTH = 0x40000002, 510
 """The bytes of the database that each process locks which has it open."""
 _FROM = "SELECT id, end_offset, base, last, commits, max_ms, highest_ms, length, data_checksum, checksum, data FROM blocks "
@@ -72,9 +74,12 @@ def repair(folder: Path) -> Repaired:
         if not (folder / DATABASE).is_file():
             raise LogUnavailableError(f"there is no log in {str(folder)!r}", hint="Correct the path.")
         with lock.held(), _alone(folder) as database:
-            if (folder / _REPAIRED).exists():  # an earlier repair was interrupted in its last steps
+            if (
+                folder / REPAIRED
+            ).exists():  # an earlier repair was interrupted in its last steps; nobody could open the log
+                kept = _copies(folder, 0)
                 _finish(folder, lock)
-                return Repaired(_copies(folder, 0), ["see the report of the repair that was interrupted"])
+                return Repaired(kept, (kept / _LOST).read_text().splitlines())
             kept = _copies(folder, 1)
             kept.mkdir()
             # To close another descriptor of the database would release its lock.
@@ -108,15 +113,17 @@ def repair(folder: Path) -> Repaired:
             for path in kept.iterdir():
                 if path.name not in (DATABASE, WAL):
                     path.unlink()
+            (kept / _LOST).write_text("".join(f"{one}\n" for one in done.lost))
+            sync(kept / _LOST)
             sync(folder / MAKING)
-            (folder / MAKING).rename(folder / _REPAIRED)
+            (folder / MAKING).rename(folder / REPAIRED)
             _finish(folder, lock)
             return done
 
 
 def _finish(folder: Path, lock: AppendLock) -> None:
     (folder / WAL).unlink(missing_ok=True)
-    put_in_place(folder / _REPAIRED)
+    put_in_place(folder / REPAIRED)
     lock.forget()
 
 
@@ -159,9 +166,9 @@ def _is_whole(rows: Rows) -> bool:
 
 def _rescue(rows: Rows, making: Path, done: Repaired, note: Note) -> None:
     try:
-        identity, commits, _ = rows.state()
+        identity, commits, digest = rows.state()
     except (TailraceError, apsw.Error):
-        identity, commits = os.urandom(16), note.commits
+        identity, commits, digest = os.urandom(16), note.commits, None
         done.lost.append("the identity of the log: it has a new one")
     make(making, identity)
     connection = opened(making)
@@ -171,6 +178,11 @@ def _rescue(rows: Rows, making: Path, done: Repaired, note: Note) -> None:
         rescue = _Rescue(rows, Changes(connection, making), done)
         connection.execute("BEGIN")
         highest = rescue.run()
+        if digest is not None and rescue.digest != digest and not rescue.named:
+            done.lost.append(
+                "rows of topics, partitions, committed offsets or transactional ids that cannot be named: compare the topics "
+                "and offsets with a copy or an archive"
+            )
         changes = rescue.changes
         changes.before = State(identity, max(commits, note.commits, highest), 0)
         changes.end()
@@ -187,6 +199,10 @@ class _Rescue:
         self._rows = rows
         self._lost = done.lost
         self._commits = 0
+        self.digest = 0
+        """That of the small rows found."""
+        self.named = False
+        """Whether a small row that is lost has been named."""
 
     def run(self) -> int:
         """Move everything. Returns the highest number of a commit that was found."""
@@ -220,11 +236,15 @@ class _Rescue:
                     elif order == keys:
                         name = ", ".join(map(repr, key))
                         lost = f"a row of {table.name}: {name}"
+                        self.named = True
                         self._lost.append(f"the topic {name} with its records" if table is TOPICS else lost)
                 break
             except apsw.Error:
                 if order != keys:
                     self._lost.append(f"rows of {table.name}: the {len(found):,} others are kept")
+                    self.named = True
+        for key, values in found.items():
+            self.digest ^= checksum_of(table.name, (*key, *values))
         return found
 
     def _partition(self, name: str, place: int, known: Bounds | None) -> None:

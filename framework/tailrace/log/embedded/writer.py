@@ -43,23 +43,26 @@ class Batch:
             else:
                 before += some
             if len(before) >= MOST_RECORDS:
-                self._encode(place, self._plain.pop(place))
+                self._encode(place)
 
     def encoded(self) -> Mapping[TopicPartition, Sequence[_Encoded]]:
         """The blocks of each partition."""
         while self._plain:
-            place = next(iter(self._plain))
-            self._encode(place, self._plain.pop(place))
+            self._encode(next(iter(self._plain)))
         return self._encoded
 
     def clear(self) -> None:
         """Drop everything."""
         self._plain, self._encoded = {}, {}
 
-    def _encode(self, place: TopicPartition, outputs: list[Output]) -> None:
-        blocks = self._encoded.setdefault(place, [])
-        for data, records, max_timestamp_ms in encode_outputs(outputs):
-            blocks.append(_Encoded(data, records, zlib.crc32(data), max_timestamp_ms))
+    def _encode(self, place: TopicPartition) -> None:
+        """Encode the waiting records of a partition. If one cannot be encoded, all stay waiting, and each later call fails."""
+        blocks = [
+            _Encoded(data, records, zlib.crc32(data), max_timestamp_ms)
+            for data, records, max_timestamp_ms in encode_outputs(self._plain[place])
+        ]
+        del self._plain[place]
+        self._encoded.setdefault(place, []).extend(blocks)
 
 
 def commit_batch(
