@@ -185,6 +185,11 @@ def rows_of(snapshot: Snapshot, partition: int) -> Iterator[tuple[bytes, bytes]]
 def _check_is_of(history: AppHistory, partition: int, cut: tape.Cut, end: tape.Cut, snapshot: str) -> None:
     """Refuse a snapshot that is not at a commit of the history on the tape, at or before its end."""
     app = history.plan.app
+    if snapshot == end.base:
+        raise SnapshotMismatchError(
+            f"the tape of app {app!r} partition {partition} begins with the snapshot {snapshot} itself",
+            hint="Leave --from-snapshot out: a rebuild along the tape begins with this snapshot anyway.",
+        )
     if (cut.lineage, cut.base) != (end.lineage, end.base) or cut.tape > end.tape:
         raise SnapshotMismatchError(
             f"the snapshot {snapshot} is not of the history of app {app!r} partition {partition} in this log, or from "

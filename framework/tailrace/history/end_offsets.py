@@ -1,4 +1,4 @@
-"""The offsets at which a part of history ends: one check for replay, rebuild and explore.
+"""The limits at which a part of history ends: the checks for replay, rebuild and explore.
 
 An offset belongs to the topic that is read. If an input is read from another topic (``--read``), it is an offset of that topic.
 
@@ -7,6 +7,10 @@ An offset belongs to the topic that is read. If an input is read from another to
     no partition that it is given for has so many records             refused: less would be run than was asked for
     only some of these partitions have so many (``TOPIC=OFFSET``)     the others end where they end
     the log has it, but the service's last commit is before it        noted: along the tape the task ends at this commit
+    the same, and the task has read records of a hidden topic that    refused along the tape: these records come from after the
+    other tasks had forwarded from behind the limit                   limit, and nothing keeps them out
+
+A task that begins with a snapshot cannot end before it. So a limit of any kind that the task has passed there is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +19,10 @@ from collections.abc import Iterator, Mapping
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.replay import Limits
+from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import UsageError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import Log
@@ -60,14 +67,86 @@ def read_instead(plan: Plan, topic: str) -> str:
     return f"It reads {others[0]!r} in its place: name an offset of {others[0]!r}." if others else ""
 
 
-def behind_last_commit(limits: Limits, number: int, cut: tape.Cut) -> Iterator[str]:
+def check_after_beginning(
+    plan: Plan, limits: Limits, number: int, snapshot: str, cut: tape.Cut, *, asked: bool = False
+) -> None:
+    """Refuse limits that a task has passed in the snapshot that it begins with: it would run far behind them.
+
+    ``asked``: the snapshot was requested. Otherwise the tape begins with it.
+
+    Raises:
+        UsageError: The task has passed a limit in the snapshot.
+    """
+    marks = Watermarks(plan)
+    marks.resume(cut)
+    limit = limits.of(number)
+    passed = [
+        f"{name} at {cut.positions[name]}, after the limit {offset}"
+        for name, offset in sorted(limit.offsets.items())
+        if offset < cut.positions.get(name, 0)
+    ]
+    if limit.watermark_ms is not None and limit.watermark_ms <= marks.foremost:
+        passed.append(
+            f"the watermark at {instant(marks.foremost)}, at or after the limit {instant(limit.watermark_ms)}"
+        )
+    if limit.clock_ms is not None and limit.clock_ms < cut.now:
+        passed.append(f"the clock at {instant(cut.now)}, after the limit {instant(limit.clock_ms)}")
+    if passed:
+        raise UsageError(
+            f"partition {number} begins with the snapshot {snapshot}, which stands after the limit: {'; '.join(passed)}",
+            hint="Name a limit after the snapshot, or begin with an earlier snapshot."
+            if asked
+            else "Name a limit after the snapshot. The tape has no history before it; a rebuild in canonical order "
+            "(--order canonical) has.",
+        )
+
+
+def check_forwarded(plan: Plan, limits: Limits, cuts: Mapping[int, tape.Cut]) -> None:
+    """Refuse offset limits along the tape that would mix two points of history in a task, by a topic with ``repartition=True``.
+
+    A task that reaches no limit runs to its last commit, with all that other tasks have forwarded to it, also from behind
+    the limit. ``cuts`` are the last cuts of all tasks.
+
+    Raises:
+        UsageError: There is such a task, and its hidden topic has no limit.
+    """
+    if limits.watermark_ms is not None or limits.clock_ms is not None:
+        return
+    inputs = {one.name: one for one in plan.inputs}
+    for name, ends in sorted(limits.offsets.items()):
+        hidden = f"{plan.app}.{inputs[name].declared_name}.by-key"
+        if not inputs[name].repartitioned or hidden not in inputs:
+            continue
+        if not any(cuts[one].positions.get(name, 0) > offset for one, offset in ends.items() if one in cuts):
+            continue
+        for number, cut in sorted(cuts.items()):
+            of = limits.of(number).offsets
+            if name in of and hidden not in of and not _is_reached(of, cut):
+                raise UsageError(
+                    f"partition {number} does not reach offset {of[name]} of {name!r}, so nothing limits it: it would run to its "
+                    f"last commit, with records that other partitions forwarded from behind the limit (in {hidden!r})",
+                    hint=f"Limit the hidden topic too (--until-offset {hidden}=OFFSET), or rebuild in canonical order "
+                    "(--order canonical), which forwards only what is before the limit.",
+                )
+
+
+def behind_last_commit(plan: Plan, limits: Limits, number: int, cut: tape.Cut) -> Iterator[str]:
     """The note for a partition in which no offset limit is reached, because the service's last commit is before all of them."""
-    ends = {name: of[number] for name, of in limits.offsets.items() if number in of}
-    if not ends or any(offset <= cut.positions.get(name, 0) for name, offset in ends.items()):
+    ends = limits.of(number).offsets
+    if not ends or _is_reached(ends, cut):
         return
     if limits.watermark_ms is None and limits.clock_ms is None:
         named = ", ".join(
             f"{name} ends at {cut.positions.get(name, 0)} instead of {offset}"
             for name, offset in sorted(ends.items())
         )
-        yield f"the last commit of partition {number} is before the offset limit: {named}"
+        sent = (
+            "; it runs to this commit, with all that other partitions had sent to it"
+            if own_inputs(plan)
+            else ""
+        )
+        yield f"the last commit of partition {number} is before the offset limit: {named}{sent}"
+
+
+def _is_reached(offsets: Mapping[str, int], cut: tape.Cut) -> bool:
+    return any(offset <= cut.positions.get(name, 0) for name, offset in offsets.items())

@@ -123,3 +123,24 @@ def test_a_part_of_a_chain_is_refused(tmp_path: Path, options: dict[str, Any], s
     lived.append(tmp_path, payments.outputs(EVENTS), {"paid": 2})
     with pytest.raises(UsageError, match=said):
         chain(tmp_path, APP, LEDGER, **options)
+
+
+def test_an_app_whose_tape_begins_with_a_snapshot_is_not_chained_along_it(tmp_path: Path) -> None:
+    """Its outputs from before the snapshot would be missing in the state of the next app."""
+    lived.append(tmp_path, payments.outputs(EVENTS), {"paid": 2})
+    lived.live_on(tmp_path, APP)
+    _, base = lived.done(tmp_path, APP, order="canonical")  # a history of its own
+    lived.live_on(tmp_path, APP, replace=f"{tmp_path / 'snapshots'}#{base.manifest.id}")
+    behind = (EVENTS[-1].at // payments.DAY_MS + 1) * payments.DAY_MS
+    more = payments.payments(80, seed=2, first_ms=behind)
+    lived.append(tmp_path, payments.outputs(more), {})
+    for app in (APP, LEDGER):
+        lived.live_on(tmp_path, app)
+    with pytest.raises(
+        UsageError, match=f"'payments' partition 0 began with the snapshot {base.manifest.id}"
+    ) as refused:
+        chain(tmp_path, APP, LEDGER)
+    assert "--order canonical" in str(refused.value)
+    chain(tmp_path, APP, LEDGER, order="canonical")
+    assert emitted(tmp_path, "windows-new") == emitted(tmp_path, "windows")
+    assert emitted(tmp_path, "days-new") == emitted(tmp_path, "days")

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import UsageError
-from tailrace.history.app_history import origin_of
+from tailrace.history.app_history import AppHistory, origin_of
 from tailrace.history.beginnings import renamed
 from tailrace.history.dead_letters.letters import dead_letters, topic_of
 from tailrace.history.rebuilding.job import Job, UnitResult
@@ -124,6 +124,23 @@ def _check(request: Request, plans: Sequence[Plan], links: Sequence[Sequence[str
             for name in read:
                 if name in known:
                     _check_writers(log, name, apps)
+        if request.order != "canonical":
+            for plan, read in zip(plans, links, strict=True):
+                if not read and plan.changelog_topic in known:
+                    _check_begins_with_log(log, plan)
+
+
+def _check_begins_with_log(log: Log, plan: Plan) -> None:
+    """Refuse an app whose tape begins with a snapshot: the next app would not get the outputs from before it."""
+    history = AppHistory(plan, log, has_run=False)
+    for number in range(plan.partitions):
+        data = history.committed(number).cut
+        if data is not None and (base := tape.decode_cut(data).base):
+            raise UsageError(
+                f"the app {plan.app!r} partition {number} began with the snapshot {base}: along the tape its outputs from "
+                "before the snapshot are left out, and the next app would not get those",
+                hint="Rebuild the chain with --order canonical, which begins with the log.",
+            )
 
 
 def _check_writers(log: Log, name: str, apps: Sequence[bytes]) -> None:

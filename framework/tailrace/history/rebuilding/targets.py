@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
@@ -25,13 +26,18 @@ from tailrace.core.errors import (
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.app_topics import topics_of
 from tailrace.history.beginnings import Beginning, check_tape_begins, taped_beginning
-from tailrace.history.end_offsets import behind_last_commit, check_end_offsets
+from tailrace.history.end_offsets import (
+    behind_last_commit,
+    check_after_beginning,
+    check_end_offsets,
+    check_forwarded,
+)
 from tailrace.history.named_keys import named_keys
 from tailrace.history.rebuilding.job import Target
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
 from tailrace.history.stretches import first
-from tailrace.state.snapshots import Snapshots
+from tailrace.state.snapshots import Snapshot, Snapshots
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -87,30 +93,48 @@ def settle(request: Request, past: HistorySource) -> Settled:
     _check_keys(request, plan)
     check_end_offsets(plan, past.log, request.until.offsets)
     _check_times(request, past, targets)
-    notes = tuple(_deleted(request, past, targets))
+    cuts = {one.partition: tape.decode_cut(one.cut) for one in targets if one.cut is not None}
+    check_forwarded(plan, request.until, cuts)
+    asked = _asked(request, past)
+    beginnings = [(taped_beginning(past, number, cut, asked), cut) for number, cut in cuts.items()]
+    for begun, _ in beginnings:
+        if begun.snapshot is not None and begun.decoded is not None:
+            snapshot = begun.snapshot.manifest.id
+            check_after_beginning(
+                plan, request.until, begun.partition, snapshot, begun.decoded, asked=asked is not None
+            )
+    notes = tuple(_deleted(request, past, beginnings))
     if notes:
         notes += (
             "events, timers and outputs are counted as the service's tape has them, what is left out included",
         )
-    notes += tuple(_begun_with(request, targets))
-    for one in targets:
-        if one.cut is not None:
-            notes += tuple(behind_last_commit(request.until, one.partition, tape.decode_cut(one.cut)))
+    notes += tuple(_begun_with(request, beginnings))
+    for number, cut in cuts.items():
+        notes += tuple(behind_last_commit(plan, request.until, number, cut))
     return Settled(order, False, tuple(targets), ends, position, why + notes)
 
 
-def _begun_with(request: Request, targets: list[Target]) -> Iterator[str]:
-    """Notes that the tape begins with a snapshot, and what this means for code that has changed since."""
+def _asked(request: Request, past: HistorySource) -> Snapshot | None:
+    """The snapshot that the rebuild is to continue from, if one was requested."""
+    if request.source.base is None:
+        return None
+    return Snapshots(request.source.base, past.plan.app).open(request.source.base_id)
+
+
+def _begun_with(request: Request, beginnings: list[tuple[Beginning, tape.Cut]]) -> Iterator[str]:
+    """Notes that the tape begins with a snapshot, and what this means for changed code and for the outputs."""
     if request.source.base is not None:
         return
-    bases = {one.partition: tape.decode_cut(one.cut).base for one in targets if one.cut is not None}
-    for base in sorted({*bases.values()} - {""}):
-        numbers = ", ".join(str(number) for number, one in sorted(bases.items()) if one == base)
+    for base in sorted({cut.base for _, cut in beginnings} - {""}):
+        begun = [one for one, cut in beginnings if cut.base == base]
+        numbers = ", ".join(str(one.partition) for one in begun)
         many = "partitions" if "," in numbers else "partition"
         yield (
             f"{many} {numbers} began with the snapshot {base}: this code is not run on what came before it; "
             "--order canonical runs it on all that is there"
         )
+        if request.to.outputs != "none" and (left_out := sum(one.outputs for one in begun)):
+            yield f"not written: {counted(left_out, 'output')} from before the snapshot {base}, of {many} {numbers}"
 
 
 def _check_inbox(plan: Plan, targets: list[Target]) -> None:
@@ -148,6 +172,11 @@ def _untaped(request: Request, past: HistorySource, settled: Settled) -> Settled
     own = own_inputs(plan)
     _check_keys(request, plan)
     check_end_offsets(plan, past.log, request.until.offsets)
+    asked = _asked(request, past)
+    for entry in () if asked is None else asked.manifest.tasks:
+        if asked is not None and entry.cut:
+            cut = tape.decode_cut(entry.cut)
+            check_after_beginning(plan, request.until, entry.partition, asked.manifest.id, cut, asked=True)
     notes: list[str] = []
     for one in plan.inputs:
         if settled.together and one.name in own:
@@ -270,18 +299,12 @@ def _first_ms(past: HistorySource) -> int:
     return min(found, default=0)
 
 
-def _deleted(request: Request, past: HistorySource, targets: list[Target]) -> Iterator[str]:
+def _deleted(
+    request: Request, past: HistorySource, beginnings: list[tuple[Beginning, tape.Cut]]
+) -> Iterator[str]:
     """Find records of the inputs that the log has deleted: raise an error, or, if the request accepts it, return notes."""
-    asked = (
-        None
-        if request.source.base is None
-        else Snapshots(request.source.base, past.plan.app).open(request.source.base_id)
-    )
-    for target in targets:
-        if target.cut is None:
-            continue
-        number, cut = target.partition, tape.decode_cut(target.cut)
-        begun = taped_beginning(past, number, cut, asked)
+    for begun, cut in beginnings:
+        number = begun.partition
         if begun.snapshot is not None:
             _check_kept(past, begun, cut)
             continue

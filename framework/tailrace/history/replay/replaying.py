@@ -39,7 +39,12 @@ from tailrace.history.comparing.differences import Difference, Differences
 from tailrace.history.comparing.outputs import OutputComparison
 from tailrace.history.comparing.replayed_state import LiveState, check_index, compare_cuts, compare_state
 from tailrace.history.driving import CommitPolicy, Step, TapeSink, drive_along_tape, other_version, replay_of
-from tailrace.history.end_offsets import behind_last_commit, check_end_offsets
+from tailrace.history.end_offsets import (
+    behind_last_commit,
+    check_after_beginning,
+    check_end_offsets,
+    check_forwarded,
+)
 from tailrace.log.interface import Log
 from tailrace.state import MemoryStore
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut
@@ -132,6 +137,8 @@ def replay(
     check_end_offsets(plan, log, options.limits.offsets)
     report = ReplayReport()
     numbers = range(plan.partitions) if options.partitions is None else sorted(options.partitions)
+    if options.limits.any:
+        _check_limits(history, options.limits, numbers)
     begun_s = time.perf_counter()
     with seldom_collected():
         comparisons: dict[int, OutputComparison] = {}
@@ -157,6 +164,20 @@ def replay(
         _say_what_was_compared(options, report)
     report.seconds = time.perf_counter() - begun_s
     return report
+
+
+def _check_limits(history: AppHistory, limits: Limits, numbers: Collection[int]) -> None:
+    """Refuse limits that the replay of these partitions could not keep, before it begins."""
+    plan = history.plan
+    found = {number: history.committed(number).cut for number in range(plan.partitions)}
+    cuts = {number: tape.decode_cut(cut) for number, cut in found.items() if cut is not None}
+    check_forwarded(plan, limits, cuts)
+    for number in cuts.keys() & {*numbers}:
+        if cuts[number].base:
+            begun = taped_beginning(history, number, cuts[number])
+            if begun.snapshot is not None and begun.decoded is not None:
+                snapshot = begun.snapshot.manifest.id
+                check_after_beginning(plan, limits, number, snapshot, begun.decoded)
 
 
 def _outputs_at(cut: bytes | None) -> int:
@@ -210,7 +231,7 @@ class _PartitionReplay(TapeSink):
             self._compare_state_at(0, None)
             return
         options, history = self._options, self._history
-        for note in behind_last_commit(options.limits, number, cut):
+        for note in behind_last_commit(self._plan, options.limits, number, cut):
             report.note(note)
         watch = None
         if options.observer is not None or options.keys is not None:

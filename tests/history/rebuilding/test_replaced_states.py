@@ -1,0 +1,128 @@
+"""Histories that begin with a snapshot (``--replace-state``): what is before it is not on the tape, and nothing ends there."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tailrace.core.engine import tape
+from tailrace.core.engine.describe_rows import instant
+from tailrace.core.engine.replay import Limits
+from tailrace.core.errors import SnapshotMismatchError, UsageError
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.processes.app_loading import find_app
+from tailrace.state.snapshots import Snapshot
+from tests.cli.commands import run
+from tests.history.rebuilding import lived, shops
+from tests.history.rebuilding.lived import done, request
+
+SHOPS = "tests.history.rebuilding.shops:app"
+
+
+@pytest.fixture(scope="module")
+def replaced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Snapshot]:
+    """A service whose state a snapshot has replaced after 200 of its 300 sales."""
+    folder = tmp_path_factory.mktemp("replaced")
+    lived.append(folder, shops.sales(200), {"sales": 2})
+    lived.live_on(folder, SHOPS)
+    _, base = done(folder, SHOPS, order="canonical")  # a history of its own
+    lived.live_on(folder, SHOPS, replace=f"{folder / 'snapshots'}#{base.manifest.id}")
+    lived.append(folder, shops.sales(100, first=200), {})
+    lived.live_on(folder, SHOPS)
+    return folder, base
+
+
+def cuts(snapshot: Snapshot) -> list[tape.Cut]:
+    return [tape.decode_cut(one.cut) for one in snapshot.manifest.tasks]
+
+
+def too_early(base: Snapshot) -> list[tuple[Limits, str]]:
+    """Limits before the snapshot, and what the refusal says of them."""
+    first, second = cuts(base)
+    at = second.positions["sales"]
+    return [
+        (Limits({"sales": {0: 5, 1: 5}}), f"0 .* sales at {first.positions['sales']}, after the limit 5"),
+        (Limits({"sales": {1: at - 1}}), f"1 .* sales at {at}, after the limit {at - 1}"),
+        (
+            Limits(watermark_ms=2_000),
+            f"0 .* the watermark at {instant(first.watermark)}, at or after the limit 1970-01-01T00:00:02",
+        ),
+        (Limits(watermark_ms=first.watermark), "0 .* at or after the limit"),
+        (
+            Limits(clock_ms=2_000),
+            f"0 .* the clock at {instant(first.now)}, after the limit 1970-01-01T00:00:02",
+        ),
+    ]
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_a_limit_before_the_snapshot_of_the_tape_is_refused(replaced: tuple[Path, Snapshot], at: int) -> None:
+    folder, base = replaced
+    limits, said = too_early(base)[at]
+    with pytest.raises(UsageError, match=f"partition {said}") as refused:
+        rebuild(request(folder, SHOPS, until=limits), LocalEngine(1))
+    assert base.manifest.id in str(refused.value)
+    with closing(EmbeddedLog(folder / "log", create=False)) as log, pytest.raises(UsageError, match=said):
+        replay(find_app(SHOPS).plan(), log, ReplayOptions(limits=limits, any_environment=True))
+
+
+@pytest.mark.parametrize("order", ["auto", "canonical"])
+def test_a_limit_before_the_requested_snapshot_is_refused(tmp_path: Path, order: str) -> None:
+    lived.append(tmp_path, shops.sales(200), {"sales": 2})
+    lived.live_on(tmp_path, SHOPS)
+    _, base = done(tmp_path, SHOPS)
+    named = {"base": str(tmp_path / "snapshots"), "base_id": base.manifest.id}
+    for limits, said in too_early(base):
+        with pytest.raises(UsageError, match=f"partition {said}"):
+            rebuild(request(tmp_path, SHOPS, until=limits, order=order, **named), LocalEngine(1))
+
+
+def test_a_limit_after_the_snapshot_ends_the_history_there(replaced: tuple[Path, Snapshot]) -> None:
+    folder, base = replaced
+    ends = {number: cut.positions["sales"] + 10 * number for number, cut in enumerate(cuts(base))}
+    _, found = done(folder, SHOPS, until=Limits({"sales": ends}))
+    assert [cut.positions["sales"] for cut in cuts(found)] == [ends[0], ends[1]]
+    with closing(EmbeddedLog(folder / "log", create=False)) as log:
+        report = replay(
+            find_app(SHOPS).plan(), log, ReplayOptions(limits=Limits({"sales": ends}), any_environment=True)
+        )
+    assert report.records == 10
+    # Canonical order begins with the log.
+    _, found = done(folder, SHOPS, until=Limits({"sales": {0: 5, 1: 5}}), order="canonical")
+    assert [cut.positions["sales"] for cut in cuts(found)] == [5, 5]
+
+
+def test_outputs_from_before_the_snapshot_are_counted_in_a_note(replaced: tuple[Path, Snapshot]) -> None:
+    folder, base = replaced
+    report, _ = done(folder, SHOPS, outputs=f"parquet:{folder / 'out'}")
+    before = sum(cut.totals.outputs for cut in cuts(base))
+    assert before == report.outputs - report.written > 0
+    said = f"not written: {before} outputs from before the snapshot {base.manifest.id}, of partitions 0, 1"
+    assert said in report.notes
+    report, _ = done(folder, SHOPS)
+    assert not any("not written" in note for note in report.notes)
+    report, _ = done(folder, SHOPS, outputs=f"parquet:{folder / 'whole'}", order="canonical")
+    assert report.written == report.outputs
+    assert not any("not written" in note for note in report.notes)
+
+
+def test_the_snapshot_that_the_tape_begins_with_need_not_be_requested(
+    replaced: tuple[Path, Snapshot],
+) -> None:
+    folder, base = replaced
+    with pytest.raises(SnapshotMismatchError, match=r"begins with the snapshot .* itself") as refused:
+        done(folder, SHOPS, base=str(folder / "snapshots"), base_id=base.manifest.id)
+    assert "Leave --from-snapshot out" in str(refused.value)
+
+
+def test_the_commands_refuse_such_a_limit(replaced: tuple[Path, Snapshot]) -> None:
+    folder, _ = replaced
+    for command in (("replay", SHOPS), ("rebuild", SHOPS, "--to", folder / "to", "--workers", 1)):
+        ended = run(*command, "--until-offset", "sales=5", "--log", folder / "log")
+        assert ended.code == 1
+        assert "which stands after the limit" in ended.err
