@@ -61,3 +61,23 @@ def test_a_cell_that_could_be_taken_for_something_else_is_refused(folder: Path, 
     table.write_text(f"user,at,score\nb,{AT},nan\n")
     assert append(folder, "visits", table).code != 0
     assert values(folder, "visits") == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "fields", "said"),
+    [
+        ("visits", b'"scor":1.5', ["the field 'scor' was dropped from 1 line. Did you mean 'score'?"]),
+        ("purchases", b'"amuont":5', ["the field 'amuont' was dropped from 1 line. Did you mean 'amount'?"]),
+        ("purchases", b'"cents":5', ["the field 'cents' was dropped from 1 line."]),
+        ("visits", b'"score":1.5', []),
+        ("purchases", b'"amount":5', []),
+    ],
+)
+def test_a_dropped_field_of_a_line_is_named_with_the_field_that_was_meant(
+    folder: Path, topic: str, fields: bytes, said: list[str]
+) -> None:
+    ended = append(folder, topic, stdin=b'{"at":%d,"user":"a",%s}\n' % (AT, fields))
+    assert ended.code == 0
+    *found, last = ended.err.splitlines()
+    assert found == [f"tailrace: {one}" for one in said]
+    assert last == f"1 record appended to {topic}."

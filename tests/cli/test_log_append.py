@@ -69,6 +69,16 @@ def test_csv_is_read_as_the_types_that_are_declared(folder) -> None:
     assert record.timestamp_ms == 1_357_017_420_000
 
 
+@pytest.mark.parametrize(
+    ("at", "refused"),
+    [("20260301", True), ("22001231", True), ("20261301", False), ("20260300", False), ("18991231", False)],
+)
+def test_an_event_time_that_looks_like_a_date_is_refused(folder, tmp_path, at, refused) -> None:
+    rows = f"customer,at_ms,cents\na,{at},1\n".encode()
+    found, reasons = appended(folder, tmp_path, "purchases", "--app", SHOP, "--format", "csv", stdin=rows)
+    assert (len(found), len(reasons)) == ((0, 1) if refused else (1, 0))
+
+
 def test_an_empty_cell_is_a_missing_field(folder) -> None:
     rows = b"customer,at_ms,cents,note\na,1,2,\n,1,2,x\n"
     ended = append(
@@ -87,6 +97,7 @@ def test_an_empty_cell_is_a_missing_field(folder) -> None:
         (b'{"customer":1,"at_ms":1,"cents":1}', "Expected `str`"),
         (b'{"customer":"a","at_ms":99999999999999999,"cents":1}', "is outside of"),
         (b'{"customer":"a","at_ms":1760000000,"cents":1}', "event_time=lambda event: event.at_ms * 1000"),
+        (b'{"customer":"a","at_ms":20260301,"cents":1}', "the event time 20260301 ms looks like a date"),
         (b'{"customer":"\xff","at_ms":1,"cents":1}', "utf-8"),
         (
             b'{"customer":"a","at_ms":1,"cents":1,"note":"' + b"x" * (1 << 20) + b'"}',

@@ -14,6 +14,7 @@ import msgspec
 from tailrace.cli import showing
 from tailrace.cli.arguments import json_option, log_option, opened, piped, refuse_own_topic, topic_of_app
 from tailrace.cli.commands import Command
+from tailrace.cli.dropped import DroppedFields
 from tailrace.cli.misspelt import Choice
 from tailrace.cli.producing import Producer, SideFile, produced, raw, typed
 from tailrace.cli.sources import FORMATS, Rows, format_of
@@ -80,8 +81,11 @@ def append(
     """
     if app is not None and keys:
         raise click.UsageError("With --app the topic declares the key: leave --key out.")
+    dropped = DroppedFields()
     producer = (
-        raw(topic, keys, timestamp) if app is None else typed(topic_of_app(app, topic), timestamp, _notice)
+        raw(topic, keys, timestamp)
+        if app is None
+        else typed(topic_of_app(app, topic), timestamp, _notice, dropped)
     )
     kept: dict[Path, SideFile] = {}
     with opened(folder) as log, ExitStack() as closing:
@@ -100,6 +104,8 @@ def append(
                     appending.append(rows, file, "standard input" if name == _STDIN else name, side)
         finally:
             sides = [side for side in kept.values() if side.count]
+            for said in dropped.said():
+                _notice(said)
             with piped():
                 _report(topic, appending.count, sides, as_json=as_json)
     if not sides:

@@ -19,6 +19,7 @@ import click
 import msgspec
 
 from tailrace.cli.cells import event_of_cells, fields_of
+from tailrace.cli.dropped import DroppedFields
 from tailrace.cli.sources import Row
 from tailrace.core.declare.annotations import members_of
 from tailrace.core.declare.event_time import seconds_taken_for_ms
@@ -31,18 +32,21 @@ from tailrace.core.values.event_fields import event_fields
 from tailrace.core.values.event_values import not_finite
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 
-_DATE = re.compile(r"(19|20|21)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
+_DATE = re.compile(r"((19|20|21)[0-9]{2}|2200)(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
 """A date without dashes. Read as milliseconds it would be a time on the first day of 1970."""
+_DATE_FIRST, _DATE_LAST = 1900_01_01, 2200_12_31
 
 Producer = Callable[[Row, int], Output]
 """Makes the record of a row. The int is the current time in ms, for records without a time. Raises BadRecordError."""
 
 
-def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Callable[[str], None]) -> Producer:
+def typed(
+    topic: Topic[Any, Any], timestamp: str | None, notice: Callable[[str], None], dropped: DroppedFields
+) -> Producer:
     """A producer for events of a topic: validated, encoded and keyed like in its app. Unknown fields are dropped.
 
     The timestamp of a record is the field ``timestamp``, else the event time, else the current time. ``notice`` is called with
-    a message once for each dropped column of a table.
+    a message once for each dropped column of a table; ``dropped`` counts the dropped fields of JSON lines.
     """
     type_, settings = topic.type, topic.settings
     is_json = settings.format == "json"
@@ -67,7 +71,8 @@ def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Callable[[str],
     complete = topic.codec.complete
 
     def produce(row: Row, now_ms: int) -> Output:
-        event = event_of(row) if complete is None else complete(event_of(row))
+        read = event_of(row)
+        event = read if complete is None else complete(read)
         key = topic.encode_key(event)
         time_ms = None if topic.time_of is None else topic.time_of(event)
         if topic.time_of is not None and time_ms is None:
@@ -80,9 +85,18 @@ def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Callable[[str],
         if time_ms is not None and settings.refuse_seconds and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS:
             what, hint = seconds_taken_for_ms(time_ms, settings.event_time)
             raise BadRecordError(f"{what}. {hint}", reason="bad-time")
+        if time_ms is not None and settings.refuse_seconds and _is_date(time_ms):
+            raise BadRecordError(
+                f"the event time {time_ms} ms looks like a date. Event times are milliseconds since 1970. If it really is "
+                "a time on the first day of 1970, give the topic a time_range that includes it",
+                reason="bad-time",
+            )
         if stamp is not None:
             time_ms = _time_of(stamp(event), str(timestamp))
-        return Output(topic.name, key, topic.encode(event), now_ms if time_ms is None else time_ms)
+        value = topic.encode(event)
+        if isinstance(row.content, bytes):
+            dropped.count(row.content, read)
+        return Output(topic.name, key, value, now_ms if time_ms is None else time_ms)
 
     return produce
 
@@ -264,6 +278,10 @@ def _time_of(value: Any, path: str) -> int:
             reason="bad-time",
         )
     return time_ms
+
+
+def _is_date(time_ms: int) -> bool:
+    return _DATE_FIRST <= time_ms <= _DATE_LAST and _DATE.fullmatch(str(time_ms)) is not None
 
 
 def _is_number(text: str) -> bool:
