@@ -460,3 +460,71 @@ def test_messagepack_keeps_what_is_no_number_and_a_dump_names_it(folder, cell, n
     append(folder, "packed", "--app", ODD, "--format", "csv", stdin=f"share\n{cell}\n".encode())
     ended = done("log", "dump", "packed", "--app", ODD, "--log", folder)
     assert ended.lines[0]["value"]["share"] == name
+
+
+# --- broken lines are corrected and appended
+
+
+def corrected(path: Path, old: bytes, new: bytes) -> Path:
+    """Correct the texts in a file of broken lines, and nothing else of them."""
+    lines = kept(path)
+    for one in lines:
+        one["text"] = one["text"].replace(old.decode(), new.decode())
+    path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in lines))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("in.jsonl", b'{"customer":"a","at_ms":1,"cents":1}\n{"customer":"b","at_ms":2,"cents":"five"}\n'),
+        ("in.csv", b'customer,at_ms,cents\na,1,1\n"b",2,five\n'),
+    ],
+)
+def test_the_corrected_texts_of_broken_lines_are_appended(folder, tmp_path, name, data) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert append(folder, "purchases", tmp_path / name, "--app", SHOP).code == 3
+    side = tmp_path / f"{name}.rejected.jsonl"
+    ended = append(folder, "purchases", side, "--app", SHOP)  # not corrected yet
+    assert ended.code == 1
+    again = tmp_path / f"{name}.rejected-2.jsonl"
+    assert f"1 broken line is written to {again}:" in ended.err
+    assert [one["text"] for one in kept(again)] == [one["text"] for one in kept(side)]
+    corrected(again, b'"five"' if name == "in.jsonl" else b"five", b"5")
+    ended = append(folder, "purchases", again, "--app", SHOP)
+    assert (ended.code, ended.err) == (0, "1 record appended to purchases.\n")
+    values = [msgspec.json.decode(record.value, type=Purchase) for _, record in records(folder, "purchases")]
+    assert {(one.customer, one.at_ms, one.cents) for one in values} == {("a", 1, 1), ("b", 2, 5)}
+
+
+def test_a_file_with_broken_lines_of_earlier_runs_is_told(folder, tmp_path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(b"x\n1\n")
+    side = tmp_path / "in.jsonl.rejected.jsonl"
+    assert f"is written to {side}:" in append(folder, "raw", tmp_path / "in.jsonl").err
+    again = append(folder, "raw", tmp_path / "in.jsonl").err
+    assert f"is written to {side}, after those of earlier runs:" in again
+
+
+def test_a_line_that_only_resembles_a_kept_one_stays_as_it_is(folder) -> None:
+    lines = [
+        b'{"rejected_from":"a","line":1,"error":"e","text":"1","more":2}',
+        b'{"source":"a","line":1,"error":"e","text":"1"}',
+    ]
+    append(folder, "raw", stdin=b"\n".join(lines))
+    assert {record.value for _, record in records(folder, "raw")} == set(lines)
+
+
+def test_broken_lines_are_not_kept_in_a_file_that_is_read(folder, tmp_path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(b"x\n")
+    ended = append(folder, "raw", tmp_path / "in.jsonl", "--rejects", tmp_path / "in.jsonl")
+    assert ended.code == 2
+    assert "is one of the files to read" in ended.err
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_header_with_another_separator_is_refused(folder, separator) -> None:
+    rows = f"customer{separator}at_ms\na{separator}1\n".encode()
+    ended = append(folder, "raw", "--format", "csv", stdin=rows)
+    assert ended.code == 1
+    assert f"is one column with {separator!r} in it" in ended.err
+    assert "the separator must be a comma" in ended.err

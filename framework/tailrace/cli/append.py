@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from contextlib import ExitStack
@@ -25,6 +26,8 @@ from tailrace.log.embedded import EmbeddedLog
 _ROWS_PER_COMMIT = 10_000
 _BYTES_PER_COMMIT = 16 << 20
 _STDIN = "-"
+_REJECTED = re.compile(r"(.*\.rejected)(?:-(\d+))?\.jsonl")
+"""A file of broken lines by its name."""
 
 
 @click.command(cls=Command, short_help="Append rows of files to a topic.")
@@ -77,10 +80,12 @@ def append(
     """Append the rows of FILES, or of standard input, to TOPIC.
 
     JSON lines, CSV with a header, or Parquet. Broken lines are counted, reported and written to a file; the others are appended. The
-    exit code is 3 if some lines are broken, 1 if all are.
+    exit code is 3 if some lines are broken, 1 if all are. Correct the texts in that file, and append it like any other.
     """
     if app is not None and keys:
         raise click.UsageError("With --app the topic declares the key: leave --key out.")
+    if rejects is not None and any(Path(name).resolve() == rejects.resolve() for name in files):
+        raise click.BadParameter(f"{str(rejects)!r} is one of the files to read", param_hint="--rejects")
     dropped = DroppedFields()
     producer = (
         raw(topic, keys, timestamp)
@@ -169,7 +174,8 @@ def _report(topic: str, appended: int, kept: list[SideFile], *, as_json: bool) -
     click.echo(f"{appended:,} {'record' if appended == 1 else 'records'} appended to {topic}.", err=True)
     for side in kept:
         lines = "1 broken line is" if side.count == 1 else f"{side.count:,} broken lines are"
-        click.echo(f"{lines} written to {side.path}:", err=True)
+        where = f"{side.path}, after those of earlier runs" if side.had_lines else f"{side.path}"
+        click.echo(f"{lines} written to {where}:", err=True)
         for one in side.first:
             click.echo(f"  {showing.printable(one)}", err=True)
         if side.count > len(side.first):
@@ -191,12 +197,15 @@ def _judge(appended: int, sides: list[SideFile], *, allow_rejects: bool) -> None
     if not allow_rejects:
         raise SetAsideError(
             f"{broken:,} of {appended + broken:,} lines not appended, the first: {first}",
-            hint=f"Correct what is in {', '.join(str(side.path) for side in sides)} and append it; "
+            hint=f"Correct each 'text' in {', '.join(str(side.path) for side in sides)} and append that file; "
             "with --allow-rejects the exit code is 0.",
         )
 
 
 def _rejects_of(name: str, topic: str) -> Path:
+    """The default file for broken lines. Those of a file of broken lines go to another one, with the next number."""
+    if found := _REJECTED.fullmatch(name):
+        return Path(f"{found[1]}-{int(found[2] or 1) + 1}.jsonl")
     return Path(f"{topic}.rejected.jsonl" if name == _STDIN else f"{name}.rejected.jsonl")
 
 

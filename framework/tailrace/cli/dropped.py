@@ -26,12 +26,12 @@ class DroppedFields:
         self._lines: dict[str, int] = {}
         self._known: dict[str, frozenset[str]] = {}
         """By dropped name, the names that the event does have."""
-        self._names_of: dict[type, frozenset[str] | None] = {}
+        self._names_of: dict[Any, frozenset[str] | None] = {}
         self._fields: Callable[[bytes], dict[str, Any]] = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
     def count(self, line: bytes, event: Any) -> None:
         """Note the fields of a line that its event does not have. The event has been decoded from the line."""
-        cls: type[Any] = type(event)
+        cls: Any = type(event)
         try:
             known = self._names_of[cls]
         except KeyError:

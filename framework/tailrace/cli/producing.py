@@ -5,7 +5,6 @@ A row is either appended completely, or it is written to the side file with the 
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -20,7 +19,7 @@ import msgspec
 
 from tailrace.cli.cells import event_of_cells, fields_of
 from tailrace.cli.dropped import DroppedFields
-from tailrace.cli.sources import Row
+from tailrace.cli.sources import Row, kept_line
 from tailrace.core.declare.annotations import members_of
 from tailrace.core.declare.event_time import seconds_taken_for_ms
 from tailrace.core.declare.topic import Topic
@@ -153,7 +152,7 @@ def produced(producer: Producer, row: Row, now_ms: int, most_bytes: int) -> Outp
 
 
 class SideFile:
-    """The file for broken rows: JSON lines, each with the row's source, line, reason and text.
+    """The file for broken rows: JSON lines, each with the row's source, line, reason and text. ``json_rows`` can read it.
 
     It is opened for the first broken row. An existing file is appended to.
     """
@@ -163,6 +162,8 @@ class SideFile:
         self.count = 0
         self.first: list[str] = []
         """Messages about the first three rows."""
+        self.had_lines = False
+        """Whether the file had lines already when it was opened."""
         self._file: BinaryIO | None = None
 
     def __enter__(self) -> Self:
@@ -180,15 +181,11 @@ class SideFile:
         Raises:
             click.FileError: The side file cannot be written.
         """
-        said: dict[str, Any] = {"source": source, "line": row.number, "error": reason}
-        try:
-            said["text"] = row.raw.decode()
-        except UnicodeDecodeError:
-            said["base64"] = base64.b64encode(row.raw).decode()
         try:
             if self._file is None:
                 self._file = self.path.open("ab")
-            self._file.write(msgspec.json.encode(said) + b"\n")
+                self.had_lines = self._file.tell() > 0
+            self._file.write(kept_line(source, row, reason))
             self._file.flush()
         except OSError as error:
             why = f"broken lines cannot be kept: {error.strerror}; name a place for them with --rejects"
