@@ -56,7 +56,7 @@ def test_the_version_is_told_installed_or_not(capsys, monkeypatch) -> None:
         (["tests.runtime.served:ap"], "has no 'ap'. Did you mean 'app'? There is tests.runtime.served:app"),
         (["tests.runtime.served:AUDITORS"], "is of type int, and no app"),
         ([APP, "--workers", "0"], "'--workers'"),
-        ([APP, "--workers", "many"], "'many' is not a valid integer"),
+        ([APP, "--workers", "many"], "'many' is not a whole number"),
         ([APP, "--workers", "5"], "4 partitions, so at most 4 workers"),
         (
             [APP, "--commit-interval", "soon"],

@@ -74,6 +74,13 @@ def test_a_key_applies_to_every_command_that_has_the_option(here: Path, quiet_lo
         ("snapshot-every = 3600", "The value of 'snapshot-every' in tailrace.toml is not text in quotes."),
         ("workers = true", "The value of 'workers' in tailrace.toml is not a whole number."),
         ("workers = 1.9", "The value of 'workers' in tailrace.toml is not a whole number."),
+        (
+            'workers = "two"',
+            "The value of 'workers' in tailrace.toml is wrong: 'two' is not a whole number.",
+        ),
+        ("workers = 0", "The value of 'workers' in tailrace.toml is wrong: 0 is not in the range x>=1."),
+        ('lease = "1ms"', "The value of 'lease' in tailrace.toml is wrong: it must be at least 500ms."),
+        ('fsync = "never"', "The value of 'fsync' in tailrace.toml is wrong: 'never' is gone"),
         ('create-topics = "yes"', "The value of 'create-topics' in tailrace.toml is not true or false."),
         ("log = ", "tailrace.toml cannot be read: Invalid value"),
     ],
@@ -107,10 +114,14 @@ def test_a_wrong_value_is_reported_with_the_place_that_it_came_from(
     (here / "pyproject.toml").write_text('[tool.tailrace]\nworkers = "many"\n')
     ended = run("run", SHOP)
     assert ended.code == 2
-    assert "--workers comes from 'workers' in [tool.tailrace] of pyproject.toml." in ended.err
+    said = (
+        "The value of 'workers' in [tool.tailrace] of pyproject.toml is wrong: 'many' is not a whole number."
+    )
+    assert said in ended.err
+    (here / "pyproject.toml").unlink()
     monkeypatch.setenv("TAILRACE_WORKERS", "several")
     ended = run("run", SHOP)
-    assert "'several' is not a valid integer" in ended.err
+    assert "'several' is not a whole number." in ended.err
     assert "--workers comes from the environment variable TAILRACE_WORKERS." in ended.err
     monkeypatch.setenv("TAILRACE_WORKERS", "99")
     assert "--workers comes from the environment variable TAILRACE_WORKERS." in run("run", SHOP).err

@@ -10,6 +10,7 @@ import msgspec
 from tailrace.cli.arguments import json_option, log_option, opened, outside_of_log, piped
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
+from tailrace.cli.misspelt import WholeNumber
 from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
 from tailrace.history.opening import open_archive
@@ -35,7 +36,7 @@ from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, a
 )
 @click.option(
     "--records-per-file",
-    type=click.IntRange(1, 10_000_000),
+    type=WholeNumber(1, 10_000_000),
     default=100_000,
     show_default=True,
     help="Maximum number of records in a file; writers and readers hold a file in memory.",

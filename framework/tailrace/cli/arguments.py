@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import click
 
+from tailrace.cli.misspelt import WholeNumber
 from tailrace.cli.settings import Setting
 from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import duration, to_ms
@@ -92,7 +93,7 @@ def workers_option(default: int | None, help: str) -> Callable[[FC], FC]:
     return click.option(
         "--workers",
         cls=Setting,
-        type=click.IntRange(1),
+        type=WholeNumber(1),
         default=default,
         show_default=True if default is not None else "number of cores",
         help=help,
@@ -105,7 +106,7 @@ keys_option = click.option(
 partitions_option = click.option(
     "--partition",
     "partitions",
-    type=click.IntRange(0),
+    type=WholeNumber(0),
     multiple=True,
     help="Only this partition; may be repeated.",
 )

@@ -29,7 +29,7 @@ from tailrace.cli.commands import Commands
 from tailrace.cli.console import show_table
 from tailrace.cli.keeping import clean, retain
 from tailrace.cli.log_files import copy, repair, upgrade, verify
-from tailrace.cli.misspelt import Choice
+from tailrace.cli.misspelt import Choice, WholeNumber
 from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.errors import DefinitionError
 from tailrace.core.records import InputRecord
@@ -63,12 +63,12 @@ log.add_command(upgrade)
 @log.command(short_help="Create a topic, or all topics of an app.")
 @click.argument("topic", required=False)
 @click.option("--app", metavar="APP", help="Create the topics that this app declares, and its own.")
-@click.option("--partitions", type=click.IntRange(1, 10_000), help="Number of partitions (default: 4).")
+@click.option("--partitions", type=WholeNumber(1, 10_000), help="Number of partitions (default: 4).")
 @click.option("--compacted", is_flag=True, help="Keep the last record of each key only.")
 @click.option("--retention", type=DurationType(), help="Delete records that are older, by their timestamps.")
 @click.option(
     "--retention-bytes",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     help="Delete the oldest records of a partition that is larger.",
 )
 @log_option
@@ -129,7 +129,7 @@ def list_(*, as_json: bool, folder: Path) -> None:
 @click.option(
     "-n",
     "--records",
-    type=click.IntRange(0),
+    type=WholeNumber(0),
     default=10,
     show_default=True,
     help="Number of past records to show first.",
@@ -210,11 +210,15 @@ def dump(
                 else:
                     file.write(showing.as_json(number, record, declared) + b"\n")
         if none and (start is not None or stop is not None):
-            held = ", ".join(
-                f"partition {number} from {log.start_offset(topic, number):,} up to {log.end_offset(topic, number):,}"
-                for number in numbers
-            )
+            held = ", ".join(_held(log, topic, number) for number in numbers)
             click.echo(f"{topic!r} has no record there; its offsets: {held}", err=True)
+
+
+def _held(log: Log, topic: str, number: int) -> str:
+    start, end = log.start_offset(topic, number), log.end_offset(topic, number)
+    return (
+        f"partition {number} is empty" if start == end else f"partition {number} from {start:,} up to {end:,}"
+    )
 
 
 def _numbers(log: Log, topic: str, partitions: tuple[int, ...]) -> Iterable[int]:

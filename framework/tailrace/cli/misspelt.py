@@ -1,4 +1,4 @@
-"""Suggestions for misspelt options and choices."""
+"""Messages for misspelt options, choices and numbers."""
 
 from __future__ import annotations
 
@@ -28,6 +28,18 @@ class Choice(_Choice):
             known = ", ".join(map(repr, self.choices))
             meant = did_you_mean(value, self.choices)
             self.fail(f"{value!r} is not one of {known}. {meant}".rstrip(), param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class WholeNumber(click.IntRange):
+    """A whole number in a range. The error for other text names no type of Click."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See ``click.IntRange``."""
+        try:
+            int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number.", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -19,7 +19,7 @@ from tailrace.cli.arguments import (
     packed,
     workers_option,
 )
-from tailrace.cli.misspelt import Choice
+from tailrace.cli.misspelt import Choice, WholeNumber
 from tailrace.cli.settings import Setting, is_typed
 from tailrace.core.declare.topic import ON_ERROR
 from tailrace.core.errors import MissingExtraError
@@ -156,7 +156,7 @@ execution_options = packed(
     Execution,
     click.option(
         "--split",
-        type=click.IntRange(1),
+        type=WholeNumber(1),
         help="Number of shards that share the keys of each partition (default: chosen by the rebuild).",
     ),
     click.option(

@@ -23,7 +23,7 @@ from tailrace.cli.arguments import (
     workers_option,
 )
 from tailrace.cli.commands import Command
-from tailrace.cli.misspelt import Choice
+from tailrace.cli.misspelt import Choice, WholeNumber
 from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
 from tailrace.core.errors import MissingExtraError, SetAsideError
@@ -77,7 +77,7 @@ class FsyncType(Choice):
 @click.option(
     "--max-record-bytes",
     cls=Setting,
-    type=click.IntRange(1_000, 1 << 30),
+    type=WholeNumber(1_000, 1 << 30),
     default=1 << 20,
     show_default=True,
     help="Size limit of an event in the log, including its key.",
@@ -131,7 +131,7 @@ class FsyncType(Choice):
 @click.option(
     "--snapshot-keep",
     cls=Setting,
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     default=5,
     show_default=True,
     help="With --snapshots: number of snapshots to keep. Savepoints, and snapshots that others build on, are never deleted.",

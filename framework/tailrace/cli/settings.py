@@ -78,7 +78,7 @@ def default_map(file: ConfigFile, commands: click.Group) -> dict[str, Any]:
     """The values for Click, by command and parameter.
 
     Raises:
-        click.UsageError: There is no such setting, or its value has the wrong type for the option.
+        click.UsageError: There is no such setting, or its value is wrong for the option.
     """
     known = {one.setting: one for one in _settings(commands)}
     for key, value in file.values.items():
@@ -92,6 +92,11 @@ def default_map(file: ConfigFile, commands: click.Group) -> dict[str, Any]:
         kinds, what = _kinds(setting)
         if type(value) not in kinds:
             raise click.UsageError(f"The value of {file.of_key(key)} is not {what}.")
+        if not isinstance(setting.type, click.Path):  # the command itself looks if there is such a folder
+            try:
+                setting.type.convert(value, setting, None)
+            except click.BadParameter as error:
+                raise click.UsageError(f"The value of {file.of_key(key)} is wrong: {error.message}") from None
     return _mapped(commands, file.values)
 
 
