@@ -34,8 +34,11 @@ def fill(folder, *outputs, partition=None):
 
 def test_a_topic_is_created_once_with_its_settings(tmp_path) -> None:
     path = tmp_path / "new" / "log"
-    for _ in range(2):
-        done("log", "create", "t", "--partitions", 2, "--compacted", "--retention", "7d", "--log", path)
+    said = [
+        done("log", "create", "t", "--partitions", 2, "--compacted", "--retention", "7d", "--log", path).err
+        for _ in range(2)
+    ]
+    assert said == ["created t, 2 partitions\n", "nothing to create: each topic exists already\n"]
     (found,) = done("log", "list", "--json", "--log", path).lines
     assert found == {
         "topic": "t",
@@ -325,3 +328,31 @@ def test_a_dump_of_what_was_appended_is_what_was_appended(tmp_path) -> None:
     done("log", "dump", "purchases", "--output", out, "--log", path)
     found = [msgspec.json.decode(line)["value"] for line in out.read_bytes().splitlines()]
     assert sorted(found, key=lambda one: one["at_ms"]) == [msgspec.to_builtins(event) for event in events]
+
+
+def test_what_an_app_s_creation_has_created_is_reported(tmp_path) -> None:
+    path = tmp_path / "log"
+    done("log", "create", "totals", "--partitions", 3, "--log", path)
+    said = done("log", "create", "--app", SHOP, "--log", path).err.splitlines()
+    assert "created purchases, 3 partitions" in said
+    assert "created shop.tape, 3 partitions" in said
+    assert not any("totals" in line for line in said)
+    again = done("log", "create", "--app", SHOP, "--log", path).err
+    assert again == "nothing to create: each topic exists already\n"
+
+
+def test_a_creation_that_fails_reports_no_more_than_it_has_created(tmp_path) -> None:
+    path = tmp_path / "log"
+    done("log", "create", "purchases", "--partitions", 1, "--log", path)
+    ended = run("log", "create", "--app", SHOP, "--log", path)
+    assert ended.code == 1
+    *created, last = ended.err.splitlines()
+    assert created
+    assert all(line.startswith("created ") for line in created)
+    assert last.startswith("tailrace: ")
+
+
+def test_an_empty_partition_is_called_empty(folder) -> None:
+    fill(folder, Output("t", b"k", b"1", 1), partition=1)
+    said = done("log", "dump", "t", "--from", 9, "--log", folder).err
+    assert said == "'t' has no record there; its offsets: partition 0 is empty, partition 1 from 0 up to 1\n"

@@ -80,6 +80,10 @@ def test_the_version_is_told_installed_or_not(capsys, monkeypatch) -> None:
         ([APP, "--fsync", "sometimes"], "'sometimes' is not one of"),
         ([APP, "--speed", "9"], "No such option: --speed"),
         ([APP, "another"], "Unexpected argument 'another'"),
+        ([APP, "another:app"], "'another:app'. A process runs one app: start a second `tailrace run`."),
+        (["./tests/cli/shop.py:app"], "names no app. Did you mean 'tests.cli.shop:app'?"),
+        (["tests/cli/shop.py"], "names no app. Did you mean 'tests.cli.shop:app'?"),
+        (["./nowhere.py:app"], "names no app. Write the module and the app in it: package.module:app"),
     ],
 )
 def test_a_command_that_cannot_be_understood_is_told_why_in_one_line(

@@ -13,6 +13,7 @@ import pytest
 
 from tailrace.cli.compare import _side
 from tailrace.cli.main import execute
+from tailrace.cli.snapshot import _in_words
 from tailrace.core import rows
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
@@ -23,6 +24,13 @@ from tests.runtime.tallies import ticks
 
 APP = "tests.runtime.served:app"
 two = served.make_app(partitions=2)
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(0, "0 kB"), (12_345, "12 kB"), (999_999, "1,000 kB"), (2_550_000_000, "2,550.0 MB")]
+)
+def test_the_size_of_a_small_snapshot_is_in_kilobytes(size: int, said: str) -> None:
+    assert _in_words(size) == said
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import click
 import msgspec
@@ -18,7 +18,7 @@ from tailrace.cli.commands import Command
 from tailrace.cli.dropped import DroppedFields
 from tailrace.cli.misspelt import Choice
 from tailrace.cli.producing import Producer, SideFile, produced, raw, typed
-from tailrace.cli.sources import FORMATS, Rows, format_of
+from tailrace.cli.sources import FORMATS, Rows, format_of, is_known
 from tailrace.core.errors import BadRecordError, SetAsideError
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
@@ -30,9 +30,23 @@ _REJECTED = re.compile(r"(.*\.rejected)(?:-(\d+))?\.jsonl")
 """A file of broken lines by its name."""
 
 
+class _InputFile(click.Path):
+    """A file to read, or ``-``. The error for a missing one finds a topic and a file in the wrong order."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See ``click.Path``."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            topic = "" if ctx is None else str(ctx.params.get("topic", ""))
+            if topic and Path(topic).is_file():
+                error.message += f" The topic comes first: did you mean {value} {topic}?"
+            raise
+
+
 @click.command(cls=Command, short_help="Append rows of files to a topic.")
 @click.argument("topic")
-@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.argument("files", nargs=-1, type=_InputFile(exists=True, dir_okay=False, allow_dash=True))
 @click.option(
     "--app",
     metavar="APP",
@@ -104,6 +118,10 @@ def append(
                 kept[path] = side
                 if name == _STDIN and sys.stdin.isatty():
                     click.echo("Reading from the terminal, until Ctrl-D.", err=True)
+                if format_ == "auto" and name != _STDIN and not is_known(name):
+                    _notice(
+                        f"{name} is read as JSON lines, as its suffix names no format; --format names another"
+                    )
                 with click.open_file(name, "rb") as file:
                     rows = FORMATS[format_of(name) if format_ == "auto" else format_]
                     appending.append(rows, file, "standard input" if name == _STDIN else name, side)

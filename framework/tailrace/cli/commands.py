@@ -104,6 +104,8 @@ def _stray(command: click.Command, ctx: click.Context, text: str) -> str:
     """The message for an argument that the command does not take."""
     meant = [f"{name} {shlex.quote(text)}" for name in _takers(command, ctx, text)]
     said = f"Unexpected argument {text!r}."
+    if command.name == "run" and ":" in text:
+        return f"{said} A process runs one app: start a second `tailrace run`."
     return f"{said} Did you mean {' or '.join(meant)}?" if meant else said
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from heapq import nlargest
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from tailrace.cli.console import show_table
 from tailrace.cli.keeping import clean, retain
 from tailrace.cli.log_files import copy, repair, upgrade, verify
 from tailrace.cli.misspelt import Choice, WholeNumber
+from tailrace.core.counting import counted
 from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.errors import DefinitionError
 from tailrace.core.records import InputRecord
@@ -94,7 +96,7 @@ def create(
         except DefinitionError as error:
             raise click.BadParameter(str(error), param_hint="TOPIC") from None
         settings = TopicSettings(partitions or 4, compacted, retention, retention_bytes)
-        with opened(folder, create=True) as log:
+        with opened(folder, create=True) as log, _created(log):
             log.create_topic(topic, settings)
         return
     if partitions is not None or compacted or retention is not None or retention_bytes is not None:
@@ -103,8 +105,27 @@ def create(
         )
     plan = find_app(str(app)).plan()
     with opened(folder, create=True) as log:
-        prepare_topics(log, plan, create_declared=True)
+        with _created(log):
+            prepare_topics(log, plan, create_declared=True)
         note_first_positions(plan, log)
+
+
+@contextmanager
+def _created(log: Log) -> Generator[None]:
+    """Report the topics that are created in the block, also if it fails after some; or that none is."""
+    before = set(log.topics())
+    nothing = "nothing to create: each topic exists already"
+    try:
+        yield
+    except Exception:
+        nothing = ""
+        raise
+    finally:
+        new = {name: settings for name, settings in sorted(log.topics().items()) if name not in before}
+        for name, settings in new.items():
+            click.echo(f"created {name}, {counted(settings.partitions, 'partition')}", err=True)
+        if nothing and not new:
+            click.echo(nothing, err=True)
 
 
 @log.command(name="list", short_help="List the topics, and how long they are kept.")

@@ -84,7 +84,7 @@ def create(
             click.echo(msgspec.json.encode({**_as_dict(made), "deleted": gone}))
             return
         click.echo(
-            f"snapshot {made.id}: {counted(_count(made), 'row')}, {_size(made) / 1e6:,.1f} MB, {made.kind}, "
+            f"snapshot {made.id}: {counted(_count(made), 'row')}, {_in_words(_size(made))}, {made.kind}, "
             f"in {time.perf_counter() - begun_s:.1f} s"
         )
         for each in gone:
@@ -122,12 +122,12 @@ def list_(*, app: str, uri: str, as_json: bool) -> int:
                 each.source,
                 each.kind,
                 _count(each),
-                round(_size(each) / 1e6, 1),
+                _in_words(_size(each)),
             )
             for each in found
         ]
         if lines:
-            show_table(lines, ("id", "name", "created", "from", "kind", "rows", "MB"))
+            show_table(lines, ("id", "name", "created", "from", "kind", "rows", "size"))
     return _UNREADABLE if unreadable else 0
 
 
@@ -233,7 +233,7 @@ def _shown(found: Snapshot) -> list[str]:
         f"created     {instant(manifest.created_ms)}",
         f"from        {manifest.source}, {manifest.kind}{f' upon {manifest.parent}' if manifest.parent else ''}",
         f"made under  {', '.join(f'{name} {value}' for name, value in sorted(manifest.environment.items()) if value)}",
-        f"holds       {counted(_count(manifest), 'row')} in {_size(manifest) / 1e6:,.1f} MB",
+        f"holds       {counted(_count(manifest), 'row')} in {_in_words(_size(manifest))}",
     ]
     lines += [f"note        {note}" for note in manifest.notes]
     for task in manifest.tasks:
@@ -278,6 +278,10 @@ def _count(manifest: Manifest) -> int:
 
 def _size(manifest: Manifest) -> int:
     return sum(file.bytes for task in manifest.tasks for file in task.files)
+
+
+def _in_words(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 1_000_000 else f"{size / 1e3:,.0f} kB"
 
 
 def _progress(status: TakingStatus) -> tuple[str, int, int]:

@@ -126,12 +126,24 @@ def parquet_rows(file: IO[bytes]) -> Iterator[Row]:
 
 
 FORMATS: dict[str, Rows] = {"jsonl": json_rows, "csv": csv_rows, "parquet": parquet_rows}
-_SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
+_SUFFIXES = {
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+}
 
 
 def format_of(path: str) -> str:
     """The format for the suffix of a file name (default: JSON lines)."""
     return _SUFFIXES.get(PurePath(path).suffix.lower(), "jsonl")
+
+
+def is_known(path: str) -> bool:
+    """Whether the suffix of a file name says its format. A name without a suffix, as that of a pipe, says nothing wrong."""
+    return PurePath(path).suffix.lower() in {"", *_SUFFIXES}
 
 
 class _Kept(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

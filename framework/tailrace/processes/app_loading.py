@@ -41,7 +41,8 @@ def find_app(reference: str) -> App:
     ):
         raise UnknownAppError(
             f"{reference!r} names no app",
-            hint="Write the module and the app in it: package.module:app, or package.module:app@other-name.",
+            hint=_meant_file(name, attribute)
+            or "Write the module and the app in it: package.module:app, or package.module:app@other-name.",
         )
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
@@ -177,6 +178,15 @@ def _apps_of(module: ModuleType, name: str) -> str:
 
 def _apps_in(module: ModuleType) -> list[str]:
     return [attribute for attribute, value in vars(module).items() if isinstance(value, App)]
+
+
+def _meant_file(path: str, attribute: str) -> str:
+    """A suggestion for the path of a file in place of a module; empty if there is no such file in the working folder."""
+    name = Path(path).with_suffix("") if path.endswith(".py") else Path(path)
+    parts = name.parts
+    if not parts or not all(part.isidentifier() for part in parts) or not name.with_suffix(".py").is_file():
+        return ""
+    return f"Did you mean '{'.'.join(parts)}:{attribute or 'app'}'?"
 
 
 def _meant(missing: str, more: str) -> str:
