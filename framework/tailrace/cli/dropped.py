@@ -31,7 +31,7 @@ class DroppedFields:
 
     def count(self, line: bytes, event: Any) -> None:
         """Note the fields of a line that its event does not have. The event has been decoded from the line."""
-        cls: Any = type(event)
+        cls: Any = event.__class__
         try:
             known = self._names_of[cls]
         except KeyError:
