@@ -181,6 +181,10 @@ def test_other_code_is_found_and_named(lived, capsys, monkeypatch) -> None:
     assert kinds >= {"commit", "output", "state"}
     change = next(one for one in said["first"] if one["kind"] == "state")["changes"][0]
     assert change == {"label": "count", "was": "3", "is": "6"}
+    assert said["more_outputs"] > 0
+    assert run(lived, "--compare") == 1
+    counts = f"differences: {said['differences']:,}, and {said['more_outputs']:,} more outputs of the same keys"
+    assert f"{counts}\n" in capsys.readouterr().out
 
 
 def test_a_state_in_use_is_compared_by_its_changelog(lived, capsys) -> None:

@@ -214,7 +214,7 @@ class TestStart:
         assert (
             execute(["compare", APP, str(lived / "state"), str(lived / "state2"), "--with", f"{APP}@b"]) == 0
         )
-        assert "differences: none, the bytes are equal" in capsys.readouterr().out
+        assert "differences: none, the bytes are equal (outputs are not compared)" in capsys.readouterr().out
 
     def test_from_a_place_with_a_mark_in_its_name(self, lived, capsys) -> None:
         place = lived / "s#1" / "snaps#2"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from random import Random
 
 from tailrace.core import rows
 from tailrace.core.records import Output
+from tailrace.history.app_history import Emitted, hash_of
 from tailrace.history.comparing.differences import SHOWN, Difference, Differences, first_apart
 from tailrace.history.comparing.matched_rows import MatchedKey, matched_keys
-from tailrace.history.comparing.outputs import output_difference
+from tailrace.history.comparing.outputs import OutputComparison, output_difference
 from tests.runtime.served import make_app
 
 
@@ -80,3 +82,31 @@ def test_the_differences_of_several_parts_are_counted_and_the_first_are_describe
     assert whole.count == 2 * (SHOWN + 6)
     assert [one.kind for one in whole.shown[:3]] == ["commit", "commit", "state"]
     assert len(whole.shown) == SHOWN + 1
+
+
+def test_of_each_key_the_first_output_is_described_in_order_and_the_others_are_counted() -> None:
+    plan = make_app().plan()
+
+    def numbered(values: dict[int, tuple[bytes, bytes]]) -> dict[int, Output]:
+        return {
+            number: Output("nowhere", key, value, 0, (("tailrace-origin", b"%d" % number),))
+            for number, (key, value) in values.items()
+        }
+
+    # The keys begin in the order a, b, and differ first in the order b, a.
+    live = numbered({0: (b"a", b"1"), 1: (b"b", b"1"), 2: (b"b", b"2"), 3: (b"a", b"2"), 4: (b"a", b"3")})
+    again = numbered({0: (b"a", b"1"), 1: (b"b", b"0"), 2: (b"b", b"0"), 3: (b"a", b"0"), 4: (b"a", b"3")})
+    later = numbered({5: (b"a", b"5"), 6: (b"c", b"6")})
+    later_again = numbered({5: (b"a", b"additional"), 6: (b"a", b"5"), 7: (b"c", b"6")})
+    emitted = Emitted(array("q", [hash_of(one) for one in (live | later).values()]), {})
+    comparison = OutputComparison(plan, 0, emitted, 100, whole=True)
+    comparison.take(0, 5, list(again.values()))
+    comparison.take(5, 7, list(later_again.values()))
+    assert comparison.wanted() == set(range(7))
+    found = Differences()
+    comparison.report(live | later, found)
+    assert [one.key_bytes for one in found.shown] == [b"b", b"a"]
+    assert (found.count, found.more_outputs, found.commits) == (2, 2, 0)
+    whole = Differences()
+    whole.add_all(found)
+    assert (whole.count, whole.more_outputs) == (2, 2)

@@ -211,7 +211,7 @@ def _say(found: Comparison) -> None:
         click.echo(f"note: {said}")
     if not found.differs:
         how = "both versions of the code read the same" if found.as_read else "the bytes are equal"
-        say((f"differences: none, {how}", "green"))
+        say((f"differences: none, {how} (outputs are not compared)", "green"))
         return
     for said in found.defaults:
         say((f"defaults differ: {printable(said)}", "red"))

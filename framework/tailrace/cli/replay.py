@@ -31,6 +31,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import OffsetGoneError
 from tailrace.core.suggestions import did_you_mean
+from tailrace.history.comparing.differences import Differences
 from tailrace.history.named_keys import NamedKeys, named_keys
 from tailrace.history.replay.in_processes import ReplayJob, replay_apart, run_job
 from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, ReplayStatus
@@ -234,7 +235,7 @@ def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:
     if not found.count:
         say(("differences: none", "green"))
         return
-    say((f"differences: {found.count:,}", "red"))
+    say((f"differences: {found.count:,}{_outputs_too(found)}", "red"))
     for one in found.shown:
         say((printable(one.where), "bold"))
         for line in one.lines():
@@ -243,6 +244,12 @@ def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:
             click.echo(f"    {one.detail}")
     if found.count > len(found.shown):
         click.echo(f"and {found.count - len(found.shown):,} more")
+
+
+def _outputs_too(found: Differences) -> str:
+    """The outputs that differ and are not among the number of differences, which has the first one of each key."""
+    more = f", and {counted(found.more_outputs, 'more output')} of the same keys" if found.more_outputs else ""
+    return more + (f"; {found.commits:,} of them each stand for all outputs of a commit" if found.commits else "")
 
 
 def _say_json(plan: Plan, report: ReplayReport) -> None:
@@ -259,6 +266,7 @@ def _say_json(plan: Plan, report: ReplayReport) -> None:
         "compared": report.compared,
         "notes": report.notes,
         "differences": report.differences.count,
+        "more_outputs": report.differences.more_outputs,
         "first": [
             {
                 "kind": one.kind,

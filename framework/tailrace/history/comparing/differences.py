@@ -66,6 +66,10 @@ class Differences:
 
     shown: list[Difference] = field(default_factory=list[Difference])
     count: int = 0
+    more_outputs: int = 0
+    """The other outputs that differ: of each key, only the first one is among ``count``."""
+    commits: int = 0
+    """Those of ``count`` that stand for all outputs of a commit, which are not counted one by one."""
 
     def add(self, one: Difference) -> None:
         """Add a difference. A difference that may be the cause of others comes first."""
@@ -80,6 +84,8 @@ class Differences:
         for one in others.shown:
             self.add(one)
         self.count += others.count - len(others.shown)
+        self.more_outputs += others.more_outputs
+        self.commits += others.commits
 
 
 def first_apart(

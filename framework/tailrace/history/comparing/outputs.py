@@ -8,8 +8,8 @@ the numbers of all later ones.
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -32,8 +32,8 @@ _KEPT = 10_000
 class OutputComparison:
     """Compares the outputs of a replay with those in the log, commit by commit.
 
-    ``take`` collects commits that differ; ``report`` takes the log's outputs of these, and reports the first difference for
-    each topic and key.
+    ``take`` collects commits that differ; ``report`` takes the log's outputs of these, reports the first difference for each
+    topic and key, in the order of the outputs' numbers, and counts all outputs that differ.
     """
 
     def __init__(self, plan: Plan, partition: int, emitted: Emitted, stop: int, *, whole: bool) -> None:
@@ -87,7 +87,7 @@ class OutputComparison:
             was = [(number, live[number]) for number in range(first, stop) if number in live]
             now = list(enumerate(outputs, first))
             before = len(seen)
-            for one in self._by_key(was, now, seen):
+            for one in self._by_key(was, now, seen, into):
                 into.add(one)
             if len(seen) == before and [one for _, one in was] != outputs and not seen:
                 # Every key has the same outputs, in another order or with other numbers.
@@ -95,24 +95,34 @@ class OutputComparison:
                 assert pair is not None
                 into.add(output_difference(self._plan, self._partition, *pair))
         into.count += self._more
+        into.commits += self._more
 
     def _by_key(
         self,
         was: list[Numbered],
         now: list[Numbered],
         seen: set[tuple[str, bytes | None]],
-    ) -> Iterator[Difference]:
+        into: Differences,
+    ) -> list[Difference]:
+        """The first difference of each key that is not ``seen`` yet. Counts the others, of all keys."""
         grouped: dict[tuple[str, bytes | None], tuple[list[Numbered], ...]]
         grouped = defaultdict(lambda: ([], []))
         for side, outputs in enumerate((was, now)):
             for number, one in outputs:
                 grouped[one.topic, one.key][side].append((number, one))
+        found: list[tuple[int, Difference]] = []
         for place, (before, after) in grouped.items():
-            if place in seen:
+            pair = first_apart(before, after, _bare)
+            if pair is None:
                 continue
-            if pair := first_apart(before, after, _bare):
+            into.more_outputs += _number_apart(before, after)
+            if place not in seen:
+                into.more_outputs -= 1
                 seen.add(place)
-                yield output_difference(self._plan, self._partition, *pair)
+                either = pair[0] or pair[1]
+                assert either is not None
+                found.append((either[0], output_difference(self._plan, self._partition, *pair)))
+        return [one for _, one in sorted(found, key=lambda numbered: numbered[0])]
 
 
 def output_difference(
@@ -148,6 +158,12 @@ def _changed_bytes(was: Numbered | None, now: Numbered | None) -> tuple[Change, 
 
 def _raw(output: Output) -> dict[str, str]:
     return {name: repr(value) for name, value in output._asdict().items()}
+
+
+def _number_apart(before: Iterable[Numbered], after: Iterable[Numbered]) -> int:
+    """How many outputs of one key differ. An additional output counts once, although it moves all later ones."""
+    was, now = Counter(map(_bare, before)), Counter(map(_bare, after))
+    return max((was - now).total(), (now - was).total(), 1)  # 1: the same outputs in another order
 
 
 def _bare(numbered: Numbered) -> tuple[Any, ...]:

@@ -186,7 +186,8 @@ class RebuildReport(msgspec.Struct, kw_only=True):
             said.insert(
                 2,
                 f"{counted(compared, 'row')} compared with the service's, the schema of each partition included: "
-                + (_differing(self.other_rows) if self.other_rows else "all equal, byte for byte"),
+                + (_differing(self.other_rows) if self.other_rows else "all equal, byte for byte")
+                + " (values of outputs are not compared: tailrace replay --compare does that)",
             )
         if self.base is not None:
             said.insert(1, f"from snapshot {self.base}")
