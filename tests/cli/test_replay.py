@@ -183,7 +183,9 @@ def test_other_code_is_found_and_named(lived, capsys, monkeypatch) -> None:
     assert change == {"label": "count", "was": "3", "is": "6"}
     assert said["more_outputs"] > 0
     assert run(lived, "--compare") == 1
-    counts = f"differences: {said['differences']:,}, and {said['more_outputs']:,} more outputs of the same keys"
+    counts = (
+        f"differences: {said['differences']:,}, and {said['more_outputs']:,} more outputs of the same keys"
+    )
     assert f"{counts}\n" in capsys.readouterr().out
 
 

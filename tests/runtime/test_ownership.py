@@ -57,6 +57,22 @@ def test_an_owner_that_works_keeps_its_task_past_the_lease(folder) -> None:
     first.release()
 
 
+@pytest.mark.parametrize("there", ["another log", "nothing"])
+def test_an_owner_learns_that_the_folder_of_the_log_was_replaced(tmp_path, there: str) -> None:
+    folder = tmp_path / "log"
+    EmbeddedLog(folder).close()
+    first = TaskOwnership(folder, "a", [0])
+    try:
+        first.check()
+        folder.rename(tmp_path / "away")
+        if there == "another log":
+            EmbeddedLog(folder).close()
+        with pytest.raises(FencedError, match=r"log', was replaced or removed while the task a/0 ran on it"):
+            first.check()
+    finally:
+        first.release()
+
+
 def test_an_owner_learns_that_its_task_was_taken(folder) -> None:
     first = TaskOwnership(folder, "a", [0], lease_s=0.2)
     taken = claim(folder, "a-0", lease_s=0.0)
@@ -65,8 +81,8 @@ def test_an_owner_learns_that_its_task_was_taken(folder) -> None:
     def learned() -> bool:
         try:
             first.check()
-        except FencedError:
-            return True
+        except FencedError as error:
+            return "the task a/0 was taken over by another process" in str(error)
         return False
 
     wait_until(learned, "the first owner has learned of it")

@@ -248,8 +248,12 @@ def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:
 
 def _outputs_too(found: Differences) -> str:
     """The outputs that differ and are not among the number of differences, which has the first one of each key."""
-    more = f", and {counted(found.more_outputs, 'more output')} of the same keys" if found.more_outputs else ""
-    return more + (f"; {found.commits:,} of them each stand for all outputs of a commit" if found.commits else "")
+    more = (
+        f", and {counted(found.more_outputs, 'more output')} of the same keys" if found.more_outputs else ""
+    )
+    return more + (
+        f"; {found.commits:,} of them each stand for all outputs of a commit" if found.commits else ""
+    )
 
 
 def _say_json(plan: Plan, report: ReplayReport) -> None:

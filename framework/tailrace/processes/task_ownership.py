@@ -44,6 +44,8 @@ class TaskOwnership:
         from_stopped: bool = True,
     ) -> None:
         self._app = app
+        self._folder = log_folder
+        self._folder_then = _which(log_folder)
         self._claims: dict[int, Claim] = {}
         self._lost: int | None = None
         self._done = threading.Event()
@@ -61,17 +63,24 @@ class TaskOwnership:
         """Check that this process still owns the tasks.
 
         Raises:
-            FencedError: Another process has taken one over.
+            FencedError: Another process has taken one over, or the log's folder was replaced.
         """
         if self._lost is None:
             # After a stop of the process, the renewing thread may not have run yet.
             self._lost = next((number for number, one in self._claims.items() if not one.holds()), None)
-        if self._lost is not None:
+        if self._lost is None:
+            return
+        if _which(self._folder) != self._folder_then:
             raise FencedError(
-                f"the task {self._app}/{self._lost} was taken over by another process: this one did not run for "
-                "longer than its lease",
-                hint="Nothing is lost: the new owner continues from the last commit.",
+                f"the folder of the log, {str(self._folder)!r}, was replaced or removed while the task {self._app}/{self._lost} "
+                "ran on it",
+                hint="Stop the services of a log before its folder is replaced, and start them again afterwards.",
             )
+        raise FencedError(
+            f"the task {self._app}/{self._lost} was taken over by another process: this one did not run for "
+            "longer than its lease",
+            hint="Nothing is lost: the new owner continues from the last commit.",
+        )
 
     def release(self) -> None:
         """Release the tasks for other processes. Can be called repeatedly."""
@@ -94,6 +103,15 @@ class TaskOwnership:
                 if not is_ours:
                     self._lost = number
                     return
+
+
+def _which(folder: Path) -> tuple[int, int] | None:
+    """The identity of the folder that is at this path now; None if there is none."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def is_owned(log_folder: Path, transactional_id: str) -> bool:

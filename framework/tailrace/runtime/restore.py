@@ -174,8 +174,8 @@ class Restore:
             return self._emptied(now_ms)
         if (why := self._not_of_this_history(held, end)) is not None:
             _log.warning(
-                "the state folder stands after a commit that this log does not have: %s. The log has lost its end since, or it "
-                "is another log. The state is emptied and restored from the log",
+                "the state folder stands after a commit that this log does not have: %s. The log has lost its end since (for "
+                "example, it is a restored backup), or it is another log. The state is emptied and restored from the log",
                 why,
                 extra={"app": self.plan.app, "partition": self.partition},
             )

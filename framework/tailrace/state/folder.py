@@ -26,7 +26,12 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock, Timeout
 
-from tailrace.core.errors import CorruptStateError, ForeignStateError, NewerFormatError
+from tailrace.core.errors import (
+    CorruptStateError,
+    ForeignStateError,
+    NewerFormatError,
+    StateUnavailableError,
+)
 from tailrace.state.failures import REBUILD, as_state_error, in_use
 
 FORMAT = 1
@@ -165,7 +170,14 @@ class StateFolder:
         return ForeignStateError(what, path=str(self.path), hint=hint)
 
     def _hold(self) -> FileLock:
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError as error:  # a file system without folders, such as /proc
+            raise StateUnavailableError(
+                f"the state folder cannot be created: {error}",
+                path=str(self.path),
+                hint="Give another folder (of a service: --state).",
+            ) from error
         lock = FileLock(self.path / LOCK, timeout=0, thread_local=False, fallback_to_soft=False)
         try:
             lock.acquire()

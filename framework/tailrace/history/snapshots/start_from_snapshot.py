@@ -280,13 +280,13 @@ class _Task:
 
     def _leave_aside(self, why: str) -> str:
         _log.warning(
-            "the snapshot %s stands after a commit that this log does not have: %s. The log has lost its end since, or it is "
-            "another log. The snapshot is left aside, and the state is restored from the log",
+            "the snapshot %s stands after a commit that this log does not have: %s. The log has lost its end since (for example, it "
+            "is a restored backup), or it is another log. The snapshot is left aside, and the state is restored from the log",
             self._id,
             why,
             extra={"app": self._plan.app, "partition": self._number, "snapshot": self._id},
         )
-        return "the log does not have its commit"
+        return "left aside"
 
     def _fill_if_empty(self) -> str:
         data, position = self._store.cut, self._entry.changelog_position
