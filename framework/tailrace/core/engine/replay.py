@@ -361,9 +361,11 @@ class Replay:
         task, record = self.task, self._record
         wanted = _taken(record.totals) - self._taken_before[0]
         found = _taken(task.totals) - self._taken_before[1]
+        if found == wanted:
+            return
         rest = [(name, task.positions[name], end) for name, _, end in self._stretches]
         offsets = sum(task.positions[name] - start for name, start, _ in self._stretches)
-        if found == wanted or (found == offsets and any(start < end for _, start, end in rest)):
+        if found == offsets and any(start < end for _, start, end in rest):
             return  # within a commit, a part without gaps is whole
         try:
             found += sum(len(self._source(*one)) for one in rest if one[1] < one[2])

@@ -203,6 +203,7 @@ class Units:
         self.cells.rollback()
         if not is_handlers_fault(error):
             raise error
+        self.check_known(error, number, at)
         hint = explain_attribute_error(error) if isinstance(error, AttributeError) else None
         if hint is not None:
             error.add_note(hint)
@@ -216,6 +217,11 @@ class Units:
         if must_stop(policy, error, route):
             raise failure from error
         self.skip(number, at, record, dead_letter_headers(failure, error))
+
+    def check_known(self, error: Exception, number: int, at: int, /) -> None:
+        """Called for each failure of a user's code. In a split by key it raises UnsplittableError if the first pass would have
+        to know of the failure.
+        """
 
     def timer_skip(self, fired: int, _table: Table, _time_ms: int, /) -> Headers | None:
         """The headers of the dead letter if the timer that fires next failed in the first run; None if it did not."""

@@ -34,9 +34,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from tailrace.core.declare.plan import ActorPlan, InputPlan, Plan
+from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.failure import is_handlers_fault
 from tailrace.core.engine.input_decoder import BoundRoute
 from tailrace.core.engine.key_split.course import (
     Chunk,
@@ -102,22 +101,13 @@ class _NoHandlers(Units):
     ) -> None:
         """Do nothing."""
 
-    def failed(
-        self,
-        error: Exception,
-        mark: int,
-        number: int,
-        at: int,
-        record: InputRecord | None = None,
-        timer: tuple[ActorPlan, str | None, int] | None = None,
-    ) -> None:
-        """Raise UnsplittableError, or see ``Units.failed`` in a replay: a failure that is not on the tape ends it."""
-        if self.replaying or not is_handlers_fault(error):
-            super().failed(error, mark, number, at, record, timer)
-        raise UnsplittableError(
-            f"the watermark of {self.plan.inputs[number].name} fails at offset {at}, or its handlers do: "
-            "only they can tell"
-        ) from error
+    def check_known(self, error: Exception, number: int, at: int, /) -> None:
+        """See ``Units.check_known``. In a replay, a failure that is not on the tape ends it."""
+        if not self.replaying:
+            raise UnsplittableError(
+                f"the watermark of {self.plan.inputs[number].name} fails at offset {at}, or its handlers do: "
+                "only they can tell"
+            ) from error
 
 
 class KeySplitPlan(Task):

@@ -34,11 +34,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import ActorPlan, InputPlan, Plan
+from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import Table
-from tailrace.core.engine.failure import TimerName, is_handlers_fault, timer_named, timer_of
+from tailrace.core.engine.failure import TimerName, timer_named, timer_of
 from tailrace.core.engine.firing import Due, Firing
 from tailrace.core.engine.input_decoder import NEVER
 from tailrace.core.engine.key_split.course import (
@@ -59,7 +59,7 @@ from tailrace.core.engine.timers import Entry, TimerQueue
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import ReplayDivergedError, UnsplittableError
-from tailrace.core.records import Head, Headers, InputRecord, Output, RawOutput, Refused
+from tailrace.core.records import Head, Headers, Output, RawOutput, Refused
 from tailrace.core.storage import StateReader
 
 Order: TypeAlias = tuple[int, bytes]
@@ -162,23 +162,16 @@ class _ShardUnits(Units):
         for skip in skips:
             self.timer_skips.setdefault(timer_of(skip.headers), []).append(skip)
 
-    def failed(
-        self,
-        error: Exception,
-        mark: int,
-        number: int,
-        at: int,
-        record: InputRecord | None = None,
-        timer: tuple[ActorPlan, str | None, int] | None = None,
-    ) -> None:
-        """See ``Units.failed``. Raises UnsplittableError if the first pass had to know of a record's failure."""
-        asked = number != TIMER and self.plan.inputs[number].watermark in ("punctuated", "generator")
-        if asked and not self.replaying and is_handlers_fault(error):
+    def check_known(self, error: Exception, number: int, at: int, /) -> None:
+        """See ``Units.check_known``. A watermark that events state is not asked of a record that failed."""
+        if number == TIMER or self.replaying:
+            return
+        plan = self.plan.inputs[number]
+        if plan.watermark in ("punctuated", "generator"):
             raise UnsplittableError(
-                f"a handler fails at offset {at} of {self.plan.inputs[number].name}, whose events state the watermark: "
+                f"a handler fails at offset {at} of {plan.name}, whose events state the watermark: "
                 f"the first pass did not know that this one is not asked ({error!r})"
             ) from error
-        super().failed(error, mark, number, at, record, timer)
 
     def timer_skip(self, _fired: int, table: Table, time_ms: int, /) -> Headers | None:
         """See ``Units.timer_skip``."""
@@ -356,7 +349,7 @@ class ShardTask(Task):
                 stood, watermark = entry, marks.highest(number)
             context.watermark = unit.watermark = watermark
             firing.step, firing.place = steps[at], b""
-            if marks.says is not None and type(head[3]) is not Refused:
+            if type(head[3]) is not Refused:
                 marks.expect(head[3], context.now if head[1] is None else head[1])
             yield head
             firing.tag()
