@@ -37,9 +37,16 @@ class InputRecord(NamedTuple):
     headers: Headers = ()
 
 
-def record_digest(record: InputRecord) -> str:
-    """A digest of all fields of a record, in hex."""
-    return sha256(msgspec.msgpack.encode(tuple(record))).hexdigest()
+class RecordMark(msgspec.Struct, frozen=True):
+    """A record as snapshots and archives note it: its offset, and a digest of all of its fields in hex."""
+
+    offset: int
+    sha256: str
+
+    @classmethod
+    def of(cls, record: InputRecord) -> RecordMark:
+        """The mark of a record."""
+        return cls(record.offset, sha256(msgspec.msgpack.encode(tuple(record))).hexdigest())
 
 
 class Output(NamedTuple):

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from tailrace.core.engine import tape
 from tailrace.core.errors import SnapshotMismatchError
-from tailrace.core.records import record_digest
+from tailrace.core.records import RecordMark
 from tailrace.history.beginnings import is_own
 from tailrace.history.stretches import first, last
 from tailrace.log.interface import Log
-from tailrace.state.snapshots import LastRead, Snapshot
+from tailrace.state.snapshots import Snapshot
 
 
-def last_reads(log: Log, partition: int, cut: bytes) -> dict[str, LastRead]:
+def last_reads(log: Log, partition: int, cut: bytes) -> dict[str, RecordMark]:
     """The last record before the position of each input of a cut, without internal topics and inputs that have none."""
-    found: dict[str, LastRead] = {}
+    found: dict[str, RecordMark] = {}
     if not cut:
         return found
     decoded, known = tape.decode_cut(cut), log.topics()
@@ -31,7 +31,7 @@ def last_reads(log: Log, partition: int, cut: bytes) -> dict[str, LastRead]:
             continue
         record = last(log, name, partition, stop=position)
         if record is not None:
-            found[name] = LastRead(record.offset, record_digest(record))
+            found[name] = RecordMark.of(record)
     return found
 
 
@@ -48,7 +48,7 @@ def check_last_reads(log: Log, snapshot: Snapshot, partition: int) -> None:
         ):
             continue
         record = first(log, name, partition, read.offset)
-        if record is not None and record.offset == read.offset and record_digest(record) != read.sha256:
+        if record is not None and record.offset == read.offset and RecordMark.of(record) != read:
             raise SnapshotMismatchError(
                 f"the snapshot {snapshot.manifest.id} has read another record at offset {read.offset} of {name!r} partition "
                 f"{partition} than this log has",

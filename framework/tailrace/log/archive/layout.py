@@ -34,6 +34,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from tailrace.core.errors import ArchiveError, NewerFormatError
+from tailrace.core.records import RecordMark
 from tailrace.log.archive.places import Folder
 from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSettings
 
@@ -67,21 +68,14 @@ class Published(msgspec.Struct, frozen=True, array_like=True):
         return Publication(self.publisher, self.watermark_ms)
 
 
-class LastRecord(msgspec.Struct, frozen=True):
-    """The last record of a chunk: its offset, and the digest of its content (see ``core.records``)."""
-
-    offset: int
-    sha256: str
-
-
 class ChunkContent(msgspec.Struct, frozen=True):
     """The marker of a chunk."""
 
     format: int
     files: tuple[ChunkFile, ...] = ()
     published: tuple[Published, ...] = ()
-    last: LastRecord | None = None
-    """None: there is no record, or an earlier version wrote the marker."""
+    last: RecordMark | None = None
+    """The last record. None: there is no record, or an earlier version wrote the marker."""
 
 
 class _Label(msgspec.Struct):

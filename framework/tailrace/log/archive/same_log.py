@@ -16,7 +16,7 @@ the tape (see ``history.commit_identity``).
 from __future__ import annotations
 
 from tailrace.core.errors import ArchiveError
-from tailrace.core.records import InputRecord, record_digest
+from tailrace.core.records import InputRecord, RecordMark
 from tailrace.log.archive.files import ChunkRecords
 from tailrace.log.archive.layout import Archive, Chunk
 from tailrace.log.interface import OneCommitLog, TopicPartition
@@ -59,7 +59,7 @@ def _offset_apart(archive: Archive, log: OneCommitLog, place: TopicPartition, ch
     if content.last is not None and start <= content.last.offset:
         found = _at(log, place, content.last.offset)
         if found is not None and found.offset == content.last.offset:
-            return None if record_digest(found) == content.last.sha256 else found.offset
+            return None if RecordMark.of(found) == content.last else found.offset
     oldest = _at(log, place, max(start, chunk.start)) if start < chunk.stop else None
     if oldest is None or oldest.offset >= chunk.stop or not content.files:
         return None

@@ -13,7 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from tailrace.core.errors import ArchiveError, OffsetGoneError, UnknownTopicError
-from tailrace.core.records import InputRecord, record_digest
+from tailrace.core.records import InputRecord, RecordMark
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.archive.files import write_chunk
 from tailrace.log.archive.layout import (
@@ -21,7 +21,6 @@ from tailrace.log.archive.layout import (
     Archive,
     Chunk,
     ChunkContent,
-    LastRecord,
     Published,
     folder_of,
 )
@@ -207,7 +206,7 @@ class _Archiving:
         files = write_chunk(self._archive.folder, place, start, stop, records)
         first_ms = min((one.first_ms for one in files), default=0)
         last_ms = max((one.last_ms for one in files), default=-1)
-        last = LastRecord(records[-1].offset, record_digest(records[-1])) if records else None
+        last = RecordMark.of(records[-1]) if records else None
         content = ChunkContent(FORMAT, files, tuple(published), last)
         self._archive.add(place, Chunk(start, stop, first_ms, last_ms), content)
         self._report.chunks += 1

@@ -5,7 +5,7 @@ rows, `manifest` says what belongs to a snapshot, `catalogue` publishes, lists, 
 """
 
 from tailrace.state.snapshots.catalogue import LATEST, Draft, Snapshots, which_where
-from tailrace.state.snapshots.manifest import FORMAT, FileInfo, LastRead, Manifest, Source, TaskEntry
+from tailrace.state.snapshots.manifest import FORMAT, FileInfo, Manifest, Source, TaskEntry
 from tailrace.state.snapshots.places import Place
 from tailrace.state.snapshots.reading import Problem, Snapshot
 from tailrace.state.snapshots.tables import DELETED, MESSAGES, STATE, TIMERS, schema_of
@@ -20,7 +20,6 @@ __all__ = [
     "TIMERS",
     "Draft",
     "FileInfo",
-    "LastRead",
     "Manifest",
     "Place",
     "Problem",

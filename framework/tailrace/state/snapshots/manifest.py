@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from tailrace.core.errors import AlteredSnapshotError, NewerFormatError
+from tailrace.core.records import RecordMark
 
 FORMAT = 1
 """The newest format of manifests and tables that this code reads, and the one that it writes."""
@@ -38,13 +39,6 @@ class FileInfo(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class LastRead(msgspec.Struct, frozen=True):
-    """The last record that a task has read from an input: its offset, and the digest of all of its fields."""
-
-    offset: int
-    sha256: str
-
-
 class TaskEntry(msgspec.Struct, frozen=True):
     """One task: its cut (``tape.Cut``, encoded), where its changelog stood, its schema row's value, its files."""
 
@@ -56,7 +50,7 @@ class TaskEntry(msgspec.Struct, frozen=True):
     handled: dict[str, list[int]] | msgspec.UnsetType = msgspec.UNSET
     """What is in the app's dead letters, and is handled in this state all the same: offsets by input. Manifests without it
     are as they were before there was such a field."""
-    read: dict[str, LastRead] | msgspec.UnsetType = msgspec.UNSET
+    read: dict[str, RecordMark] | msgspec.UnsetType = msgspec.UNSET
     """By input, the last record that the task has read. Unset in the same way."""
 
 
