@@ -12,8 +12,8 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Limit, Replay
 from tailrace.core.engine.task import Task, TaskSettings
 from tailrace.core.errors import ReplayDivergedError
+from tailrace.history.commit_identity import new_nonce
 from tailrace.history.stretches import source
-from tailrace.runtime.partition import random_nonce
 from tailrace.state import MemoryStore
 from tests.core import test_old_history as old
 from tests.runtime.world import LINEAGE, World, run_dry
@@ -61,7 +61,7 @@ def test_no_two_starts_give_one_commit_the_same_identity() -> None:
     one, other = (tapes(lived()) for _ in range(2))
     assert [each.causes for each in one] == [each.causes for each in other]
     assert {each.identity for each in one}.isdisjoint(each.identity for each in other)
-    assert len({random_nonce() for _ in range(100)}) == 100
+    assert len({new_nonce() for _ in range(100)}) == 100
 
 
 def test_number_nonce_and_the_commit_before_all_make_a_difference() -> None:

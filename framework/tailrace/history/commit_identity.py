@@ -37,6 +37,7 @@ taken for a part of the history; what it may replace is decided by ``comparing.c
 
 from __future__ import annotations
 
+import secrets
 from typing import NamedTuple
 
 from tailrace.core.declare.plan import Plan
@@ -45,6 +46,11 @@ from tailrace.core.engine.tape import shown_identity
 from tailrace.history.changelog import last_cut
 from tailrace.history.stretches import first
 from tailrace.log.interface import Log, TopicPartition
+
+
+def new_nonce() -> bytes:
+    """Random bytes for the identities of the commits after a start. No other start draws the same."""
+    return secrets.token_bytes(16)
 
 
 class Standing(NamedTuple):
@@ -72,9 +78,8 @@ def standing(plan: Plan, log: Log, partition: int, cut: tape.Cut) -> Standing:
         if record.identity == cut.identity:
             its += " and other counts"
         return Standing(in_log=False, why=f"{said}; commit {cut.commit} of this log has the {its}")
-    found = (
-        last_cut(log, TopicPartition(plan.changelog_topic, partition)) if _has_changelog(plan, log) else None
-    )
+    place = TopicPartition(plan.changelog_topic, partition)
+    found = last_cut(log, place) if place.topic in log.topics() else None
     last = None if found is None or found.value is None else tape.decode_cut(found.value)
     if last is None:
         return Standing(in_log=False, why=f"{said}, and this log has no commit of it")
@@ -132,7 +137,3 @@ def _tape_record_at(plan: Plan, log: Log, partition: int, offset: int | None) ->
         return None
     found = first(log, plan.tape_topic, partition, offset)
     return None if found is None else tape.decode_tape(found.value or b"")
-
-
-def _has_changelog(plan: Plan, log: Log) -> bool:
-    return plan.changelog_topic in log.topics()

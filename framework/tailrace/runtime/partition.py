@@ -19,7 +19,6 @@ passes through untouched, as the process's own end would.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,17 +30,13 @@ from tailrace.core.engine.task import CommitBatch, Task
 from tailrace.core.errors import CommitUnknownError, FencedError, TailraceError
 from tailrace.core.handling.promises import Behind, Promises
 from tailrace.core.storage import Store
+from tailrace.history.commit_identity import new_nonce
 from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
 from tailrace.runtime.lifecycle import Event, Lifecycle, State
 from tailrace.runtime.restore import Clock, Restore
 from tailrace.runtime.slices import PartitionSettings, Slices
 from tailrace.state.store_cut import FORMAT, StoreCut
-
-
-def random_nonce() -> bytes:
-    """Bytes that no other start of a task draws."""
-    return os.urandom(16)
 
 
 class Partition:
@@ -65,7 +60,7 @@ class Partition:
         clock: Clock,
         *,
         lineage: bytes,
-        draw_nonce: Callable[[], bytes] = random_nonce,
+        draw_nonce: Callable[[], bytes] = new_nonce,
         reader: Reader | None = None,
         settings: PartitionSettings | None = None,
         on_committed: Callable[[CommitBatch], None] | None = None,

@@ -33,7 +33,6 @@ another writer, in addition to the outputs of the old one. A replaced state numb
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -55,7 +54,7 @@ from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.history.app_history import AppHistory, Committed
 from tailrace.history.beginnings import Beginning, base_name, begun_cut, here, is_own, rows_of
-from tailrace.history.commit_identity import standing
+from tailrace.history.commit_identity import new_nonce, standing
 from tailrace.history.dead_letters.handled import check_not_redriven_since, settle_letters
 from tailrace.history.last_reads import check_last_reads
 from tailrace.history.snapshots.same_moment import check_same_moment
@@ -352,7 +351,7 @@ class _Task:
             )
 
     def _tape_record(self, number: int, positions: Mapping[str, int], totals: tape.Totals) -> tape.TapeRecord:
-        nonce = secrets.token_bytes(16)
+        nonce = new_nonce()
         return tape.TapeRecord(
             tape.FORMAT,
             number,
