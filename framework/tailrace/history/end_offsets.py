@@ -26,6 +26,7 @@ from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import UsageError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import Log
+from tailrace.state.snapshots import Snapshot
 
 
 def check_end_offsets(plan: Plan, log: Log, offsets: Mapping[str, Mapping[int, int]]) -> None:
@@ -68,15 +69,23 @@ def read_instead(plan: Plan, topic: str) -> str:
 
 
 def check_after_beginning(
-    plan: Plan, limits: Limits, number: int, snapshot: str, cut: tape.Cut, *, asked: bool = False
+    plan: Plan,
+    limits: Limits,
+    number: int,
+    snapshot: Snapshot | None,
+    cut: tape.Cut | None,
+    *,
+    asked: bool = False,
 ) -> None:
     """Refuse limits that a task has passed in the snapshot that it begins with: it would run far behind them.
 
-    ``asked``: the snapshot was requested. Otherwise the tape begins with it.
+    ``cut`` is where it begins. ``asked``: the snapshot was requested. Otherwise the tape begins with it.
 
     Raises:
         UsageError: The task has passed a limit in the snapshot.
     """
+    if snapshot is None or cut is None:
+        return
     marks = Watermarks(plan)
     marks.resume(cut)
     limit = limits.of(number)
@@ -93,7 +102,7 @@ def check_after_beginning(
         passed.append(f"the clock at {instant(cut.now)}, after the limit {instant(limit.clock_ms)}")
     if passed:
         raise UsageError(
-            f"partition {number} begins with the snapshot {snapshot}, which stands after the limit: {'; '.join(passed)}",
+            f"partition {number} begins with the snapshot {snapshot.manifest.id}, which stands after the limit: {'; '.join(passed)}",
             hint="Name a limit after the snapshot, or begin with an earlier snapshot."
             if asked
             else "Name a limit after the snapshot. The tape has no history before it; a rebuild in canonical order "

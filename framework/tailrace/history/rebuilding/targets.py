@@ -98,11 +98,8 @@ def settle(request: Request, past: HistorySource) -> Settled:
     asked = _asked(request, past)
     beginnings = [(taped_beginning(past, number, cut, asked), cut) for number, cut in cuts.items()]
     for begun, _ in beginnings:
-        if begun.snapshot is not None and begun.decoded is not None:
-            snapshot = begun.snapshot.manifest.id
-            check_after_beginning(
-                plan, request.until, begun.partition, snapshot, begun.decoded, asked=asked is not None
-            )
+        at = begun.partition, begun.snapshot, begun.decoded
+        check_after_beginning(plan, request.until, *at, asked=asked is not None)
     notes = tuple(_deleted(request, past, beginnings))
     if notes:
         notes += (
@@ -174,9 +171,8 @@ def _untaped(request: Request, past: HistorySource, settled: Settled) -> Settled
     check_end_offsets(plan, past.log, request.until.offsets)
     asked = _asked(request, past)
     for entry in () if asked is None else asked.manifest.tasks:
-        if asked is not None and entry.cut:
-            cut = tape.decode_cut(entry.cut)
-            check_after_beginning(plan, request.until, entry.partition, asked.manifest.id, cut, asked=True)
+        cut = tape.decode_cut(entry.cut) if entry.cut else None
+        check_after_beginning(plan, request.until, entry.partition, asked, cut, asked=True)
     notes: list[str] = []
     for one in plan.inputs:
         if settled.together and one.name in own:

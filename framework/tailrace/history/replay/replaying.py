@@ -175,9 +175,7 @@ def _check_limits(history: AppHistory, limits: Limits, numbers: Collection[int])
     for number in cuts.keys() & {*numbers}:
         if cuts[number].base:
             begun = taped_beginning(history, number, cuts[number])
-            if begun.snapshot is not None and begun.decoded is not None:
-                snapshot = begun.snapshot.manifest.id
-                check_after_beginning(plan, limits, number, snapshot, begun.decoded)
+            check_after_beginning(plan, limits, number, begun.snapshot, begun.decoded)
 
 
 def _outputs_at(cut: bytes | None) -> int:
