@@ -56,10 +56,7 @@ class EmbeddedReader:
                 bounds = rows.bounds(cursor.place)
                 _check_position(at, cursor.position, bounds)
                 records = _take(cursor, rows, max_records)
-                unread = cursor.at < len(cursor.records) or (
-                    cursor.position < bounds.end
-                    and rows.next_record(cursor.place, cursor.position) is not None
-                )
+                unread = _has_more(cursor, rows)
                 if not unread:
                     cursor.position, cursor.idle = bounds.end, self._view.seen
         except BaseException:
@@ -117,14 +114,7 @@ class EmbeddedReader:
 
     def _is_ready(self) -> bool:
         with self._view.moment("following the log") as rows:
-            return any(
-                cursor.at < len(cursor.records)
-                or (
-                    cursor.position < rows.bounds(cursor.place).end
-                    and rows.next_record(cursor.place, cursor.position) is not None
-                )
-                for cursor in self._cursors.values()
-            )
+            return any(_has_more(cursor, rows) for cursor in self._cursors.values())
 
 
 def _take(cursor: _Cursor, rows: Rows, most: int) -> list[InputRecord]:
@@ -138,6 +128,14 @@ def _take(cursor: _Cursor, rows: Rows, most: int) -> list[InputRecord]:
         cursor.at += len(some)
         cursor.position = some[-1].offset + 1
     return records
+
+
+def _has_more(cursor: _Cursor, rows: Rows) -> bool:
+    """Whether there is a record at or after the position."""
+    return cursor.at < len(cursor.records) or (
+        cursor.position < rows.bounds(cursor.place).end
+        and rows.next_record(cursor.place, cursor.position) is not None
+    )
 
 
 def _load(cursor: _Cursor, rows: Rows) -> bool:
