@@ -15,6 +15,7 @@ from tailrace.core.errors import CorruptLogError, LogUnavailableError
 from tailrace.core.records import Output
 from tailrace.log import Publication, TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded import database as database_
 from tailrace.log.embedded import repairing as repairing_
 from tailrace.log.embedded.database import DATABASE, WAL
 from tailrace.log.embedded.repairing import repair
@@ -201,7 +202,7 @@ def test_a_repair_that_is_interrupted_is_run_again(tmp_path, monkeypatch, name) 
         raise Kill
 
     with monkeypatch.context() as patch:
-        patch.setattr(repairing_, name, kill)
+        patch.setattr(database_ if name == "make" else repairing_, name, kill)
         with pytest.raises(Kill):
             repair(tmp_path)
     if name == "put_in_place":

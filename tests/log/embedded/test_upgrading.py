@@ -16,6 +16,7 @@ import pytest
 from tailrace.core.errors import CorruptLogError, LogUnavailableError, OldLogError
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded import database as database_
 from tailrace.log.embedded import old_format as old_format_
 from tailrace.log.embedded.database import DATABASE, OLD_LABEL
 from tailrace.log.embedded.old_format import KEPT, upgrade
@@ -129,8 +130,8 @@ def test_an_upgrade_that_is_interrupted_anywhere_is_run_again(folder, monkeypatc
         return struck
 
     with monkeypatch.context() as patch:
-        for name in ("make", "put_in_place", "opened"):
-            patch.setattr(old_format_, name, strike(getattr(old_format_, name)))
+        for module, name in ((database_, "make"), (old_format_, "put_in_place"), (database_, "opened")):
+            patch.setattr(module, name, strike(getattr(module, name)))
         patch.setattr(Path, "rename", strike(Path.rename))
         with pytest.raises(Kill):
             upgrade(folder)

@@ -31,6 +31,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
@@ -162,6 +164,19 @@ def make(path: Path, identity: bytes | None = None) -> None:
         sealed = (identity or os.urandom(16), 0, 0)
         connection.execute("INSERT INTO log VALUES (1, ?, ?, ?, ?)", (*sealed, checksum_of("log", sealed)))
         connection.execute("COMMIT")
+    finally:
+        connection.close()
+
+
+@contextmanager
+def filling(path: Path, identity: bytes | None = None) -> Generator[Connection]:
+    """Create a log in a file, to be filled inside the block. Nothing is synced: a file that is not complete is made again."""
+    make(path, identity)
+    connection = opened(path)
+    try:
+        connection.pragma("journal_mode", "off")
+        connection.pragma("synchronous", 0)
+        yield connection
     finally:
         connection.close()
 

@@ -32,8 +32,7 @@ from tailrace.log.embedded.database import (
     TOPICS,
     WRITERS,
     connect,
-    make,
-    opened,
+    filling,
     put_in_place,
 )
 from tailrace.log.embedded.failures import failing
@@ -175,11 +174,7 @@ def _check_moved(old: _OldLog, folder: Path) -> None:
 
 def _moved(old: _OldLog, folder: Path) -> Upgraded:
     making = folder / MAKING
-    make(making)
-    connection = opened(making)
-    try:
-        connection.pragma("journal_mode", "off")
-        connection.pragma("synchronous", 0)
+    with filling(making) as connection:
         changes = Changes(connection, making)
         mover = _Mover(changes, old)
         mover.move()
@@ -189,8 +184,6 @@ def _moved(old: _OldLog, folder: Path) -> Upgraded:
             for start, end in zip(starts, old.ends[topic], strict=True)
         )
         result = Upgraded(len(old.topics), offsets, old.torn, folder / KEPT)
-    finally:
-        connection.close()
     put_in_place(making)
     return result
 

@@ -36,8 +36,7 @@ from tailrace.log.embedded.database import (
     Table,
     checksum_of,
     connect,
-    make,
-    opened,
+    filling,
     put_in_place,
     sync,
 )
@@ -170,11 +169,7 @@ def _rescue(rows: Rows, making: Path, done: Repaired, note: Note) -> None:
     except (TailraceError, apsw.Error):
         identity, commits, digest = os.urandom(16), note.commits, None
         done.lost.append("the identity of the log: it has a new one")
-    make(making, identity)
-    connection = opened(making)
-    try:
-        connection.pragma("journal_mode", "off")
-        connection.pragma("synchronous", 0)
+    with filling(making, identity) as connection:
         rescue = _Rescue(rows, Changes(connection, making), done)
         connection.execute("BEGIN")
         highest = rescue.run()
@@ -187,8 +182,6 @@ def _rescue(rows: Rows, making: Path, done: Repaired, note: Note) -> None:
         changes.before = State(identity, max(commits, note.commits, highest), 0)
         changes.end()
         connection.execute("COMMIT")
-    finally:
-        connection.close()
 
 
 class _Rescue:
