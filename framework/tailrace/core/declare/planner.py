@@ -361,7 +361,7 @@ def _actor(app: Declarations, index: int, name: str, takers: Takers) -> ActorPla
         cls=cls,
         new=new,
         encode=codec.encode,
-        encode_unsettled=codec.encode if fixed else canonical_writer(cls, codec.encode),
+        encode_unsettled=_unsettled(cls, codec, settled=fixed),
         decode=codec.decode,
         key_codec=key_codec_for(_key_type(cls)),
         seal=make_sealer([(one.attr, one.annotation) for one in values]) if values else None,
@@ -446,6 +446,11 @@ def _stored_default(one: Field, new: Callable[[], Any]) -> bytes:
         ) from error
 
 
+def _unsettled(declared: Any, codec: ValueCodec[Any], *, settled: bool) -> Callable[[Any], bytes]:
+    """The encoder of values that a handler has left. If they are ``settled`` then, it is the encoder of all values."""
+    return codec.encode if settled else canonical_writer(declared, codec.encode)
+
+
 def _map(one: Field) -> MapPlan:
     key_type, value_type = one.types
     codec = ValueCodec[Any](value_type)
@@ -455,7 +460,7 @@ def _map(one: Field) -> MapPlan:
         name=one.name,
         key_codec=map_key_codec_for(key_type),
         encode=codec.encode,
-        encode_unsettled=codec.encode if immutable else canonical_writer(value_type, codec.encode),
+        encode_unsettled=_unsettled(value_type, codec, settled=immutable),
         decode=codec.decode,
         immutable=immutable,
         check=normaliser(value_type, owner=one.owner, field=one.attr),
@@ -472,7 +477,7 @@ def _list(one: Field) -> ListPlan:
         attr=one.attr,
         name=one.name,
         encode=codec.encode,
-        encode_unsettled=codec.encode if immutable else canonical_writer(value_type, codec.encode),
+        encode_unsettled=_unsettled(value_type, codec, settled=immutable),
         decode=codec.decode,
         immutable=immutable,
         check=normaliser(value_type, owner=one.owner, field=one.attr),
