@@ -1,9 +1,13 @@
-"""A repair takes out what is damaged, keeps the old files, and says what is lost: no record is missing that it does not name."""
+"""A repair takes out what is damaged, keeps the old files, and says what is lost: no record is missing that it does not name, and
+nobody reads over a lost record without an error.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -11,7 +15,7 @@ from random import Random
 import apsw
 import pytest
 
-from tailrace.core.errors import CorruptLogError, LogUnavailableError
+from tailrace.core.errors import CorruptLogError, ForeignLogError, LogUnavailableError, RecordsLostError
 from tailrace.core.records import Output
 from tailrace.log import Publication, TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
@@ -47,11 +51,25 @@ def value(place: TopicPartition, number: int) -> bytes:
 
 
 def records(log: EmbeddedLog, place: TopicPartition) -> dict[int, bytes | None]:
+    return read(log, place)[0]
+
+
+def read(log: EmbeddedLog, place: TopicPartition) -> tuple[dict[int, bytes | None], set[int]]:
+    """All records of a partition, and the offsets for which the reader has raised an error."""
     reader = log.reader({place: log.start_offset(*place)})
     found: dict[int, bytes | None] = {}
-    while (fetched := reader.fetch(*place, 1000)).records or fetched.unread:
-        found.update((one.offset, one.value) for one in fetched.records)
-    return found
+    lost: set[int] = set()
+    unread = True
+    while unread:
+        try:
+            fetched = reader.fetch(*place, 1000)
+        except RecordsLostError as error:
+            lost |= set(range(error.offset or 0, error.next_offset))
+            reader.seek(*place, error.next_offset)
+        else:
+            found.update((one.offset, one.value) for one in fetched.records)
+            unread = fetched.unread
+    return found, lost
 
 
 def named(lost: list[str], place: TopicPartition) -> set[int]:
@@ -91,9 +109,7 @@ def test_a_log_that_is_not_damaged_is_left_as_it_is(tmp_path) -> None:
 )
 def test_what_is_intact_stays_where_it_was_and_what_is_lost_is_named(tmp_path, harm) -> None:
     before = made(tmp_path)
-    connection = apsw.Connection(str(before))
-    connection.execute(harm)
-    connection.close()
+    harmed(before, harm)
     damaged = before.read_bytes()
     done = repair(tmp_path)
     assert done.kept is not None
@@ -109,11 +125,9 @@ def check(folder: Path, lost: list[str]) -> None:
     for place in PLACES:
         count = COMMITS + (place == PLACES[0])
         if place.topic not in log.topics():
-            assert any(f"the topic '{place.topic}'" in one for one in lost) or any(
-                "rows of topics" in one for one in lost
-            )
+            assert any("name and settings of a topic" in one for one in lost)
             continue
-        found = records(log, place)
+        found, refused = read(log, place)
         start, end = log.start_offset(*place), log.end_offset(*place)
         assert all(value(place, number) == found[number] for number in found)
         moved = (
@@ -121,6 +135,8 @@ def check(folder: Path, lost: list[str]) -> None:
         )
         outside = set() if (start, end) == (0, count) else set(range(start)) | set(range(end, count))
         assert not outside or moved in lost
+        assert set(range(start, end)) == set(found) | refused, "what is lost is refused, and nothing else"
+        assert refused <= named(lost, place)
         assert set(range(count)) - set(found) <= named(lost, place) | outside
     log.create_topic("more", TopicSettings(1))
     log.append("more", b"k", b"v", 0)
@@ -191,9 +207,7 @@ def test_a_file_whose_beginning_is_gone_is_left_as_it_is(tmp_path) -> None:
 @pytest.mark.parametrize("name", ["make", "put_in_place", "sync"])
 def test_a_repair_that_is_interrupted_is_run_again(tmp_path, monkeypatch, name) -> None:
     path = made(tmp_path)
-    connection = apsw.Connection(str(path))
-    connection.execute("DELETE FROM blocks WHERE id = 7")
-    connection.close()
+    harmed(path, "DELETE FROM blocks WHERE id = 7")
 
     class Kill(BaseException):
         pass
@@ -214,3 +228,169 @@ def test_a_repair_that_is_interrupted_is_run_again(tmp_path, monkeypatch, name) 
     log = EmbeddedLog(tmp_path)
     log.verify()
     assert sorted(records(log, PLACES[0])) == [*range(7), *range(8, COMMITS + 1)]
+
+
+def harmed(path: Path, *statements: str) -> None:
+    connection = apsw.Connection(str(path))
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+def test_lost_records_of_a_compacted_topic_are_never_taken_for_compacted_ones(tmp_path) -> None:
+    log = EmbeddedLog(tmp_path / "log")
+    log.create_topic("c", TopicSettings(1, compacted=True))
+    for number in range(30):
+        log.append("c", b"%d" % (number % 3), b"x" * 500, 1_000 + number)
+    log._appender.checkpoint()
+    log.close()
+    place, path = TopicPartition("c", 0), tmp_path / "log" / DATABASE
+    harmed(path, "DELETE FROM blocks WHERE id IN (10, 11)")
+    repair(tmp_path / "log")
+    log = EmbeddedLog(tmp_path / "log")
+    log.clean(least_gain=0, deletions_kept_ms=0)
+    assert read(log, place) == ({27: b"x" * 500, 28: b"x" * 500, 29: b"x" * 500}, {10, 11})
+    assert log.verify() == ["'c' partition 0: offsets 10 to 11, up to 2 records"]
+    assert log.offset_at("c", 0, 1_011) == 10, "the first record of this time may be a lost one"
+    with pytest.raises(RecordsLostError, match="offsets 11 to 11") as raised:
+        log.reader({place: 11}).fetch("c", 0, 10)
+    assert raised.value.next_offset == 12
+    log.append("c", b"4", b"y", 2_000)
+    log._appender.checkpoint()
+    log.copy_to(tmp_path / "copy")
+    log.close()
+    harmed(path, "UPDATE blocks SET max_ms = 7 WHERE id = 12")
+    assert any("offsets 12 to" in one for one in repair(tmp_path / "log").lost)
+    for folder, refused in (("log", {*range(10, 27)}), ("copy", {10, 11})):
+        with_more = EmbeddedLog(tmp_path / folder)
+        assert read(with_more, place)[1] == refused
+        with_more.delete_before("c", 0, 30)
+        with_more.clean()
+        assert (read(with_more, place), with_more.verify()) == (({30: b"y"}, set()), [])
+        with_more.close()
+
+
+@pytest.mark.parametrize(
+    ("harm", "places"),
+    [
+        ("DELETE FROM topics WHERE name = 'b'", {"lost-topic-1": 2}),
+        ("UPDATE topics SET retention_ms = 7 WHERE name = 'b'", {"lost-topic-1": 2}),
+        ("DELETE FROM topics WHERE name IN ('b', 'c')", {"lost-topic-1": 3}),
+        ("DELETE FROM topics", {"lost-topic-0": 4}),
+        ("DELETE FROM topics; DELETE FROM partitions", {"lost-topic-0": 4}),
+    ],
+)
+def test_records_of_a_topic_whose_row_is_lost_are_kept_under_another_name(tmp_path, harm, places) -> None:
+    path = made(tmp_path)
+    log = EmbeddedLog(tmp_path)
+    log.create_topic("c", TopicSettings(1))
+    log.append("c", b"k", b"v", 0)
+    log._appender.checkpoint()
+    before = [records(log, place) for place in (*PLACES, TopicPartition("c", 0))]
+    log.close()
+    harmed(path, harm)
+    done = repair(tmp_path)
+    log = EmbeddedLog(tmp_path)
+    (name,) = places
+    assert log.partitions(name) == places[name]
+    assert any(repr(name) in one for one in done.lost)
+    after = [
+        records(log, TopicPartition(topic, at))
+        for topic in log.topics()
+        for at in range(log.partitions(topic))
+    ]
+    assert after == before
+    log.verify()
+    log.create_topic("new", TopicSettings(1))
+    log.append("new", b"k", b"v", 0)
+    log.verify()
+    log.close()
+    assert repair(tmp_path).kept is None
+
+
+def test_a_partition_whose_row_is_lost_does_not_end_before_what_was_read_of_it(tmp_path) -> None:
+    path = made(tmp_path)
+    log = EmbeddedLog(tmp_path)
+    log.writer("w").commit({PLACES[1]: COMMITS}, "g")
+    log._appender.checkpoint()
+    log.close()
+    harmed(
+        path,
+        "DELETE FROM partitions WHERE place = 1",
+        f"DELETE FROM blocks WHERE id = (1 << 40) + {COMMITS - 1}",
+    )
+    repair(tmp_path)
+    log = EmbeddedLog(tmp_path)
+    assert (log.start_offset("b", 0), log.end_offset("b", 0)) == (0, COMMITS)
+    assert read(log, PLACES[1])[1] == {COMMITS - 1}
+
+
+def test_a_missing_publication_is_noticed(tmp_path) -> None:
+    path = made(tmp_path)
+    for harm in ("id = 20", "id = (SELECT max(id) FROM publications)"):
+        log = EmbeddedLog(tmp_path)
+        log.delete_before("a", 0, 15)
+        log.clean()
+        log._appender.checkpoint()
+        log.verify()
+        log.close()
+        harmed(path, f"DELETE FROM publications WHERE {harm}")
+        log = EmbeddedLog(tmp_path)
+        with pytest.raises(CorruptLogError, match="a publication"):
+            log.verify()
+        log.close()
+        assert repair(tmp_path).lost == ["published watermarks: some are missing"]
+
+
+def test_a_process_that_starts_during_a_repair_uses_the_repaired_file(tmp_path, monkeypatch) -> None:
+    path = made(tmp_path)
+    harmed(path, "DELETE FROM blocks WHERE id = 7")
+    put_in_place = repairing_.put_in_place
+    program = """
+log = EmbeddedLog(folder)
+try:
+    log.reader({TopicPartition('a', 0): 7}).fetch('a', 0, 1)
+except TailraceError as error:
+    say(type(error).__name__)
+say(log.append('a', b'k', b'v', 0))
+"""
+    with monkeypatch.context() as patch:
+        started = []
+
+        def late(repaired: Path) -> None:
+            # A process that was let in before the last steps has opened the old file, and waits for its lock.
+            process = running(program, tmp_path)
+            started.append((process, process.__enter__()))
+            descriptors = Path(f"/proc/{started[0][1].process.pid}/fd")
+            while not any(os.path.realpath(one) == str(path) for one in descriptors.iterdir()):
+                time.sleep(0.01)
+            put_in_place(repaired)
+
+        patch.setattr(repairing_, "put_in_place", late)
+        patch.setattr(repairing_, "REPAIRED", "unnoticed")
+        repair(tmp_path)
+    ((context, process),) = started
+    assert (process.line(), process.line()) == ("RecordsLostError", str(COMMITS + 1))
+    context.__exit__(None, None, None)
+    log = EmbeddedLog(tmp_path)
+    assert log.end_offset("a", 0) == COMMITS + 2
+    log.verify()
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["replaced", "deleted"])
+def test_a_file_that_is_replaced_while_it_is_open_is_an_error(tmp_path, gone) -> None:
+    path = made(tmp_path / "log")
+    made(tmp_path / "other")
+    log = EmbeddedLog(tmp_path / "log")
+    log.append("a", b"k", b"v", 0)
+    if gone:
+        path.unlink()
+    else:
+        (tmp_path / "other" / DATABASE).rename(path)
+    with pytest.raises(ForeignLogError, match="replaced, moved or deleted"):
+        log.append("a", b"k", b"v", 0)
+    log._view._look_s = 0.0
+    with pytest.raises(ForeignLogError, match="replaced, moved or deleted"):
+        log.end_offset("a", 0)
+    log.close()

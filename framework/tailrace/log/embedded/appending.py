@@ -27,7 +27,16 @@ import apsw
 
 from tailrace.core.errors import CommitUnknownError, LogUnavailableError
 from tailrace.log.embedded.copying import check_machine
-from tailrace.log.embedded.database import BUSY_MS, SHARED_MEMORY, WAL, Connection, as_wal, connect, forked
+from tailrace.log.embedded.database import (
+    BUSY_MS,
+    SHARED_MEMORY,
+    WAL,
+    Connection,
+    as_wal,
+    check_in_place,
+    connect,
+    forked,
+)
 from tailrace.log.embedded.failures import as_log_error, of_sqlite, outcome_is_open
 from tailrace.log.embedded.holders import boot, end_reader, stopped_readers
 from tailrace.log.embedded.lock import AppendLock, Note
@@ -143,6 +152,7 @@ class Appender:
         except apsw.Error as error:
             raise self._error(error, doing) from error
         try:
+            check_in_place(changes.connection, self.view.path)
             changes.begin()
             lost = check_note(changes, self.lock.note, self._boot, self.view.path)
             if lost:

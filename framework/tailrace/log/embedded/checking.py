@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import pairwise
+from operator import xor
 
 import msgspec
 
@@ -11,25 +13,31 @@ from tailrace.log.embedded.failures import REPAIR
 from tailrace.log.embedded.rows import Bounds, Rows, Topic
 
 
-def verify(rows: Rows) -> None:
+def verify(rows: Rows) -> list[str]:
     """Check everything, in one moment. See ``EmbeddedLog.verify``."""
+    lost: list[str] = []
     rows.forget()
     found = [str(row[0]) for row in rows.connection.execute("PRAGMA integrity_check(10)")]
     if found != ["ok"]:
         raise CorruptLogError(f"the file is damaged: {'; '.join(found)}", path=str(rows.path), hint=REPAIR)
     rows.check_digest()
-    commits = rows.state().commits
+    _, commits, _, published = rows.state()
     next_place = 0
     for topic in rows.topics().values():
         if topic.first_place != next_place:
             raise rows.damage("the place of a topic")
         next_place += topic.partitions
-        ends = [check_partition(rows, place, commits).end for place in topic.places]
+        ends = [check_partition(rows, place, commits, lost).end for place in topic.places]
         _check_publications(rows, topic, ends)
+    if reduce(
+        xor, (row[0] for row in rows.connection.execute("SELECT checksum FROM publications")), published
+    ):
+        raise rows.damage("a publication")
+    return lost
 
 
-def check_partition(rows: Rows, place: int, commits: int) -> Bounds:
-    """Check that the blocks of a partition follow each other from its start to its end, and decode each."""
+def check_partition(rows: Rows, place: int, commits: int, lost: list[str]) -> Bounds:
+    """Check that the blocks of a partition follow each other from its start to its end, and decode each. Add what is lost."""
     bounds = rows.bounds(place)
     at, highest_ms, last_commits, size = None, Bounds().highest_ms, 0, 0
     for block in rows.blocks(place):
@@ -53,9 +61,16 @@ def check_partition(rows: Rows, place: int, commits: int) -> Bounds:
             raise rows.damage("a block", place, block.first)
         at, highest_ms, last_commits = block.end, block.highest_ms, block.commits
         size += block.length
+        if block.is_lost:
+            lost.append(lost_offsets(rows.name_of(place), block.first, block.end))
     if (bounds.start if at is None else at) != bounds.end or size != bounds.bytes:
         raise rows.damage("a block", place, at or 0)
     return bounds
+
+
+def lost_offsets(name: str, first: int, end: int) -> str:
+    """Names a range of lost offsets of a partition."""
+    return f"{name}: offsets {first:,} to {end - 1:,}, up to {end - first:,} records"
 
 
 def _check_publications(rows: Rows, topic: Topic, ends: list[int]) -> None:

@@ -352,7 +352,9 @@ class _Compaction:
             at = some[-1].end
 
     def _rewrite(self, kept: Kept, last: int) -> int:
-        """Rewrite runs of blocks, up to an offset. Full blocks that keep all their records stay as they are."""
+        """Rewrite runs of blocks, up to an offset. Full blocks that keep all their records stay as they are, and so do those that
+        stand for lost records.
+        """
         run: list[Block] = []
         records: list[InputRecord] = []
         size = rewritten = 0
@@ -360,7 +362,8 @@ class _Compaction:
             if block.first >= last:
                 break
             stays = kept.get(block.first)
-            is_full = stays is None and block.last - block.base + 1 >= blocks_.MOST_RECORDS // 2
+            records_at_most = block.last - block.base + 1
+            is_full = block.is_lost or (stays is None and records_at_most >= blocks_.MOST_RECORDS // 2)
             if run and (
                 is_full
                 or len(run) >= _BLOCKS_AT_ONCE

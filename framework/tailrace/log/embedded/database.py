@@ -7,7 +7,7 @@
     <folder>/cleaning            locked while the log is cleaned (``cleaning``)
     <folder>/owners/             who owns which task (``claims``)
 
-    log            one row: the log's identity, the number of commits, a digest of all small tables
+    log            one row: the log's identity, the number of commits, a digest of all small tables, one of all publications
     topics         by name: number, place of its first partition, settings
     partitions     by place: start, end, highest timestamp, bytes of its blocks
     offsets        by group, topic and partition: the committed offset
@@ -21,7 +21,11 @@ number of the topic, in the upper bits of their id, and the offset, or the runni
 one range of the table.
 
 SQLite has no checksums of its pages. So each row has a checksum of its own. The blocks of a partition follow each other without
-gaps, and the digest covers the small tables, so a row that is missing is found, too.
+gaps, and digests cover the small tables and the publications, so a row that is missing is found, too.
+
+A process must never use a file that is not the log's any more: what it commits there is lost, and it reads nothing new. So each
+connection compares its file with the path: when it has its first lock, as a repair may have replaced the file before, in each
+turn of a writer, and once a second while it reads.
 
 Every process uses the same library: its own copy of SQLite in apsw. SQLite before 3.51.3 can lose commits if several
 connections write to one database (the "WAL-reset bug"), and the SQLite that a Python was built with may be older than that.
@@ -29,6 +33,7 @@ connections write to one database (the "WAL-reset bug"), and the SQLite that a P
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Generator
@@ -103,7 +108,7 @@ SMALL_TABLES = (TOPICS, PARTITIONS, OFFSETS, WRITERS, CLEANINGS)
 
 _CREATE = (
     *(one.create for one in SMALL_TABLES),
-    "CREATE TABLE log (id INTEGER PRIMARY KEY, identity, commits, digest, checksum)",
+    "CREATE TABLE log (id INTEGER PRIMARY KEY, identity, commits, digest, published, checksum)",
     """CREATE TABLE blocks (
         id INTEGER PRIMARY KEY, end_offset, base, last, commits, max_ms, highest_ms, length, data_checksum, checksum, data
     )""",
@@ -161,8 +166,8 @@ def make(path: Path, identity: bytes | None = None) -> None:
         connection.execute("BEGIN")
         for statement in _CREATE:
             connection.execute(statement)
-        sealed = (identity or os.urandom(16), 0, 0)
-        connection.execute("INSERT INTO log VALUES (1, ?, ?, ?, ?)", (*sealed, checksum_of("log", sealed)))
+        sealed = (identity or os.urandom(16), 0, 0, 0)
+        connection.execute("INSERT INTO log VALUES (1, ?, ?, ?, ?, ?)", (*sealed, checksum_of("log", sealed)))
         connection.execute("COMMIT")
     finally:
         connection.close()
@@ -243,10 +248,34 @@ def connect(folder: Path, *, synchronous: str = "NORMAL") -> Connection:
         connection.pragma("cache_size", -_CACHE_KIB)
         connection.pragma("synchronous", synchronous)
         _check_kind(connection, path)
+        is_moved = _is_moved(connection)
     except BaseException:
         connection.close()
         raise
+    if is_moved:  # by a repair that was at work while it was opened
+        connection.close()
+        return connect(folder, synchronous=synchronous)
     return connection
+
+
+def check_in_place(connection: Connection, path: Path) -> None:
+    """Check that a connection has the file open that its path leads to.
+
+    Raises:
+        ForeignLogError: The file was replaced, moved or deleted.
+    """
+    if _is_moved(connection):
+        raise ForeignLogError(
+            "the log's file was replaced, moved or deleted while this process had it open",
+            path=str(path),
+            hint="Nothing was written to either file since it was noticed. Start the process again: it opens the file that is there.",
+        )
+
+
+def _is_moved(connection: Connection) -> bool:
+    moved = ctypes.c_int()
+    connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
+    return bool(moved.value)
 
 
 def as_wal(connection: Connection) -> None:

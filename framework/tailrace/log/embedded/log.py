@@ -125,6 +125,8 @@ class EmbeddedLog:
             start, end = rows.bounds(place)[:2]
             offset = rows.first_at(place, timestamp_ms)
             while (block := rows.block_at(place, offset)) is not None:
+                if block.is_lost:  # the record may have been there; whoever reads it gets an error
+                    return max(start, block.first)
                 if block.max_ms >= timestamp_ms:
                     for record in rows.decoded(block, rows.data(block)):
                         if record.timestamp_ms >= timestamp_ms and record.offset >= start:
@@ -289,14 +291,16 @@ class EmbeddedLog:
         with self._view.moment() as rows:
             return rows.state().identity
 
-    def verify(self) -> None:
+    def verify(self) -> list[str]:
         """Read the whole log and check it. The WAL grows meanwhile with what is committed.
+
+        Returns the ranges of records that earlier repairs have found damaged and taken out.
 
         Raises:
             CorruptLogError: A row is missing or does not match its checksum, or the file is damaged.
         """
         with self.uncleaned(), self._view.moment("verifying the log") as rows:
-            verify(rows)
+            return verify(rows)
 
     def copy_to(self, folder: Path | str) -> None:
         """Copy the log, as of one moment, to a folder that does not exist or is empty. Others may commit meanwhile.

@@ -1,7 +1,9 @@
 """Repairs a damaged log: all rows that are intact go into a new database, and the old files are kept.
 
-Offsets do not move. Where records are lost, an empty block stands for their offsets, as after a compaction; the end of a partition
-stays where it was, so that no offset is given twice. Whatever is lost is listed.
+Offsets do not move. Where records are lost, an empty block stands for their offsets. It is marked (``LOST``), so that nobody takes it
+for a gap of compaction: readers get an error there until retention has deleted it. The end of a partition stays where it was, so
+that no offset is given twice. Nor does a place change: if the row of a topic is lost, its records are kept in a topic of another
+name. Whatever is lost is listed.
 
 No other process may have the log open. The new database is complete before it takes the place of the old one. The WAL of the old
 one is moved away before that, since SQLite would apply it to the new one; a repair that is interrupted there is run again.
@@ -20,8 +22,9 @@ from typing import Any
 
 import apsw
 
+from tailrace.core.counting import counted
 from tailrace.core.errors import CorruptLogError, LogUnavailableError, TailraceError
-from tailrace.log.embedded.checking import verify
+from tailrace.log.embedded.checking import lost_offsets, verify
 from tailrace.log.embedded.database import (
     CLEANINGS,
     DATABASE,
@@ -42,7 +45,7 @@ from tailrace.log.embedded.database import (
 )
 from tailrace.log.embedded.failures import failing
 from tailrace.log.embedded.lock import AppendLock, Note
-from tailrace.log.embedded.rows import Block, Bounds, Changes, Rows, State, Topic
+from tailrace.log.embedded.rows import LOST, Block, Bounds, Changes, Rows, State, Topic
 
 _LOST = "lost.txt"
 """What a repair has lost, beside the copy of the damaged files."""
@@ -165,20 +168,24 @@ def _is_whole(rows: Rows) -> bool:
 
 def _rescue(rows: Rows, making: Path, done: Repaired, note: Note) -> None:
     try:
-        identity, commits, digest = rows.state()
+        before: State | None = rows.state()
+        identity, commits = before[:2]
     except (TailraceError, apsw.Error):
-        identity, commits, digest = os.urandom(16), note.commits, None
+        identity, commits, before = os.urandom(16), note.commits, None
         done.lost.append("the identity of the log: it has a new one")
     with filling(making, identity) as connection:
         rescue = _Rescue(rows, Changes(connection, making), done)
         connection.execute("BEGIN")
         highest = rescue.run()
-        if digest is not None and rescue.digest != digest and not rescue.named:
+        if before is not None and rescue.digest != before.digest and not rescue.named:
             done.lost.append(
                 "rows of topics, partitions, committed offsets or transactional ids that cannot be named: compare the topics "
                 "and offsets with a copy or an archive"
             )
         changes = rescue.changes
+        watermarks = any("published watermarks" in one for one in done.lost)
+        if before is not None and changes.published_digest != before.published and not watermarks:
+            done.lost.append("published watermarks: some are missing")
         changes.before = State(identity, max(commits, note.commits, highest), 0)
         changes.end()
         connection.execute("COMMIT")
@@ -200,17 +207,55 @@ class _Rescue:
     def run(self) -> int:
         """Move everything. Returns the highest number of a commit that was found."""
         self.changes.begin()
-        topics = {key[0]: Topic(*values) for key, values in self._intact(TOPICS).items()}
+        known = {key[0]: Topic(*values) for key, values in self._intact(TOPICS).items()}
+        offsets = self._intact(OFFSETS)
         bounds = {key[0]: Bounds(*values) for key, values in self._intact(PARTITIONS).items()}
-        for name, topic in topics.items():
+        for name, topic in self._all_topics(known, max(bounds, default=-1)).items():
             self.changes.put(TOPICS, (name,), topic)
             for number, place in enumerate(topic.places):
-                self._partition(f"{name!r} partition {number}", place, bounds.get(place))
+                if (its := bounds.get(place)) is None:
+                    read = [value[0] for key, value in offsets.items() if key[1:] == (name, number)]
+                    its = self._bounds_of(topic, place, max(read, default=0))
+                    self._lost.append(
+                        f"start and end of {name!r} partition {number}: they are {its.start} and {its.end} now"
+                    )
+                self._partition(f"{name!r} partition {number}", place, its)
             self._publications(name, topic)
-        for table in (OFFSETS, WRITERS, CLEANINGS):
-            for key, values in self._intact(table).items():
+        for table, found in ((OFFSETS, offsets), *((one, self._intact(one)) for one in (WRITERS, CLEANINGS))):
+            for key, values in found.items():
                 self.changes.put(table, key, values)
         return self._commits
+
+    def _all_topics(self, known: dict[str, Topic], last_place: int) -> dict[str, Topic]:
+        """The topics by place. Those whose row is lost have another name."""
+        found: dict[str, Topic] = {}
+        place = number = 0
+        places = max([last_place + 1, *(one.places.stop for one in known.values())])
+        while next(self._blocks(places), None) is not None:
+            places += 1
+        for name, topic in [*sorted(known.items(), key=lambda one: one[1].first_place), ("", None)]:
+            end = places if topic is None else topic.first_place
+            if end > place:
+                lost = f"lost-topic-{place}"
+                found[lost] = Topic(number, place, end - place, 0, None, None)
+                self._lost.append(
+                    f"name and settings of a topic with {counted(end - place, 'partition')}: its records are in {lost!r} now"
+                )
+                self.named = True
+            if topic is not None:
+                found[name] = topic
+                place, number = topic.places.stop, topic.number + 1
+        return found
+
+    def _bounds_of(self, topic: Topic, place: int, read: int) -> Bounds:
+        """The bounds of a partition whose row is lost, as far as its blocks, and what was read of it, tell."""
+        start = end = None
+        highest_ms = Bounds().highest_ms
+        for block, _ in self._blocks(place):
+            start = block.first if start is None else start
+            end, highest_ms = block.end, max(highest_ms, block.highest_ms)
+        deletes = topic.retention_ms is not None or topic.retention_bytes is not None
+        return Bounds((start or 0) if deletes else 0, max(end or 0, read), highest_ms)
 
     def _intact(self, table: Table) -> dict[tuple[Any, ...], tuple[Any, ...]]:
         """The intact rows of a small table, read from both ends as far as that goes."""
@@ -227,10 +272,8 @@ class _Rescue:
                     if checksum_of(table.name, row[:-1]) == row[-1]:
                         found[key] = row[len(table.keys) : -1]
                     elif order == keys:
-                        name = ", ".join(map(repr, key))
-                        lost = f"a row of {table.name}: {name}"
                         self.named = True
-                        self._lost.append(f"the topic {name} with its records" if table is TOPICS else lost)
+                        self._lost.append(f"a row of {table.name}: {', '.join(map(repr, key))}")
                 break
             except apsw.Error:
                 if order != keys:
@@ -240,32 +283,27 @@ class _Rescue:
             self.digest ^= checksum_of(table.name, (*key, *values))
         return found
 
-    def _partition(self, name: str, place: int, known: Bounds | None) -> None:
-        at = Bounds() if known is None else known
-        start, end, size, highest_ms, written = at.start, at.start, 0, Bounds().highest_ms, False
+    def _partition(self, name: str, place: int, known: Bounds) -> None:
+        end, size, highest_ms, written = known.start, 0, Bounds().highest_ms, False
         for block, data in self._blocks(place):
-            if known is None and not written:
-                start = end = block.first
             if block.first < end and written:
                 continue
-            first = block.first
-            if first > end:
-                self._empty(name, place, end, first, highest_ms)
+            if block.first > end:
+                self._empty(name, place, end, block.first, max(highest_ms, block.highest_ms))
             highest_ms = max(highest_ms, block.max_ms, block.highest_ms)
             self._commits = max(self._commits, block.commits)
             self.changes.add_block(block._replace(commits=self._commits, highest_ms=highest_ms), data)
             end, size, written = block.end, size + block.length, True
-        if known is not None and end < known.end:
+        highest_ms = max(highest_ms, known.highest_ms)
+        if end < known.end:
             self._empty(name, place, end, known.end, highest_ms)
             end = known.end
-        if known is None:
-            self._lost.append(f"start and end of {name}: they are {start} and {end} now")
-        self.changes.put(PARTITIONS, (place,), Bounds(start, end, max(highest_ms, at.highest_ms), size))
+        self.changes.put(PARTITIONS, (place,), Bounds(known.start, end, highest_ms, size))
 
     def _empty(self, name: str, place: int, first: int, end: int, highest_ms: int) -> None:
-        self._lost.append(f"{name}: offsets {first:,} to {end - 1:,}, up to {end - first:,} records")
-        empty = (place, first, end, first, first - 1, self._commits)
-        self.changes.add_block(Block(*empty, 0, highest_ms, 0, 0), b"")
+        self._lost.append(lost_offsets(name, first, end))
+        empty = (place, first, end, first, LOST, self._commits)
+        self.changes.add_block(Block(*empty, highest_ms, highest_ms, 0, 0), b"")
 
     def _blocks(self, place: int) -> Iterator[tuple[Block, bytes]]:
         """The intact blocks of a partition, with their data."""
@@ -339,7 +377,8 @@ class _Rescue:
             except TailraceError:
                 lost += 1
                 continue
-            if not all(low <= at <= high for low, at, high in zip(before, one.ends, ends, strict=True)):
+            in_order = all(low <= at <= high for low, at, high in zip(before, one.ends, ends, strict=False))
+            if len(one.ends) != len(ends) or not in_order:
                 lost += 1
                 continue
             before = list(one.ends)

@@ -34,6 +34,7 @@ from tailrace.log.interface import TopicPartition, TopicSettings
 _MOST_KEPT = 20_000
 """Number of small rows that are kept in memory."""
 _LOW = (1 << LOW_BITS) - 1
+LOST = -2
 
 
 class State(NamedTuple):
@@ -42,6 +43,8 @@ class State(NamedTuple):
     identity: bytes
     commits: int
     digest: int
+    published: int = 0
+    """The digest of all publications."""
 
 
 class Topic(NamedTuple):
@@ -80,7 +83,8 @@ class Block(NamedTuple):
     """A row of the table ``blocks``, without its records.
 
     A block stands for the offsets from ``first`` up to, but not including, ``end``: each begins where the one before ends. Its
-    records are from ``base`` to ``last``. Compaction leaves gaps, also at both sides.
+    records are from ``base`` to ``last``. Compaction leaves gaps, also at both sides. A repair leaves blocks without records that
+    stand for lost ones.
     """
 
     place: int
@@ -88,7 +92,7 @@ class Block(NamedTuple):
     end: int
     base: int
     last: int
-    """Below ``base`` if no record is left."""
+    """Below ``base`` if no record is left, and ``LOST`` if a repair has found them damaged."""
     commits: int
     """Number of the last commit that has contributed to it."""
     max_ms: int
@@ -96,6 +100,11 @@ class Block(NamedTuple):
     """The highest timestamp in the partition up to here. It never falls from one block to the next."""
     length: int
     data_checksum: int
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its records are lost, and not removed by compaction."""
+        return self.last == LOST
 
     @property
     def id(self) -> int:
@@ -143,7 +152,7 @@ class Rows:
 
     def state(self) -> State:
         """The state of the log."""
-        row = self._one("SELECT identity, commits, digest, checksum FROM log WHERE id = 1")
+        row = self._one("SELECT identity, commits, digest, published, checksum FROM log WHERE id = 1")
         if row is None or checksum_of("log", row[:-1]) != row[-1]:
             raise self.damage("the row with the state of the log")
         return State(*row[:-1])
@@ -244,8 +253,10 @@ class Rows:
         return blocks_.decode(self._whole(block, data), block.base) if block.last >= block.base else []
 
     def next_record(self, place: int, offset: int) -> Block | None:
-        """The block with the next record at or after an offset; None if there is none."""
-        while (block := self.block_at(place, offset)) is not None and block.last < offset:
+        """The block with the next record, or with lost ones, at or after an offset; None if there is none."""
+        while (
+            (block := self.block_at(place, offset)) is not None and block.last < offset and not block.is_lost
+        ):
             offset = block.end
         return block
 
@@ -308,13 +319,14 @@ class Rows:
 
     def damage(self, what: str, place: int | None = None, offset: int | None = None) -> CorruptLogError:
         """The error for a row that is missing or does not match its checksum."""
-        where = "" if place is None else f" of {self._name_of(place)}"
+        where = "" if place is None else f" of {self.name_of(place)}"
         where += "" if offset is None else f" from offset {offset} on"
         return CorruptLogError(
             f"{what}{where} is missing or does not have its checksum", path=str(self.path), hint=REPAIR
         )
 
-    def _name_of(self, place: int) -> str:
+    def name_of(self, place: int) -> str:
+        """Topic and partition, in words."""
         for name, topic in self.topics().items():
             if place in topic.places:
                 return f"{name!r} partition {place - topic.first_place}"
@@ -382,17 +394,19 @@ class Changes(Rows):
         self.before = state = self.state()
         if self._seen != state:
             self.forget()
-        self._digest = state.digest
+        self._digest, self.published_digest = state.digest, state.published
         self.changed = False
 
     _seen: State | None = None
 
     def end(self) -> State:
         """Count a commit. Returns the new state, which takes effect with COMMIT."""
-        self._seen = state = State(self.before.identity, self.before.commits + 1, self._digest)
+        self._seen = state = State(
+            self.before.identity, self.before.commits + 1, self._digest, self.published_digest
+        )
         self.connection.execute(
-            "UPDATE log SET commits = ?, digest = ?, checksum = ? WHERE id = 1",
-            (state.commits, state.digest, checksum_of("log", state)),
+            "UPDATE log SET commits = ?, digest = ?, published = ?, checksum = ? WHERE id = 1",
+            (*state[1:], checksum_of("log", state)),
         )
         return state
 
@@ -439,14 +453,18 @@ class Changes(Rows):
     def add_published(self, topic: int, one: Published) -> None:
         """Insert a publication with its number."""
         row = (topic << LOW_BITS | one.number, one.publisher, one.watermark_ms, _encoder.encode(one.ends))
-        self.connection.execute(
-            "INSERT INTO publications VALUES (?, ?, ?, ?, ?)", (*row, checksum_of("publications", row))
-        )
+        checksum = checksum_of("publications", row)
+        self.published_digest ^= checksum
+        self.connection.execute("INSERT INTO publications VALUES (?, ?, ?, ?, ?)", (*row, checksum))
         self.changed = True
 
     def drop_published(self, topic: int, number: int) -> None:
         """Delete a publication."""
-        self.connection.execute("DELETE FROM publications WHERE id = ?", (topic << LOW_BITS | number,))
+        place = (topic << LOW_BITS | number,)
+        for (checksum,) in self.connection.execute(
+            "DELETE FROM publications WHERE id = ? RETURNING checksum", place
+        ):
+            self.published_digest ^= checksum
         self.changed = True
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,10 +20,13 @@ from pathlib import Path
 import apsw
 
 from tailrace.core.errors import CorruptLogError, TailraceError
-from tailrace.log.embedded.database import DATABASE, connect, forked
+from tailrace.log.embedded.database import DATABASE, check_in_place, connect, forked
 from tailrace.log.embedded.failures import of_sqlite
 from tailrace.log.embedded.lock import Note
 from tailrace.log.embedded.rows import Rows
+
+_LOOK_S = 1.0
+"""How often a reader looks whether the log's file is still the one that it has open."""
 
 
 class View:
@@ -37,6 +41,7 @@ class View:
         self.seen = 0
         """The number of the state that the last moment saw."""
         self._depth = 0
+        self._look_s = 0.0
         self._process = os.getpid()
 
     @contextmanager
@@ -46,6 +51,7 @@ class View:
         Raises:
             CorruptLogError: The log is damaged.
             LogUnavailableError: The file cannot be read.
+            ForeignLogError: It is not the log's file any more.
         """
         with self.mutex, self.failing(doing):
             rows = self._opened()
@@ -108,6 +114,9 @@ class View:
         return rows
 
     def _refresh(self, rows: Rows) -> int:
+        if (now_s := time.monotonic()) >= self._look_s:
+            check_in_place(rows.connection, self.path)
+            self._look_s = now_s + _LOOK_S
         version: int = rows.connection.pragma("data_version")
         if version != self.seen:
             rows.forget()
