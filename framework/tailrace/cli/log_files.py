@@ -23,13 +23,17 @@ def verify(*, as_json: bool, folder: Path) -> None:
     Services may keep running. The log is not cleaned meanwhile, and its WAL grows with what is committed.
     """
     with opened(folder) as log:
-        log.verify()
+        lost = log.verify()
         topics = len(log.topics())
     with piped():
         if as_json:
-            click.echo(msgspec.json.encode({"topics": topics}))
+            click.echo(msgspec.json.encode({"topics": topics, "lost": lost}))
             return
         click.echo(f"The log is intact: {counted(topics, 'topic')}.")
+        if lost:
+            click.echo("Earlier repairs have lost records. Readers get an error for them:")
+        for one in lost:
+            click.echo(f"  {one}")
 
 
 @click.command(cls=Command, short_help="Take out what is damaged, and list what is lost.")
@@ -38,7 +42,7 @@ def verify(*, as_json: bool, folder: Path) -> None:
 def repair(*, as_json: bool, folder: Path) -> None:
     """Move all that is intact to a new file, keep the damaged one, and list what is lost.
 
-    Stop all services on the log first. Offsets do not move: where records are lost, their offsets stay empty. An intact log is
+    Stop all services on the log first. Offsets do not move, and a reader that comes to lost records gets an error. An intact log is
     not changed.
     """
     done = repair_log(folder)

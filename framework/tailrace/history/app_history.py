@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TypeAlias
@@ -16,7 +16,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.task import ORIGIN_HEADER
-from tailrace.core.errors import InputsChangedError, UnknownTopicError
+from tailrace.core.errors import InputsChangedError, RecordsLostError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.app_topics import apps_in
@@ -114,17 +114,24 @@ class AppHistory:
 
     # --- its inputs and outputs
 
-    def source(self, partition: int) -> Source:
+    def source(self, partition: int, on_lost: Callable[[RecordsLostError], None] | None = None) -> Source:
         """A function that reads one partition of any input, by offsets; see ``stretches.source``."""
-        return source(self.log, partition)
+        return source(self.log, partition, on_lost)
 
-    def emitted(self, partitions: Collection[int]) -> dict[int, Emitted]:
-        """The outputs of partitions, as hashes, from one read of all topics that the app writes to."""
+    def taped_source(self, partition: int) -> Source:
+        """The same for a replay. Lost records are left out: it counts what it takes, and so finds out whether they are missing."""
+        return self.source(partition, lambda _: None)
+
+    def emitted(self, partitions: Collection[int]) -> tuple[dict[int, Emitted], bool]:
+        """The outputs of partitions, as hashes, from one read of all topics that the app writes to; and whether the log has deleted or
+        lost none of these topics' records.
+        """
+        lost: list[RecordsLostError] = []
         found = {number: Emitted() for number in partitions}
         tasks = {f"{self.plan.app}/{number}".encode(): one for number, one in found.items()}
         for place in self._output_places():
             topic = place.topic
-            for records in batches(self.log, *place):
+            for records in batches(self.log, *place, on_lost=lost.append):
                 for _, timestamp_ms, key, value, headers in records:
                     if not headers or headers[-1][0] != ORIGIN_HEADER:
                         continue
@@ -138,7 +145,7 @@ class AppHistory:
                     if hashes[number]:
                         one.twice.setdefault(number, topic)
                     hashes[number] = hash((topic, key, value, timestamp_ms, headers)) or 1
-        return found
+        return found, not lost and self._outputs_are_whole()
 
     def outputs(self, wanted: Mapping[int, Collection[int]]) -> dict[int, dict[int, Output]]:
         """Outputs by the partition that emitted them and their numbers, without those that are not found."""
@@ -153,7 +160,7 @@ class AppHistory:
                     )
         return found
 
-    def outputs_are_whole(self) -> bool:
+    def _outputs_are_whole(self) -> bool:
         """Whether the log has deleted nothing from the topics that the app writes to."""
         known = self.log.topics()
         return all(

@@ -7,6 +7,7 @@ A read keeps no position and waits for nothing. All readers of the past follow t
     no stop, or one beyond the end              ends with the partition        OffsetGoneError
     a transaction that is open before the stop  ends before it                 OffsetGoneError
     retention overtakes the reading             OffsetGoneError                OffsetGoneError
+    records that a repair of the log has lost   RecordsLostError               RecordsLostError
 
 A stretch must be *whole* if the tape, a cut, or a plan of Spark says that a task has read it, or has still to read it. A
 missing record would then give a wrong result. All other readers accept a partial stretch.
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 
 from tailrace.core.engine.replay import Source
-from tailrace.core.errors import OffsetGoneError
+from tailrace.core.errors import OffsetGoneError, RecordsLostError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import Log, TopicPartition
 
@@ -37,10 +38,12 @@ def batches(
     whole: bool = False,
     at_once: int | None = None,
     patience_s: float = 0.0,
+    on_lost: Callable[[RecordsLostError], object] | None = None,
 ) -> Iterator[list[InputRecord]]:
     """The committed records with ``start <= offset < stop``, in lists of 1 to ``at_once`` records.
 
-    If the stretch must be whole, an open transaction has ``patience_s`` seconds to end.
+    If the stretch must be whole, an open transaction has ``patience_s`` seconds to end. With ``on_lost``, lost records are left out,
+    and it is called.
 
     Raises:
         UnknownTopicError: There is no such topic or partition.
@@ -50,7 +53,7 @@ def batches(
     position = oldest if start is None else start if whole else max(start, oldest)
     until = end if stop is None else stop if whole else min(stop, end)
     place = TopicPartition(topic, partition)
-    return _batches(log, place, position, until, at_once or _AT_ONCE, patience_s, whole=whole)
+    return _batches(log, place, position, until, at_once or _AT_ONCE, patience_s, on_lost, whole=whole)
 
 
 def scan(
@@ -85,21 +88,30 @@ def last(
     start, end = log.start_offset(topic, partition), log.end_offset(topic, partition)
     back, below = 2, end if stop is None else min(stop, end)
     while start < below:
-        begin = max(start, below - back)
+        at = begin = max(start, below - back)
         found: InputRecord | None = None
-        for record in scan(log, topic, partition, begin, below):
-            if wanted(record):
-                found = record
+        lost: RecordsLostError | None = None
+        while at < below:
+            try:
+                for record in scan(log, topic, partition, at, below):
+                    if wanted(record):
+                        found = record
+                break
+            except RecordsLostError as error:  # it is no matter if a wanted record comes after
+                found, lost, at = None, error, error.next_offset
         if found is not None:
             return found
+        if lost is not None:
+            raise lost
         back, below = back * 8, begin
     return None
 
 
-def source(log: Log, partition: int) -> Source:
+def source(log: Log, partition: int, on_lost: Callable[[RecordsLostError], None] | None = None) -> Source:
     """Returns a function that reads whole stretches of one partition of any topic, by offsets. Reading forwards is fastest.
 
-    It reads ahead, so consecutive short stretches cost no more than long ones.
+    It reads ahead, so consecutive short stretches cost no more than long ones. Lost records are an error; with ``on_lost`` they
+    are left out, and it is called.
     """
     reader = log.reader({})
     ahead: dict[str, _Ahead] = {}
@@ -110,7 +122,15 @@ def source(log: Log, partition: int) -> Source:
             reader.seek(topic, partition, start)
             held = ahead[topic] = _Ahead(start)
         while held.position < stop:
-            fetch = reader.fetch(topic, partition, _AT_ONCE)
+            try:
+                fetch = reader.fetch(topic, partition, _AT_ONCE)
+            except RecordsLostError as error:
+                if on_lost is None:
+                    raise
+                on_lost(error)
+                held.add([], error.next_offset)
+                reader.seek(topic, partition, held.position)
+                continue
             if fetch.next_offset == held.position:
                 raise _ends_before(TopicPartition(topic, partition), held.position, stop)
             held.add(fetch.records, fetch.next_offset)
@@ -157,6 +177,7 @@ def _batches(
     stop: int,
     at_once: int,
     patience_s: float,
+    on_lost: Callable[[RecordsLostError], object] | None,
     *,
     whole: bool,
 ) -> Iterator[list[InputRecord]]:
@@ -165,7 +186,15 @@ def _batches(
     reader = log.reader({place: position})
     try:
         while position < stop:
-            fetch = reader.fetch(*place, min(at_once, stop - position))
+            try:
+                fetch = reader.fetch(*place, min(at_once, stop - position))
+            except RecordsLostError as error:
+                if on_lost is None:
+                    raise
+                on_lost(error)
+                position = error.next_offset
+                reader.seek(*place, position)
+                continue
             records = fetch.records
             if fetch.next_offset > stop:
                 records = records[: bisect_left(records, stop, key=_offset)]

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tailrace.core.counting import counted
-from tailrace.core.errors import HANDLER_FAILED, OffsetGoneError, TailraceError
+from tailrace.core.errors import HANDLER_FAILED, OffsetGoneError, RecordsLostError, TailraceError
 from tailrace.history.dead_letters import letters
 from tailrace.history.dead_letters.letters import DeadLetter
 from tailrace.log.interface import Log, TopicPartition
@@ -142,8 +142,9 @@ class DeadLetterMonitor:
             more = True
             try:
                 records, next_offset, more, _ = self._reader.fetch(self._topic, number, _AT_ONCE)
-            except OffsetGoneError:  # retention was faster
-                records, next_offset = [], self._log.start_offset(self._topic, number)
+            except OffsetGoneError as error:  # retention was faster, or a repair has lost some
+                start = self._log.start_offset(self._topic, number)
+                records, next_offset = [], error.next_offset if isinstance(error, RecordsLostError) else start
                 self._reader.seek(self._topic, number, next_offset)
             for record in records:
                 self._count(letters.read(number, record))

@@ -44,6 +44,7 @@ from tailrace.core.errors import (
     LogUnavailableError,
     OffsetGoneError,
     OffsetsDisagreeError,
+    RecordsLostError,
 )
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
@@ -56,6 +57,11 @@ from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut, decode_store_
 _log = logging.getLogger("tailrace.restore")
 
 _WAIT_S = 0.1
+_WITHOUT_CHANGELOG = (
+    "The state cannot be restored from this changelog. If a copy of the state folder of this task is left that has read further, "
+    "put it back. Otherwise rebuild the state from the inputs (`tailrace rebuild`), and start from the result, or from a snapshot, "
+    "under another name (--from-snapshot, --as)."
+)
 _EVERYTHING = (b"\x01", b"\xff")
 """Start and stop of a scan of all rows: they begin with a letter."""
 
@@ -204,7 +210,11 @@ class Restore:
         try:
             while position < end:
                 self._stop_if_asked()
-                records, next_offset, _, _ = reader.fetch(topic, partition, self.batch)
+                try:
+                    records, next_offset, _, _ = reader.fetch(topic, partition, self.batch)
+                except RecordsLostError as error:
+                    error.hint = _WITHOUT_CHANGELOG
+                    raise
                 if not records and next_offset == position:
                     waited_s = self._wait(waited_s, position, end)
                     continue

@@ -18,7 +18,7 @@ import msgspec
 from pyspark.sql import datasource as ds
 from pyspark.sql import types
 
-from tailrace.core.errors import OffsetGoneError, UsageError
+from tailrace.core.errors import OffsetGoneError, RecordsLostError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.stretches import batches
@@ -300,6 +300,8 @@ class TopicReader(ds.DataSourceReader):
             for records in stretch:
                 if found := self._kept(records):
                     yield make.batch(found)
+        except RecordsLostError:
+            raise
         except OffsetGoneError as error:
             error.hint = _LOAD_AGAIN
             raise

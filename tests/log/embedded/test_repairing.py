@@ -346,7 +346,7 @@ def test_a_missing_publication_is_noticed(tmp_path) -> None:
 def test_a_process_that_starts_during_a_repair_uses_the_repaired_file(tmp_path, monkeypatch) -> None:
     path = made(tmp_path)
     harmed(path, "DELETE FROM blocks WHERE id = 7")
-    put_in_place = repairing_.put_in_place
+    put_in_place = database_.put_in_place
     program = """
 log = EmbeddedLog(folder)
 try:

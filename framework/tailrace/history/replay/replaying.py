@@ -145,8 +145,8 @@ def replay(
         if options.compare and options.keys is None:
             # Read the cuts first: all outputs that belong to them are then in the log.
             cuts = {number: history.committed(number).cut for number in numbers}
-            whole = history.outputs_are_whole()
-            for number, emitted in history.emitted(numbers).items():
+            outputs_of, whole = history.emitted(numbers)
+            for number, emitted in outputs_of.items():
                 stop = _outputs_at(cuts[number])
                 comparisons[number] = OutputComparison(plan, number, emitted, stop, whole=whole)
         for number in numbers:
@@ -246,7 +246,7 @@ class _PartitionReplay(TapeSink):
             number,
             self.store,
             begun.cut,
-            history.source(number),
+            history.taped_source(number),
             lineage=cut.lineage,
             watch=watch,
             settings=options.settings,

@@ -175,7 +175,7 @@ def make(path: Path, identity: bytes | None = None) -> None:
 
 @contextmanager
 def filling(path: Path, identity: bytes | None = None) -> Generator[Connection]:
-    """Create a log in a file, to be filled inside the block. Nothing is synced: a file that is not complete is made again."""
+    """Create a log in a file, to be filled inside the block. Nothing is synced: a file that is not complete is created again."""
     make(path, identity)
     connection = opened(path)
     try:

@@ -125,7 +125,7 @@ class EmbeddedLog:
             start, end = rows.bounds(place)[:2]
             offset = rows.first_at(place, timestamp_ms)
             while (block := rows.block_at(place, offset)) is not None:
-                if block.is_lost:  # the record may have been there; whoever reads it gets an error
+                if block.is_lost:  # the record may have been there; a reader gets an error
                     return max(start, block.first)
                 if block.max_ms >= timestamp_ms:
                     for record in rows.decoded(block, rows.data(block)):

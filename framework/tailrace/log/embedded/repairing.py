@@ -167,12 +167,12 @@ def _is_whole(rows: Rows) -> bool:
 
 
 def _rescue(rows: Rows, making: Path, done: Repaired, note: Note) -> None:
+    before: State | None = None
     try:
-        before: State | None = rows.state()
-        identity, commits = before[:2]
+        before = rows.state()
     except (TailraceError, apsw.Error):
-        identity, commits, before = os.urandom(16), note.commits, None
         done.lost.append("the identity of the log: it has a new one")
+    identity, commits = (os.urandom(16), note.commits) if before is None else before[:2]
     with filling(making, identity) as connection:
         rescue = _Rescue(rows, Changes(connection, making), done)
         connection.execute("BEGIN")
