@@ -309,6 +309,14 @@ def test_records_of_a_topic_whose_row_is_lost_are_kept_under_another_name(tmp_pa
     assert repair(tmp_path).kept is None
 
 
+def test_a_row_that_is_missing_is_not_hidden_by_one_that_is_named(tmp_path) -> None:
+    path = made(tmp_path)
+    harmed(path, "UPDATE partitions SET end_offset = 7 WHERE place = 1")
+    assert not any("cannot be named" in one for one in repair(tmp_path).lost)
+    harmed(path, "UPDATE partitions SET end_offset = 7 WHERE place = 1", "DELETE FROM offsets")
+    assert any("cannot be named" in one for one in repair(tmp_path).lost)
+
+
 def test_a_partition_whose_row_is_lost_does_not_end_before_what_was_read_of_it(tmp_path) -> None:
     path = made(tmp_path)
     log = EmbeddedLog(tmp_path)

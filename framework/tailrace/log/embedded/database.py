@@ -268,7 +268,7 @@ def check_in_place(connection: Connection, path: Path) -> None:
         raise ForeignLogError(
             "the log's file was replaced, moved or deleted while this process had it open",
             path=str(path),
-            hint="Nothing was written to either file since it was noticed. Start the process again: it opens the file that is there.",
+            hint="Start the process again: it opens the file that is there now.",
         )
 
 

@@ -177,7 +177,7 @@ def _rescue(rows: Rows, making: Path, done: Repaired, note: Note) -> None:
         rescue = _Rescue(rows, Changes(connection, making), done)
         connection.execute("BEGIN")
         highest = rescue.run()
-        if before is not None and rescue.digest != before.digest and not rescue.named:
+        if before is not None and rescue.digest != before.digest:
             done.lost.append(
                 "rows of topics, partitions, committed offsets or transactional ids that cannot be named: compare the topics "
                 "and offsets with a copy or an archive"
@@ -200,9 +200,7 @@ class _Rescue:
         self._lost = done.lost
         self._commits = 0
         self.digest = 0
-        """That of the small rows found."""
-        self.named = False
-        """Whether a small row that is lost has been named."""
+        """That of the small rows found, and of those that are damaged and named."""
 
     def run(self) -> int:
         """Move everything. Returns the highest number of a commit that was found."""
@@ -241,7 +239,6 @@ class _Rescue:
                 self._lost.append(
                     f"name and settings of a topic with {counted(end - place, 'partition')}: its records are in {lost!r} now"
                 )
-                self.named = True
             if topic is not None:
                 found[name] = topic
                 place, number = topic.places.stop, topic.number + 1
@@ -272,13 +269,12 @@ class _Rescue:
                     if checksum_of(table.name, row[:-1]) == row[-1]:
                         found[key] = row[len(table.keys) : -1]
                     elif order == keys:
-                        self.named = True
+                        self.digest ^= row[-1] if isinstance(row[-1], int) else 0
                         self._lost.append(f"a row of {table.name}: {', '.join(map(repr, key))}")
                 break
             except apsw.Error:
                 if order != keys:
                     self._lost.append(f"rows of {table.name}: the {len(found):,} others are kept")
-                    self.named = True
         for key, values in found.items():
             self.digest ^= checksum_of(table.name, (*key, *values))
         return found
