@@ -49,7 +49,12 @@ def test_damage_is_found_with_what_to_do_and_a_repair_lists_what_is_lost(folder)
     assert "  't' partition 0: offsets 2 to 2, up to 1 records\n" in said
     assert f"The damaged files are in {folder / 'damaged-1'}." in said
     assert done("log", "verify", "--log", folder).code == 0
-    assert [one["offset"] for one in done("log", "dump", "t", "--log", folder).lines] == [0, 1, 3, 4]
+    for command in (("dump", "t"), ("tail", "t", "--json", "--no-follow")):
+        shown = done("log", *command, "--log", folder)
+        assert [one["offset"] for one in shown.lines] == [0, 1, 3, 4]
+        assert "'t' partition 0: the records at offsets 2 to 2 were damaged" in shown.err
+    (verified,) = done("log", "verify", "--json", "--log", folder).lines
+    assert verified == {"topics": 1, "lost": ["'t' partition 0: offsets 2 to 2, up to 1 records"]}
 
 
 def test_a_copy_reads_the_same_also_where_nothing_may_be_written(folder, tmp_path) -> None:

@@ -92,8 +92,8 @@ def _say(report: ArchiveReport) -> None:
     )
     for place, start, stop in report.lost:
         click.echo(
-            f"lost: {place.topic} partition {place.partition} offsets {start:,} to {stop - 1:,}, gone before they "
-            "were archived"
+            f"lost: {place.topic} partition {place.partition} offsets {start:,} to {stop - 1:,}, deleted or lost "
+            "before they were archived"
         )
 
 

@@ -64,9 +64,10 @@ def scan(
     stop: int | None = None,
     *,
     whole: bool = False,
+    on_lost: Callable[[RecordsLostError], object] | None = None,
 ) -> Iterator[InputRecord]:
     """The records of ``batches``, one by one."""
-    return chain.from_iterable(batches(log, topic, partition, start, stop, whole=whole))
+    return chain.from_iterable(batches(log, topic, partition, start, stop, whole=whole, on_lost=on_lost))
 
 
 def first(log: Log, topic: str, partition: int, start: int | None = None) -> InputRecord | None:
