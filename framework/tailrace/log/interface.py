@@ -271,6 +271,13 @@ class OneCommitLog(Log, Protocol):
         """The ends of topics, all as of one commit."""
         ...
 
+    def last_written(self) -> Mapping[TopicPartition, int]:
+        """The records at the end of the history: per partition to which the latest commit has appended, its last offset.
+
+        Commits whose records are all deleted do not count. Empty if the log does not know.
+        """
+        ...
+
     def uncleaned(self) -> AbstractContextManager[None]:
         """While it is held, no compaction takes records away."""
         ...

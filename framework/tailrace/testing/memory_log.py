@@ -133,6 +133,10 @@ class MemoryLog:
         found = {topic: [one.last_stable for one in self._of(topic)] for topic in topics}
         return Ends(self._commits, found)
 
+    def last_written(self) -> Mapping[TopicPartition, int]:
+        """Always empty: the log does not note which commit has written a record."""
+        return {}
+
     def uncleaned(self) -> AbstractContextManager[None]:
         """A context in which nothing is compacted or deleted. Here it does nothing: only ``compact`` compacts."""
         return nullcontext()

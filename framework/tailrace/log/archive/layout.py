@@ -20,12 +20,13 @@ read from their files.
 chunk unread.
 
 ``_ends`` is written when all topics have been archived up to there: a moment at which no commit is in one topic and not in
-another.
+another. Its *witnesses* are the records with which the log ended then, also of topics that are not archived: a log that has one
+of them has all of the history before it (``same_log``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
@@ -90,9 +91,19 @@ class _Topic(msgspec.Struct):
     retention_bytes: int | None = None
 
 
+class Witness(msgspec.Struct, frozen=True, array_like=True):
+    """A record with which the log ended when the archive was written."""
+
+    topic: str
+    partition: int
+    mark: RecordMark
+
+
 class _EndsContent(msgspec.Struct):
     position: int
     offsets: dict[str, list[int]]
+    witnesses: tuple[Witness, ...] | None = None
+    """None: an earlier version wrote this."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -228,18 +239,30 @@ class Archive:
 
     def ends(self, topics: Iterable[str]) -> Ends | None:
         """The ends of topics at the latest moment up to which they were archived together; None if there is none."""
-        names, folder = [*topics], self.folder / _ENDS
-        moments = [one.name for one in folder.entries() if one.name.endswith(".json") and one.name[0] != "."]
-        for moment in sorted(moments, reverse=True):
-            content = self._decoded((folder / moment).read(), _EndsContent, f"{_ENDS}/{moment}")
+        names = [*topics]
+        for content in self._moments():
             if content.offsets.keys() >= set(names):
                 return Ends(content.position, {name: content.offsets[name] for name in names})
         return None
 
-    def note_ends(self, ends: Ends) -> None:
+    def witnesses(self, place: TopicPartition, stop: int) -> tuple[Witness, ...] | None:
+        """The latest witnesses from after a partition was archived up to ``stop``; None if an earlier version has archived it."""
+        for content in self._moments():
+            if content.offsets.get(place.topic, ())[place.partition :][:1] >= [stop]:
+                return content.witnesses
+        return ()
+
+    def note_ends(self, ends: Ends, witnesses: Iterable[Witness] = ()) -> None:
         """Note that everything up to these ends is archived."""
-        data = msgspec.json.encode(_EndsContent(*ends))
+        data = msgspec.json.encode(_EndsContent(*ends, tuple(witnesses)))
         (self.folder / _ENDS / f"{ends.position:020d}.json").write(data)
+
+    def _moments(self) -> Iterator[_EndsContent]:
+        """What was noted at each moment, the latest first."""
+        folder = self.folder / _ENDS
+        moments = [one.name for one in folder.entries() if one.name.endswith(".json") and one.name[0] != "."]
+        for moment in sorted(moments, reverse=True):
+            yield self._decoded((folder / moment).read(), _EndsContent, f"{_ENDS}/{moment}")
 
     def _decoded(self, data: bytes, type_: type[_T], name: str) -> _T:
         try:

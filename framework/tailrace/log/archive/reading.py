@@ -179,6 +179,10 @@ class ArchivedLog:
             )
         return found
 
+    def last_written(self) -> Mapping[TopicPartition, int]:
+        """See ``OneCommitLog.last_written``; of the log, if there is one."""
+        return {} if self.log is None else self.log.last_written()
+
     def uncleaned(self) -> AbstractContextManager[None]:
         """While it is held, no compaction takes records away; nothing ever does from the archive."""
         return nullcontext() if self.log is None else self.log.uncleaned()

@@ -9,22 +9,31 @@ before a partition is joined, or archived further, archive and log are compared:
     a record               the last archived one or, if the log has compacted it away, the oldest one that both hold; it must be
                            the same in the archive and in the log
 
-If the log has deleted everything that is archived, there is no record to compare. A replay then checks the chain of commits on
-the tape (see ``history.commit_identity``).
+    a witness              if the log has deleted exactly what is archived, there is no such record. But each run notes the
+                           records with which the log ended after it, of whatever topic. The log must have one of them
+
+If the log has none of these, it cannot be known whether the two are one history, and they are not joined. There are two exceptions,
+of which a warning is logged: an earlier version has written the archive, without witnesses; or the records were compacted away,
+which is common. If the log has also deleted records behind those archived, the two are not joined, and nothing is compared.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from typing import TypeAlias
+
 from tailrace.core.errors import ArchiveError
 from tailrace.core.records import InputRecord, RecordMark
 from tailrace.log.archive.files import ChunkRecords
-from tailrace.log.archive.layout import Archive, Chunk
+from tailrace.log.archive.layout import Archive, Chunk, Witness
 from tailrace.log.interface import OneCommitLog, TopicPartition
 
 _HINT = (
     "It is the archive of another log, or the log has lost its end since. Archive into another folder, and read the two apart: "
     "only what was archived from a log is one history with it."
 )
+_log = logging.getLogger("tailrace.log")
 
 
 def check_same_log(archive: Archive, log: OneCommitLog, place: TopicPartition) -> None:
@@ -45,26 +54,69 @@ def check_same_log(archive: Archive, log: OneCommitLog, place: TopicPartition) -
     where = f"{place.topic!r} partition {place.partition}"
     if last.stop > end:
         raise _other(archive, f"the archive holds {where} up to offset {last.stop}, the log ends at {end}")
-    if (offset := _offset_apart(archive, log, place, last)) is not None:
-        raise _other(
-            archive,
-            f"offset {offset} of {where} is another record in the archive than in the log",
-        )
-
-
-def _offset_apart(archive: Archive, log: OneCommitLog, place: TopicPartition, chunk: Chunk) -> int | None:
-    """The offset of a record that differs; None if it is the same, or there is none to compare."""
     start = log.start_offset(*place)
+    if start > last.stop:
+        return
+    witnesses: tuple[Witness, ...] | None = None
+    compared = _compared(archive, log, place, last, start)
+    if compared is None:
+        witnesses = archive.witnesses(place, last.stop)
+        compared = next((found for one in witnesses or () if (found := _compared_witness(log, one))), None)
+    if compared is None:
+        unknown = (
+            f"whether the archive is one of this log cannot be known: the log has neither the records of {where} that the archive "
+            "ends with, nor the records with which the log ended when they were archived"
+        )
+        if start == last.stop and witnesses is not None:
+            raise _other(archive, unknown)
+        _log.warning("archive %s: %s", archive.folder.shown, unknown)
+        return
+    at, offset, same = compared
+    if not same:
+        where = f"{at.topic!r} partition {at.partition}"
+        raise _other(archive, f"offset {offset} of {where} is another record in the archive than in the log")
+
+
+def witnesses_of(log: OneCommitLog) -> Iterator[Witness]:
+    """The records with which a log ends."""
+    for place, offset in log.last_written().items():
+        found = _at(log, place, offset)
+        if found is not None and found.offset == offset:
+            yield Witness(*place, RecordMark.of(found))
+
+
+_Compared: TypeAlias = tuple[TopicPartition, int, bool]
+"""A place, an offset, and whether the log has the same record there."""
+
+
+def _compared(
+    archive: Archive, log: OneCommitLog, place: TopicPartition, chunk: Chunk, start: int
+) -> _Compared | None:
+    """Compare a record of a chunk; None if there is none that both have."""
     content = archive.content(place, chunk)
-    if content.last is not None and start <= content.last.offset:
-        found = _at(log, place, content.last.offset)
-        if found is not None and found.offset == content.last.offset:
-            return None if RecordMark.of(found) == content.last else found.offset
+    if content.last is not None and (found := _compared_mark(log, place, content.last)) is not None:
+        return found
     oldest = _at(log, place, max(start, chunk.start)) if start < chunk.stop else None
     if oldest is None or oldest.offset >= chunk.stop or not content.files:
         return None
     archived = ChunkRecords(archive.folder, content, chunk).records(oldest.offset, 1)
-    return None if archived == [oldest] else oldest.offset
+    return place, oldest.offset, archived == [oldest]
+
+
+def _compared_witness(log: OneCommitLog, one: Witness) -> _Compared | None:
+    settings = log.topics().get(one.topic)
+    if settings is None or one.partition >= settings.partitions:
+        return None
+    return _compared_mark(log, TopicPartition(one.topic, one.partition), one.mark)
+
+
+def _compared_mark(log: OneCommitLog, place: TopicPartition, mark: RecordMark) -> _Compared | None:
+    if not log.start_offset(*place) <= mark.offset < log.end_offset(*place):
+        return None
+    found = _at(log, place, mark.offset)
+    if found is None or found.offset != mark.offset:
+        return None
+    return place, mark.offset, RecordMark.of(found) == mark
 
 
 def _at(log: OneCommitLog, place: TopicPartition, offset: int) -> InputRecord | None:
