@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tailrace.core.errors import RecordTooLargeError
+from tailrace.core.errors import RecordTooLargeError, UsageError
 from tailrace.core.records import Output
-from tailrace.log import TopicSettings
+from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog, LogOptions
 
 
@@ -44,5 +45,50 @@ def test_what_a_task_writes_into_its_own_partition_has_no_limit(tmp_path: Path) 
     writer.append([Output("tape", None, bytes(10_000_000), 0)], 1)
     writer.commit()
     assert log.end_offset("tape", 1) == 1
+    log.verify()
+    log.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"key": "text"},
+        {"key": bytearray(b"k")},
+        {"value": "text"},
+        {"value": {"a": 1}},
+        {"value": 1},
+        {"timestamp_ms": 1.5},
+        {"timestamp_ms": None},
+        {"timestamp_ms": 1 << 63},
+        {"headers": {"name": b"value"}},
+        {"headers": (("name", "value"),)},
+        {"headers": ((b"name", b"value"),)},
+        {"headers": (("name", b"value"), ("name", None))},
+        {"headers": ("name",)},
+        {"headers": (("name",),)},
+        {"headers": 7},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("beside", [(), (("a", b"1"),), (("a", b"1"), ("b", b"2"))])
+def test_what_a_reader_could_not_decode_is_refused(tmp_path: Path, wrong: Any, beside: Any) -> None:
+    log = EmbeddedLog(tmp_path)
+    log.create_topic("t", TopicSettings(1))
+    good = Output("t", b"k", b"v", 1, beside)
+    bad = good._replace(**wrong)
+    for batch in ([bad], [good, bad], [bad, good]):
+        with pytest.raises(UsageError):
+            log.append_all(batch)
+    with pytest.raises(UsageError):
+        log.append(*bad)
+    writer = log.writer("w")
+    with pytest.raises(UsageError):
+        writer.append([good, bad])
+        writer.commit()
+    writer.abort()
+    writer.append([good])
+    writer.commit()
+    assert log.end_offset("t", 0) == 1
+    assert log.reader({TopicPartition("t", 0): 0}).fetch("t", 0, 10).records[0].headers == beside
     log.verify()
     log.close()

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from tailrace.core.errors import UsageError
 from tailrace.core.records import Headers, InputRecord, Output
 
 MOST_RECORDS = 4096
@@ -45,11 +46,16 @@ class _Columns(msgspec.Struct, array_like=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Columns)
+_bytes_only = frozenset((bytes,)).issuperset
 _record: Any = partial(vars(tuple)["__new__"], InputRecord)  # half the time of InputRecord(...)
 
 
 def encode_outputs(outputs: Sequence[Output]) -> Iterator[tuple[bytes, int, int]]:
-    """Blocks for outputs of one partition: bytes, number of records, highest timestamp."""
+    """Blocks for outputs of one partition: bytes, number of records, highest timestamp. Keys and values are bytes or None.
+
+    Raises:
+        UsageError: A timestamp or header is of a type that ``decode`` refuses.
+    """
     for begin in range(0, len(outputs), MOST_RECORDS):
         yield from _encode_some(outputs[begin : begin + MOST_RECORDS])
 
@@ -106,26 +112,46 @@ def _encode(
 ) -> tuple[bytes, int]:
     columns = _Columns(_bytes(timestamps), keys, values, offsets=None if offsets is None else _bytes(offsets))
     if any(headers):
-        name = _only_name(headers)
-        if name is None:
-            columns.headers = headers
+        only = _only_header(headers)
+        if only is None:
+            columns.headers = _checked(headers)
         else:
-            columns.header_name = name
-            columns.header_values = list(map(_VALUE, map(_FIRST, headers)))
+            columns.header_name, columns.header_values = only
     return _encoder.encode(columns), max(timestamps)
 
 
-def _only_name(headers: Sequence[Headers]) -> str | None:
-    """The name of the only header, if each record has exactly one header with the same name; else None."""
-    counts = list(map(len, headers))
-    if counts.count(1) < len(counts):
-        return None
-    names = list(map(_NAME, map(_FIRST, headers)))
-    return names[0] if names.count(names[0]) == len(names) else None
+def _only_header(headers: Sequence[Headers]) -> tuple[str, list[bytes]] | None:
+    """The name and the values of the only header, if each record has exactly one header with the same name; else None."""
+    try:
+        counts = list(map(len, headers))
+        if counts.count(1) < len(counts):
+            return None
+        pairs = list(map(_FIRST, headers))
+        names, values = list(map(_NAME, pairs)), list(map(_VALUE, pairs))
+    except (TypeError, LookupError):
+        return None  # these are no headers; see _checked
+    alike = type(names[0]) is str and names.count(names[0]) == len(names) and _bytes_only(map(type, values))
+    return (names[0], values) if alike else None
+
+
+def _checked(headers: Sequence[Headers]) -> Sequence[Headers]:
+    try:
+        return msgspec.convert(headers, list[Headers], builtin_types=(bytes,))
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"a header of a record is not a pair of a str and bytes: {error}",
+            hint="Give headers as a tuple of pairs. Nothing of this commit was appended.",
+        ) from None
 
 
 def _bytes(numbers: Sequence[int]) -> bytes:
-    column = array("q", numbers)
+    try:
+        column = array("q", numbers)
+    except (TypeError, OverflowError) as error:
+        raise UsageError(
+            f"the timestamp of a record is not an int that fits 64 bits: {error}",
+            hint="Give milliseconds since the epoch. Nothing of this commit was appended.",
+        ) from None
     if sys.byteorder == "big":
         column.byteswap()
     return column.tobytes()

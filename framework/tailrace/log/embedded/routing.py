@@ -1,4 +1,4 @@
-"""Finds the partition of each record and checks its size, with as few steps per record as possible."""
+"""Finds the partition of each record and checks its types and size, with as few steps per record as possible."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import NoReturn
 
-from tailrace.core.errors import RecordTooLargeError, UnknownTopicError
+from tailrace.core.errors import RecordTooLargeError, UnknownTopicError, UsageError
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.interface import TopicPartition
 
 _KEYS_REMEMBERED = 1 << 20
+_BYTES = frozenset((bytes, type(None)))
 
 
 class Router:
@@ -29,11 +30,15 @@ class Router:
 
         Raises:
             UnknownTopicError, RecordTooLargeError: See ``Writer.append``.
+            UsageError: A key or value is not bytes. A reader could not decode it.
         """
         staged: dict[TopicPartition, list[Output]] = {}
         for topic, some in _by_topic(list(outputs)).items():
             count = self._count(topic, partition)
             _, keys, values, _, _ = zip(*some, strict=True)
+            for name, column in (("key", keys), ("value", values)):
+                if not _BYTES.issuperset(map(type, column)):
+                    _refuse_type(topic, name, column)
             # Only changelog and tape of a task are written with a partition number. The tape has one record per commit. Many
             # failures make it large, and it must be written anyway.
             if partition is None and _longest(keys) + _longest(values) > self.max_record_bytes:
@@ -85,6 +90,14 @@ class Router:
             key=output.key,
             hint="Emit less in one event, or raise the limit: tailrace run --max-record-bytes.",
         )
+
+
+def _refuse_type(topic: str, name: str, column: Sequence[object]) -> NoReturn:
+    wrong = next(one for one in column if type(one) not in _BYTES)
+    raise UsageError(
+        f"the {name} of a record for topic {topic!r} is of type {type(wrong).__name__}; a log takes bytes, or None",
+        hint="Encode it. Nothing of this call was appended.",
+    )
 
 
 def _by_topic(outputs: list[Output]) -> dict[str, list[Output]]:
