@@ -27,7 +27,7 @@ from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog, LogOptions, holders
 from tailrace.log.embedded import appending as appending_
 from tailrace.log.embedded import log as log_
-from tailrace.log.embedded.database import DATABASE, MAKING, WAL
+from tailrace.log.embedded.database import DATABASE, MAKING, SHARED_MEMORY, WAL
 from tailrace.log.embedded.lock import _HOLDER, _NOTE, LOCK, Note, _packed
 
 A0, B1 = TopicPartition("a", 0), TopicPartition("b", 1)
@@ -197,6 +197,20 @@ class TestBytes:
         with pytest.raises(CorruptLogError, match="commits are missing"):
             EmbeddedLog(tmp_path)
 
+    @pytest.mark.parametrize("name", [DATABASE, WAL, SHARED_MEMORY])
+    @pytest.mark.parametrize("replaced", [False, True])
+    def test_a_file_that_is_deleted_or_replaced_under_a_writer_is_missed_at_its_next_commit(
+        self, tmp_path, name, replaced
+    ) -> None:
+        log = made(tmp_path)
+        kept = (tmp_path / name).read_bytes()
+        (tmp_path / name).unlink()
+        if replaced:
+            (tmp_path / name).write_bytes(kept)
+        for _ in range(2):
+            with pytest.raises(CorruptLogError, match=f"{name}: deleted or replaced"):
+                log.append("a", b"k", b"v", 0)
+
     def test_a_database_that_was_deleted_does_not_count_as_an_empty_log(self, tmp_path) -> None:
         made(tmp_path).close()
         (tmp_path / DATABASE).unlink()
@@ -313,6 +327,32 @@ class TestSyncs:
         assert not synced.is_set()
         slow.close()
         assert synced.is_set()
+
+    @pytest.mark.parametrize("failing", ["a look at readers", "a start of the thread that syncs"])
+    def test_what_fails_after_a_commit_does_not_make_it_look_failed(
+        self, tmp_path, monkeypatch, caplog, failing
+    ) -> None:
+        log = made(tmp_path)
+        log._appender.close()  # the next commit starts the thread again
+        with monkeypatch.context() as patch:
+
+            def fail(*_: Any) -> None:
+                raise RuntimeError("it fails")
+
+            if failing == "a look at readers":
+                patch.setattr(appending_, "_CHECKPOINT_PAGES", 0)
+                patch.setattr(log._appender, "_see_to_readers", fail)
+                patch.setattr(log._appender, "_checkpoint", lambda _: log._appender._see_to_readers())
+            else:
+                patch.setattr(threading.Thread, "start", fail)
+            assert log.append("a", b"k", b"v", 0) == 2
+            assert log.append("a", b"k", b"v", 0) == 3
+        assert "which counts: it fails" in caplog.text
+        log.append("a", b"k", b"v", 0)
+        assert log._appender._syncing is not None
+        assert log._appender._syncing.is_alive()
+        log.close()
+        assert len(read(EmbeddedLog(tmp_path))) == 7
 
     def test_while_it_fails_no_process_commits(self, tmp_path, monkeypatch) -> None:
         log, other = made(tmp_path), EmbeddedLog(tmp_path, LogOptions(fsync="commit"))

@@ -8,6 +8,10 @@ database, if it has grown; note the number of commits; release the lock.
 ``"interval"`` a thread of this process syncs the WAL, outside of the lock. Before pages are copied into the database the WAL is
 synced, and the database is synced before the WAL begins again. So a power loss takes at most the end of the WAL.
 
+After COMMIT the turn raises no error: the caller would take the commit for failed. What fails then is logged, and tried again.
+
+A process that has a deleted file open writes to a file that nobody else sees. So each turn compares the files' inodes.
+
 The kernel reports a failed write-back only once, and takes the bytes for synced then: a later sync that succeeds proves nothing,
 not even about the commits of other processes in the same file. So after a failed sync the next holder of the lock first writes the
 WAL again, the same bytes in the same places, and syncs it. ``Note.in_doubt`` tells it to.
@@ -21,19 +25,20 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import apsw
 
-from tailrace.core.errors import CommitUnknownError, LogUnavailableError
+from tailrace.core.errors import CommitUnknownError, CorruptLogError, LogUnavailableError
 from tailrace.log.embedded.copying import check_machine
 from tailrace.log.embedded.database import (
     BUSY_MS,
+    DATABASE,
     SHARED_MEMORY,
     WAL,
     Connection,
     as_wal,
-    check_in_place,
     connect,
     forked,
 )
@@ -69,6 +74,9 @@ class Appender:
         self._mutex = threading.Lock()
         self._boot = boot()
         self._changes: Changes | None = None
+        self._paths = [self.folder / name for name in (DATABASE, WAL, SHARED_MEMORY)]
+        self._files: dict[Path, int] = {}
+        """The inodes of the files that this process has opened."""
         self._wal_pages = 0
         self._copied_pages = 0
         """Length of the WAL at the last time that it was copied."""
@@ -101,11 +109,14 @@ class Appender:
                 if isinstance(error, apsw.Error):
                     raise self._error(error, doing) from error
                 raise
-            self._roll_back(changes, nothing_new=True)
-            if self._wal_pages - self._copied_pages >= _CHECKPOINT_PAGES:
-                self._checkpoint(changes.connection)
-            if self._fsync == "interval" and changes.changed:
-                self._sync_later()
+            try:
+                self._roll_back(changes, nothing_new=True)
+                if self._wal_pages - self._copied_pages >= _CHECKPOINT_PAGES:
+                    self._checkpoint(changes.connection)
+                if self._fsync == "interval" and changes.changed:
+                    self._sync_later()
+            except Exception as error:  # noqa: BLE001 (the commit counts, whatever fails after it)
+                _log.error("after a commit to the log in %s, which counts: %s", self.folder, error)
 
     def checkpoint(self) -> None:
         """Copy the WAL into the database now, and wait until that is on the disk."""
@@ -139,7 +150,7 @@ class Appender:
         with self._mutex:
             if self._changes is not None and self._process == os.getpid():
                 self._changes.connection.close()
-            self._changes = None
+            self._changes, self._files = None, {}
 
     # --- one turn
 
@@ -152,7 +163,7 @@ class Appender:
         except apsw.Error as error:
             raise self._error(error, doing) from error
         try:
-            check_in_place(changes.connection, self.view.path)
+            self._check_files()
             changes.begin()
             lost = check_note(changes, self.lock.note, self._boot, self.view.path)
             if lost:
@@ -182,6 +193,19 @@ class Appender:
         self._changes = Changes(connection, self.view.path)
         self._process = os.getpid()
         return self._changes
+
+    def _check_files(self) -> None:
+        """Check that the files are those that this process has opened."""
+        files = {path: _inode(path) for path in self._paths}
+        self._files = self._files or files
+        wrong = [path.name for path in files if not files[path] or files[path] != self._files[path]]
+        if wrong:
+            raise CorruptLogError(
+                f"{', '.join(wrong)}: deleted or replaced while this process had the log open",
+                path=str(self.folder),
+                hint="End all processes of the log and start them again. What they committed last may be lost; then the start says "
+                "so, and how to go on.",
+            )
 
     def _count_pages(self, _connection: Connection, _name: str, pages: int) -> int:
         self._wal_pages = pages
@@ -283,11 +307,10 @@ class Appender:
 
     def _sync_later(self) -> None:
         self._unsynced.set()
-        if self._syncing is None or self._process != os.getpid():
-            self._syncing = threading.Thread(
-                target=self._sync_at_intervals, name="tailrace-log-sync", daemon=True
-            )
-            self._syncing.start()
+        if self._syncing is None or not self._syncing.is_alive():
+            thread = threading.Thread(target=self._sync_at_intervals, name="tailrace-log-sync", daemon=True)
+            thread.start()
+            self._syncing = thread
 
     def _sync_at_intervals(self) -> None:
         ended = False
@@ -298,6 +321,13 @@ class Appender:
                 self.sync()
             except LogUnavailableError as error:
                 _log.error("%s", error)
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return 0
 
 
 def now_ms() -> int:
