@@ -10,10 +10,9 @@ import click
 
 from tailrace.cli.renamed import renamed
 from tailrace.cli.settings import origins_of_named
-from tailrace.core.errors import LogUnavailableError, TailraceError
+from tailrace.core.errors import LogMissingError, TailraceError
 from tailrace.core.suggestions import did_you_mean
 
-_CREATE = "tailrace log create"
 _ANY_TEXT = (
     click.types.StringParamType,
     click.Path,
@@ -45,7 +44,7 @@ class Command(click.Command):
         try:
             return super().invoke(ctx)
         except TailraceError as error:
-            if isinstance(error, LogUnavailableError) and _CREATE in error.hint:
+            if isinstance(error, LogMissingError):
                 error.hint = _how_to_create(ctx)
             for said in origins_of_named(ctx, str(error)):
                 error.add_note(said)
@@ -82,7 +81,7 @@ def _how_to_create(ctx: click.Context) -> str:
     what = ["--app", app] if app and ":" in app else [topic] if topic else []
     if folder is None or not what:
         return "Correct the path (--log)."
-    return f"Correct the path, or create it: `{shlex.join([*_CREATE.split(), *what, '--log', str(folder)])}`."
+    return f"Correct the path, or create it: `{shlex.join(['tailrace', 'log', 'create', *what, '--log', str(folder)])}`."
 
 
 def without_value(error: click.BadOptionUsage) -> str:

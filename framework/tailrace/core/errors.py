@@ -392,6 +392,10 @@ class LogUnavailableError(TailraceError):
     """The log did not answer. This call committed nothing and may be retried."""
 
 
+class LogMissingError(LogUnavailableError):
+    """There is no log at this path: correct the path, or create the log."""
+
+
 class LogFolderError(TailraceError):
     """An error about the files of a log. ``path`` is the file or folder, ``position`` the byte in it."""
 

@@ -11,7 +11,8 @@ Theory. A ``Beginning`` holds this, and one function loads its rows into an empt
 A task that was started from a snapshot has a tape record without causes that names it, as the *base* of what follows (see
 ``snapshots.start_from_snapshot``). History before the last such record does not lead to the history after it. A requested
 snapshot must be of the same history: with the same base, and at a commit of the tape. Canonical order has no tape, so any
-snapshot is accepted, unless it is of an end of this history that the log has lost. Without a snapshot the task begins with empty state, even if it was started from one.
+snapshot is accepted, unless it is of an end of this history that the log has lost. Without a snapshot the task begins with
+empty state, even if it was started from one.
 
 A live task does not begin, it resumes: see ``runtime.restore``.
 """

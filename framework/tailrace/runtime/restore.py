@@ -12,9 +12,10 @@ the one before:
     5  compare the group's offsets with it    they were committed together, so they are equal or expired
     6  check that the inputs continue there   records deleted unread by retention are an error, or skipped on request
 
-The store's cut has three parts: its changelog position, the core's cut, and the time when it was last at the changelog's
-end. While step 3 is at work there is a fourth: the last cut in the changelog, which step 3 reads *toward*. The time matters because compaction drops deletions after a while: a store that was away for longer would keep deleted
-rows, so it is emptied and filled again.
+The store's cut has three parts: its changelog position, the core's cut, and the time when it was last at the changelog's end.
+While step 3 is at work there is a fourth: the last cut in the changelog, which step 3 reads *toward*. The time matters because
+compaction drops deletions after a while: a store that was away for longer would keep deleted rows, so it is emptied and filled
+again.
 
 A position alone does not prove that a store is a copy of *this* changelog: a log that has lost its end, was restored from a
 backup, or created again, has other records at the same offsets. So the log must have the commit that the store stands at, and

@@ -1,7 +1,8 @@
 """Writes a changed actor table as a new snapshot: ``df.write.format("tailrace").mode("append").options(...).save()``.
 
 Theory. The new snapshot is an incremental one upon the one that is named (``id``), or that the table was read from, or the
-latest one if the table comes from elsewhere. It is of source "edited": it has the cut of its parent, so a service starts from it where it would have started from that. What is written are the rows that change:
+latest one if the table comes from elsewhere. It is of source "edited": it has the cut of its parent, so a service starts from
+it where it would have started from that. What is written are the rows that change:
 
     append     each row of the table is the instance of its key: the plain fields that are columns get these values, others,
                and the key's maps, lists and timers, stay as they are. A key that was not there begins with defaults

@@ -17,6 +17,7 @@ import pytest
 from tailrace.core.errors import (
     CorruptLogError,
     ForeignLogError,
+    LogMissingError,
     LogUnavailableError,
     NewerFormatError,
     OldLogError,
@@ -379,7 +380,7 @@ class TestFolders:
             EmbeddedLog(tmp_path / "thesis.txt")
 
     def test_a_log_that_is_not_there_is_not_made_by_who_only_wants_to_read(self, tmp_path) -> None:
-        with pytest.raises(LogUnavailableError, match="no log"):
+        with pytest.raises(LogMissingError, match="no log"):
             EmbeddedLog(tmp_path / "log", create=False)
         assert list(tmp_path.iterdir()) == []
 

@@ -225,11 +225,11 @@ class TestCleaned:
 
 
 class TestBehind:
-    """Who has not looked for a while, in which the log was cleaned, goes on where the log is."""
+    """A process sees the log as it is now, also after others have appended to it and cleaned it."""
 
     @pytest.fixture
     def logs(self, tmp_path) -> tuple[EmbeddedLog, EmbeddedLog]:
-        """One at work, and one that looks again when it has gone on and was cleaned."""
+        """Two opened logs: the first is used, and the second is read after that."""
         log = EmbeddedLog(tmp_path)
         log.create_topic("t", TopicSettings(1))
         log.create_topic("c", TopicSettings(1, compacted=True))

@@ -23,9 +23,9 @@ _AS_BYTES = (bytes, datetime)
 class EventCodec:
     """The codec of a topic's events.
 
-    ``encode`` writes the same bytes for equal events, whatever the order of a dict or set, or the sign of a NaN. It raises EventValueError, with
-    the field, for a float that JSON cannot write (nan, infinity). ``check`` looks at all other values. ``decode`` is
-    msgspec's own function.
+    ``encode`` writes the same bytes for equal events, whatever the order of a dict or set, or the sign of a NaN. It raises
+    EventValueError, with the field, for a float that JSON cannot write (nan, infinity). ``check`` looks at all other values.
+    ``decode`` is msgspec's own function.
     """
 
     __slots__ = ("_compare", "_json", "_write", "complete", "decode", "encode", "topic", "type")

@@ -177,11 +177,11 @@ class MessagePlan:
 class ActorPlan:
     """One actor. Its state is stored under ``name`` and the stored names of its fields.
 
-    ``new`` makes the instance of a new key; fields without default (``required``) are unset in it. ``encode``
-    writes the plain fields as a map by stored name; AttributeError if one is unset. It is for settled values:
-    ``encode_unsettled`` writes an instance that a handler has changed. ``seal`` refuses values of the wrong type. ``fixed``: after ``seal`` the live instance equals its decoded encoding; if False, it must be
-    replaced by that. Timers are found by family: the part of their name before the first ``:``, or ``""`` for timers
-    without a name.
+    ``new`` makes the instance of a new key; fields without default (``required``) are unset in it. ``encode`` writes the plain
+    fields as a map by stored name; AttributeError if one is unset. It is for settled values: ``encode_unsettled`` writes an
+    instance that a handler has changed. ``seal`` refuses values of the wrong type. ``fixed``: after ``seal`` the live instance
+    equals its decoded encoding; if False, it must be replaced by that. Timers are found by family: the part of their name
+    before the first ``:``, or ``""`` for timers without a name.
     """
 
     index: int

@@ -1,8 +1,9 @@
 """Run a task again along its tape.
 
 Theory. The tape has the causes, the log has the records, and the code determines the rest. A replay gives a task the same
-causes in the same order. It checks that each record follows the one before (see ``TapeRecord.identity``). After each tape record the task must be in the state in which the first run committed, even in the
-middle of a drain. The replay compares its own totals and watermarks with those on the tape.
+causes in the same order. It checks that each record follows the one before (see ``TapeRecord.identity``). After each tape
+record the task must be in the state in which the first run committed, even in the middle of a drain. The replay compares its
+own totals and watermarks with those on the tape.
 
 A replay decides nothing by itself: not the order of inputs (the runs on the tape give it), not whether an input is idle, and
 not whether a failing handler is skipped.

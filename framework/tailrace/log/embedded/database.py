@@ -48,6 +48,7 @@ import msgspec
 from tailrace.core.errors import (
     CorruptLogError,
     ForeignLogError,
+    LogMissingError,
     LogUnavailableError,
     NewerFormatError,
     OldLogError,
@@ -126,7 +127,8 @@ def prepare(folder: Path, lock: AppendLock, *, create: bool) -> None:
         ForeignLogError: The folder holds something else.
         OldLogError: It holds a log of an older format.
         CorruptLogError: The database is missing, but its WAL is there.
-        LogUnavailableError: The log does not exist, and ``create`` is false or it cannot be created.
+        LogMissingError: The log does not exist, and ``create`` is false.
+        LogUnavailableError: The log cannot be created.
     """
     if tuple(map(int, apsw.sqlite_lib_version().split("."))) < _OLDEST_SQLITE:
         raise LogUnavailableError(
@@ -137,7 +139,7 @@ def prepare(folder: Path, lock: AppendLock, *, create: bool) -> None:
         if _is_log(folder):
             return
         if not create:
-            raise LogUnavailableError(
+            raise LogMissingError(
                 f"there is no log in {str(folder)!r}",
                 hint="Correct the path, or create it: `tailrace log create`.",
             )

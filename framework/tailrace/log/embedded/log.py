@@ -58,7 +58,8 @@ class EmbeddedLog:
         ForeignLogError: The folder holds something else; it is not changed.
         NewerFormatError: A newer version wrote the log.
         CorruptLogError: The log is damaged; the message names file and position.
-        LogUnavailableError: The log does not exist, or cannot be created or read.
+        LogMissingError: The log does not exist, and ``create`` is false.
+        LogUnavailableError: The log cannot be created or read.
     """
 
     def __init__(self, path: Path | str, options: LogOptions | None = None, *, create: bool = True) -> None:
