@@ -224,6 +224,24 @@ class TestCleaned:
         other.verify()
 
 
+class TestReopened:
+    def test_a_reader_of_a_log_that_was_closed_reads_on_with_a_new_connection(self, tmp_path) -> None:
+        for commits in range(4):  # one of them gives both connections the same number
+            folder = tmp_path / str(commits)
+            log, other = EmbeddedLog(folder), EmbeddedLog(folder)
+            log.create_topic("t", TopicSettings(1))
+            reader = log.reader({TopicPartition("t", 0): 0})
+            for _ in range(commits):
+                other.append("t", b"k", b"v", 1)
+                reader.fetch("t", 0, 10)
+            assert reader.fetch("t", 0, 10).idle
+            log.close()
+            assert not reader.wait(0)
+            other.append("t", b"k", b"new", 2)
+            assert reader.wait(0)
+            assert [one.value for one in reader.fetch("t", 0, 10).records] == [b"new"]
+
+
 class TestBehind:
     """A process sees the log as it is now, also after others have appended to it and cleaned it."""
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +179,54 @@ def test_old_files_that_are_put_back_beside_a_log_that_went_on_are_refused(folde
         upgrade(folder)
     (folder / OLD_LABEL).unlink()
     assert EmbeddedLog(folder).end_offset("kept", 0) == log.end_offset("kept", 0)
+
+
+def old_process(folder: Path, program: str) -> subprocess.Popen[str]:
+    """A process that runs until its input ends, as one of the older version would."""
+    code = f"import sys\nfolder = sys.argv[1]\n{program}\nprint('ready', flush=True)\nsys.stdin.read()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "file = open(folder + '/000000000005-0001.segment', 'rb')",
+        "from tailrace.log.embedded.claims import claim\nfrom pathlib import Path\nheld = claim(Path(folder), 'an/app 0')",
+    ],
+    ids=["a file is open", "a task is owned"],
+)
+def test_a_log_that_a_process_of_the_older_version_still_uses_is_not_upgraded(folder, program) -> None:
+    before = {path.name for path in folder.iterdir()}
+    process = old_process(folder, program)
+    try:
+        with pytest.raises(LogUnavailableError, match=f"in use by process {process.pid}.*Stop all services"):
+            upgrade(folder)
+        assert {path.name for path in folder.iterdir()} - {"owners", "lock"} == before - {"owners", "lock"}
+    finally:
+        process.communicate()
+    assert upgrade(folder).topics
+
+
+def test_a_process_that_opens_the_old_log_during_the_upgrade_stops_it_before_the_files_are_moved(
+    folder, monkeypatch
+) -> None:
+    processes: list[subprocess.Popen[str]] = []
+    real = old_format_._moved
+
+    def moved(*args: Any) -> Any:
+        done = real(*args)
+        processes.append(old_process(folder, "file = open(folder + '/000000000005-0001.segment', 'rb')"))
+        return done
+
+    monkeypatch.setattr(old_format_, "_moved", moved)
+    with pytest.raises(LogUnavailableError, match="in use by process"):
+        upgrade(folder)
+    processes[0].communicate()
+    assert (folder / OLD_LABEL).exists()
+    upgrade(folder)
+    EmbeddedLog(folder).close()

@@ -203,8 +203,7 @@ class Appender:
             raise CorruptLogError(
                 f"{', '.join(wrong)}: deleted or replaced while this process had the log open",
                 path=str(self.folder),
-                hint="End all processes of the log and start them again. What they committed last may be lost; then the start says "
-                "so, and how to go on.",
+                hint="End all processes of the log, and start them again. If commits are lost, the start reports it.",
             )
 
     def _count_pages(self, _connection: Connection, _name: str, pages: int) -> int:

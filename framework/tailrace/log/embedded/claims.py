@@ -23,7 +23,7 @@ from urllib.parse import quote
 from tailrace.log.embedded.failures import failing
 from tailrace.log.embedded.holders import Holder, end, life_of, myself
 
-_FOLDER = "owners"
+OWNERS = "owners"
 _GUARD = ".guard"
 _STAMP = Struct("<Q36sIQQ")
 """The time of the last renewal, in ns of the monotonic clock, which all processes of a machine share; then the owner's
@@ -126,7 +126,7 @@ def claim(log_folder: Path, name: str, *, lease_s: float = 10.0) -> Claim | None
     Raises:
         LogUnavailableError: The folder cannot be written.
     """
-    folder = log_folder / _FOLDER
+    folder = log_folder / OWNERS
     path = _path(log_folder, name)
     with failing(log_folder, f"claiming {name!r}"):
         folder.mkdir(exist_ok=True)
@@ -156,7 +156,7 @@ def _claimed(path: Path, lease_s: float) -> Claim | None:
 
 
 def _path(log_folder: Path, name: str) -> Path:
-    return log_folder / _FOLDER / (quote(name, safe="") + ".lock")
+    return log_folder / OWNERS / (quote(name, safe="") + ".lock")
 
 
 def _stamp(descriptor: int, owner: Holder) -> None:

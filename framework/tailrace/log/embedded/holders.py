@@ -8,6 +8,7 @@ verify all of these, it leaves the process alone.
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 from select import poll
@@ -122,6 +123,20 @@ def end_reader(shared_memory: Path, pid: int) -> bool:
         return False
     finally:
         os.close(process)
+
+
+def processes_with_open(folder: Path, names: re.Pattern[str]) -> set[int]:
+    """The other processes, as far as this user may look, that have a file of a folder open whose name matches."""
+    found: set[int] = set()
+    real = folder.resolve()
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            path = descriptor.readlink()
+        except OSError:
+            continue
+        if path.parent == real and names.fullmatch(path.name):
+            found.add(int(descriptor.parts[2]))
+    return found - {os.getpid()}
 
 
 def boot() -> bytes:

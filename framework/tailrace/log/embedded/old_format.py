@@ -8,6 +8,10 @@ A log of format 1 is made of segments, and a segment of frames, each of which is
 
 The blocks of records are the same in both formats. An incomplete frame at the end is a commit that was never completed. The old
 files are kept in a folder of their own.
+
+Both formats have the same append lock, so nobody commits during an upgrade. But a process of the older version keeps the files
+open that it has read or written, and what it would commit to them later would be lost. So the upgrade is refused while another
+process owns a task or has a file of the old log open. This is checked again before the files are moved.
 """
 
 from __future__ import annotations
@@ -19,10 +23,12 @@ from contextlib import closing
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 
 from tailrace.core.errors import CorruptLogError, LogUnavailableError
+from tailrace.log.embedded.claims import OWNERS, owner_of
 from tailrace.log.embedded.database import (
     DATABASE,
     MAKING,
@@ -36,6 +42,7 @@ from tailrace.log.embedded.database import (
     put_in_place,
 )
 from tailrace.log.embedded.failures import failing
+from tailrace.log.embedded.holders import processes_with_open
 from tailrace.log.embedded.lock import AppendLock
 from tailrace.log.embedded.rows import Block, Bounds, Changes, Rows, State
 from tailrace.log.interface import TopicSettings
@@ -119,7 +126,7 @@ def upgrade(folder: Path) -> Upgraded:
 
     Raises:
         CorruptLogError: The old log is damaged. It is left as it is.
-        LogUnavailableError: There is no old log, or no room.
+        LogUnavailableError: There is no old log, or no room, or another process uses the log.
     """
     lock = AppendLock(folder)
     with failing(folder, "upgrading the log"), closing(lock):
@@ -132,6 +139,7 @@ def upgrade(folder: Path) -> Upgraded:
             raise LogUnavailableError(
                 f"there is no log of an older format in {str(folder)!r}", hint="Nothing is to be done."
             )
+        _check_unused(folder)
         with lock.held():
             old = _OldLog(folder)
             made: Upgraded | None = None
@@ -141,10 +149,22 @@ def upgrade(folder: Path) -> Upgraded:
                 _check_moved(old, folder)
             else:
                 made = _moved(old, folder)
+            _check_unused(folder)
             lock.forget()
             kept.mkdir(exist_ok=True)
             _put_aside(folder, kept)
             return made or Upgraded(0, 0, 0, kept)
+
+
+def _check_unused(folder: Path) -> None:
+    owners = (owner_of(folder, unquote(path.stem)) for path in (folder / OWNERS).glob("*.lock"))
+    pids = {owner.pid for owner in owners if owner is not None} | processes_with_open(folder, _OLD_FILE)
+    if pids:
+        raise LogUnavailableError(
+            f"the log in {str(folder)!r} is in use by process {', '.join(map(str, sorted(pids)))}, which would continue to write "
+            "the old files",
+            hint="Stop all services and programs that use the log, and run `tailrace log upgrade` again. Nothing was changed.",
+        )
 
 
 def _put_aside(folder: Path, kept: Path) -> int:

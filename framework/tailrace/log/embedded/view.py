@@ -40,6 +40,7 @@ class View:
         self._rows: Rows | None = None
         self.seen = 0
         """The number of the state that the last moment saw."""
+        self._openings = 0
         self._depth = 0
         self._look_s = 0.0
         self._process = os.getpid()
@@ -111,13 +112,15 @@ class View:
             connection.close()
             raise
         self._rows, self._process = rows, os.getpid()
+        self._openings += 1
         return rows
 
     def _refresh(self, rows: Rows) -> int:
         if (now_s := time.monotonic()) >= self._look_s:
             check_in_place(rows.connection, self.path)
             self._look_s = now_s + _LOOK_S
-        version: int = rows.connection.pragma("data_version")
+        # Two connections give the same number to different states, so a version contains the number of the connection.
+        version: int = self._openings << 32 | rows.connection.pragma("data_version")
         if version != self.seen:
             rows.forget()
             self.seen = version
