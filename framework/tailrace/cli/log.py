@@ -50,7 +50,10 @@ app_option = click.option(
 
 @click.group(cls=Commands, short_help="Topics of an event log, and their records.")
 def log() -> None:
-    """Topics of an event log: create, list, append, tail, dump; how long they are kept; the log's files."""
+    """Topics of an event log: create, list, append, tail, dump; how long they are kept; the log's files.
+
+    Copy a log that is in use with `tailrace log copy`, not with cp: it would copy files of different moments.
+    """
 
 
 log.add_command(append)

@@ -66,7 +66,8 @@ def repair(*, as_json: bool, folder: Path) -> None:
 def copy(*, target: Path, folder: Path) -> None:
     """Copy the log, as of one moment, to the folder TARGET, which must be empty or not exist. Services may keep running.
 
-    A copy can be read on any machine and file system. The file of a log that is in use cannot.
+    A copy can be read on any machine and file system. The file of a log that is in use cannot. Do not copy a log in use with cp or
+    rsync: while a process commits, they copy files of different moments.
     """
     with opened(folder) as log:
         log.copy_to(target)

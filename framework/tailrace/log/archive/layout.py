@@ -248,7 +248,8 @@ class Archive:
     def witnesses(self, place: TopicPartition, stop: int) -> tuple[Witness, ...] | None:
         """The latest witnesses from after a partition was archived up to ``stop``; None if an earlier version has archived it."""
         for content in self._moments():
-            if content.offsets.get(place.topic, ())[place.partition :][:1] >= [stop]:
+            ends = content.offsets.get(place.topic, [])
+            if place.partition < len(ends) and ends[place.partition] >= stop:
                 return content.witnesses
         return ()
 

@@ -14,7 +14,10 @@ from tailrace.core.errors import CorruptLogError, LogUnavailableError, TailraceE
 REPAIR = "Restore the log from a copy, or run `tailrace log repair`: it keeps a copy, takes out what is damaged, and lists it."
 
 _OUTAGES = {
-    errno.ENOSPC: ("the disk is full", "Make room; the log takes commits again then."),
+    errno.ENOSPC: (
+        "the disk is full",
+        "Make room: then the log takes commits again. To clean it, make as much room as log.sqlite-wal is long.",
+    ),
     errno.EDQUOT: ("the disk quota is used up", "Raise it; the log takes commits again then."),
     errno.EFBIG: ("a file has reached the size that the process or the file system allows", "Raise it."),
     errno.EROFS: ("the file system is read-only", "Mount it for writing; it can be read as it is."),
