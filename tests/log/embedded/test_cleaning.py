@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.core.errors import OffsetGoneError, TopicMismatchError, UnknownTopicError
+from tailrace.core.errors import OffsetGoneError, TopicMismatchError, UnknownTopicError, UsageError
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import Publication, TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog, LogOptions
@@ -404,7 +404,7 @@ def test_a_transaction_with_a_record_that_cannot_be_encoded_fails_as_a_whole_how
     writer = log.writer("one")
     writer.append([Output("plain", b"k", b"good", 1, ()), Output("plain", b"k", b"bad", 1 << 70, ())])
     for _ in range(2):
-        with pytest.raises(OverflowError):
+        with pytest.raises(UsageError, match="fits 64 bits"):
             writer.commit()
     assert log.end_offset("plain", 0) == 0
     writer.abort()

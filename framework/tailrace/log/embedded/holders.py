@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from select import poll
 from typing import NamedTuple
@@ -67,22 +68,7 @@ def end(holder: Holder) -> bool:
     Raises:
         PermissionError: The process belongs to another user.
     """
-    try:
-        process = os.pidfd_open(holder.pid)
-    except ProcessLookupError:
-        return True
-    try:
-        # The descriptor refers to one process, even if its id is reused. Check that this process is the holder.
-        if life_of(holder) is None:
-            return False
-        signal.pidfd_send_signal(process, signal.SIGKILL)
-        waiting = poll()
-        waiting.register(process)
-        return bool(waiting.poll(_DYING_MS))
-    except ProcessLookupError:
-        return True
-    finally:
-        os.close(process)
+    return _killed(holder.pid, lambda: life_of(holder) is not None)
 
 
 def stopped_readers(shared_memory: Path) -> list[int]:
@@ -109,18 +95,27 @@ def stopped_readers(shared_memory: Path) -> list[int]:
 def end_reader(shared_memory: Path, pid: int) -> bool:
     """Kill a stopped reader, if it is still one. Returns whether it has ended."""
     try:
+        return _killed(pid, lambda: pid in stopped_readers(shared_memory))
+    except PermissionError:
+        return False
+
+
+def _killed(pid: int, is_the_one: Callable[[], bool]) -> bool:
+    """Kill a process and wait for its end, if a check says that the id is still that of the process that is meant."""
+    try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
     try:
-        if pid not in stopped_readers(shared_memory):
+        # From here on the descriptor refers to one process, even if its id is reused.
+        if not is_the_one():
             return False
         signal.pidfd_send_signal(process, signal.SIGKILL)
         waiting = poll()
         waiting.register(process)
         return bool(waiting.poll(_DYING_MS))
-    except (ProcessLookupError, PermissionError):
-        return False
+    except ProcessLookupError:
+        return True
     finally:
         os.close(process)
 

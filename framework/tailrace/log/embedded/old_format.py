@@ -132,9 +132,8 @@ def upgrade(folder: Path) -> Upgraded:
     with failing(folder, "upgrading the log"), closing(lock):
         kept = folder / KEPT
         if not (folder / OLD_LABEL).is_file():
-            if (kept / OLD_LABEL).is_file() and _put_aside(
-                folder, kept
-            ):  # an earlier upgrade was interrupted in its last step
+            # If there are old files beside it, an earlier upgrade was interrupted in its last step.
+            if (kept / OLD_LABEL).is_file() and _put_aside(folder, kept):
                 return Upgraded(0, 0, 0, kept)
             raise LogUnavailableError(
                 f"there is no log of an older format in {str(folder)!r}", hint="Nothing is to be done."
@@ -142,7 +141,7 @@ def upgrade(folder: Path) -> Upgraded:
         _check_unused(folder)
         with lock.held():
             old = _OldLog(folder)
-            made: Upgraded | None = None
+            made = Upgraded(0, 0, 0, kept)
             if (
                 folder / DATABASE
             ).exists():  # an earlier upgrade was interrupted; nobody could open the log since
@@ -153,7 +152,7 @@ def upgrade(folder: Path) -> Upgraded:
             lock.forget()
             kept.mkdir(exist_ok=True)
             _put_aside(folder, kept)
-            return made or Upgraded(0, 0, 0, kept)
+            return made
 
 
 def _check_unused(folder: Path) -> None:
