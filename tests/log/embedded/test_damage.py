@@ -198,7 +198,7 @@ class TestBytes:
         with pytest.raises(CorruptLogError, match="commits are missing"):
             EmbeddedLog(tmp_path)
 
-    @pytest.mark.parametrize("name", [DATABASE, WAL, SHARED_MEMORY])
+    @pytest.mark.parametrize("name", [DATABASE, WAL, SHARED_MEMORY, LOCK])
     @pytest.mark.parametrize("replaced", [False, True])
     def test_a_file_that_is_deleted_or_replaced_under_a_writer_is_missed_at_its_next_commit(
         self, tmp_path, name, replaced

@@ -44,7 +44,7 @@ from tailrace.log.embedded.database import (
 )
 from tailrace.log.embedded.failures import as_log_error, of_sqlite, outcome_is_open
 from tailrace.log.embedded.holders import boot, end_reader, stopped_readers
-from tailrace.log.embedded.lock import AppendLock, Note
+from tailrace.log.embedded.lock import LOCK, AppendLock, Note
 from tailrace.log.embedded.rows import Changes
 from tailrace.log.embedded.view import View, check_note
 
@@ -74,7 +74,7 @@ class Appender:
         self._mutex = threading.Lock()
         self._boot = boot()
         self._changes: Changes | None = None
-        self._paths = [self.folder / name for name in (DATABASE, WAL, SHARED_MEMORY)]
+        self._paths = [self.folder / name for name in (DATABASE, WAL, SHARED_MEMORY, LOCK)]
         self._files: dict[Path, int] = {}
         """The inodes of the files that this process has opened."""
         self._wal_pages = 0
