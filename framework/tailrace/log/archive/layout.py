@@ -102,8 +102,8 @@ class Witness(msgspec.Struct, frozen=True, array_like=True):
 class _EndsContent(msgspec.Struct):
     position: int
     offsets: dict[str, list[int]]
-    witnesses: tuple[Witness, ...] | None = None
-    """None: an earlier version wrote this."""
+    witnesses: tuple[Witness, ...] = ()
+    """Empty if an earlier version wrote this."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -245,8 +245,8 @@ class Archive:
                 return Ends(content.position, {name: content.offsets[name] for name in names})
         return None
 
-    def witnesses(self, place: TopicPartition, stop: int) -> tuple[Witness, ...] | None:
-        """The latest witnesses from after a partition was archived up to ``stop``; None if an earlier version has archived it."""
+    def witnesses(self, place: TopicPartition, stop: int) -> tuple[Witness, ...]:
+        """The latest witnesses from after a partition was archived up to ``stop``."""
         for content in self._moments():
             ends = content.offsets.get(place.topic, [])
             if place.partition < len(ends) and ends[place.partition] >= stop:

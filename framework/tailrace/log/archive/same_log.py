@@ -12,9 +12,9 @@ before a partition is joined, or archived further, archive and log are compared:
     a witness              if the log has deleted exactly what is archived, there is no such record. But each run notes the
                            records with which the log ended after it, of whatever topic. The log must have one of them
 
-If the log has none of these, it cannot be known whether the two are one history, and they are not joined. There are two exceptions,
-of which a warning is logged: an earlier version has written the archive, without witnesses; or the records were compacted away,
-which is common. If the log has also deleted records behind those archived, the two are not joined, and nothing is compared.
+If the log has none of these, it cannot be known whether the two are one history. They are joined, as a log may delete all that is
+archived, and a warning says so. A replay also checks the chain of commits on the tape (see ``history.commit_identity``). If the
+log has also deleted records behind those archived, the two are not joined, and nothing is compared.
 """
 
 from __future__ import annotations
@@ -57,22 +57,18 @@ def check_same_log(archive: Archive, log: OneCommitLog, place: TopicPartition) -
     start = log.start_offset(*place)
     if start > last.stop:
         return
-    witnesses: tuple[Witness, ...] | None = None
     compared = _compared(archive, log, place, last, start)
     if compared is None:
-        witnesses = archive.witnesses(place, last.stop)
-        found = [_compared_witness(log, one) for one in witnesses or ()]
-        compared = min(
-            filter(None, found), key=lambda one: one[2], default=None
-        )  # one that differs is enough
+        found = [_compared_witness(log, one) for one in archive.witnesses(place, last.stop)]
+        # A witness that differs is enough.
+        compared = min(filter(None, found), key=lambda one: one[2], default=None)
     if compared is None:
-        unknown = (
-            f"whether the archive is one of this log cannot be known: the log has neither the records of {where} that the archive "
-            "ends with, nor the records with which the log ended when they were archived"
+        _log.warning(
+            "whether the archive %s is one of this log cannot be checked: the log has neither the records of %s that the archive "
+            "ends with, nor those with which the log ended when they were archived",
+            archive.folder.shown,
+            where,
         )
-        if start == last.stop and witnesses is not None:
-            raise _other(archive, unknown)
-        _log.warning("archive %s: %s", archive.folder.shown, unknown)
         return
     at, offset, same = compared
     if not same:
