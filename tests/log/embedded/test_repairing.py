@@ -396,7 +396,7 @@ def test_a_file_that_is_replaced_while_it_is_open_is_an_error(tmp_path, gone) ->
         path.unlink()
     else:
         (tmp_path / "other" / DATABASE).rename(path)
-    with pytest.raises(ForeignLogError, match="replaced, moved or deleted"):
+    with pytest.raises(CorruptLogError, match="deleted or replaced"):
         log.append("a", b"k", b"v", 0)
     log._view._look_s = 0.0
     with pytest.raises(ForeignLogError, match="replaced, moved or deleted"):
