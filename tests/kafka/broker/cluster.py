@@ -1,0 +1,163 @@
+"""A Kafka cluster of a test's own: one node or three, on free ports of the loopback, with its data in a folder.
+
+    with Cluster(tmp_path) as cluster:
+        Producer({**cluster.client, "transactional.id": "t"})
+        cluster.nodes[0].kill()
+        cluster.start()
+
+The processes end with the ``with`` block, and also when the process of the tests is killed (``bound.py``). They are killed and
+not shut down: the data is not needed any more, and the last nodes of a cluster wait in vain for a controller to say goodbye to.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import socket
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from tailrace.spark.java import check_java
+from tests.kafka.broker.artefacts import jars
+from tests.kafka.broker.certificate import Certificate
+from tests.kafka.broker.node import Node
+from tests.kafka.broker.settings import properties
+
+PORTS = range(15_000, 32_000)
+"""Below the ports that the system gives to outgoing connections, so that a node finds its own free when it starts again."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user who may connect to the listeners that are encrypted."""
+
+    name: str
+    password: str
+
+
+class Cluster:
+    """A cluster with ``size`` nodes, which answer when the constructor returns; the caller must close it.
+
+    Args:
+        folder: An existing folder for data, settings and logs.
+        size: Number of nodes (default: 1). With three, topics have three replicas by default, two of them in sync.
+        user: Who may use the listeners with TLS and SCRAM-SHA-512 (default: there are no such listeners).
+        settings: Settings of the broker that differ from those in ``settings.py``.
+
+    Raises:
+        NoBrokerError: The cluster cannot be started. The message has the end of the log.
+        UnfitJavaError: There is no Java that the tests can use.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        size: int = 1,
+        *,
+        user: User | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        java, classes = check_java(), jars()
+        self.user = user
+        self._certificate = Certificate.make(java, folder) if user else None
+        names = ["PLAIN", "CONTROLLER", *(["SECURE"] if user else [])]
+        free = iter(free_ports(size * len(names)))
+        self._ports = {number: {name: next(free) for name in names} for number in range(1, size + 1)}
+        self.nodes = [
+            Node(
+                number,
+                folder / f"node-{number}",
+                java,
+                classes,
+                properties(
+                    number, folder / f"node-{number}" / "data", self._ports, self._certificate, settings or {}
+                ),
+                self._addresses("PLAIN")[number - 1],
+            )
+            for number in self._ports
+        ]
+        cluster_id = secrets.token_hex(11)  # 22 digits: what Kafka takes, and never a leading minus
+        users = ["--add-scram", f"SCRAM-SHA-512=[name={user.name},password={user.password}]"] if user else []
+        for node in self.nodes:
+            node.format(cluster_id, *users)
+        with ExitStack() as on_failure:
+            on_failure.callback(self.close)
+            self.start()
+            on_failure.pop_all()
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all nodes, as clients take them."""
+        return ",".join(self._addresses("PLAIN"))
+
+    @property
+    def client(self) -> dict[str, str]:
+        """The settings with which a client connects, without encryption."""
+        return {"bootstrap.servers": self.bootstrap}
+
+    @property
+    def secure_client(self) -> dict[str, str]:
+        """The settings with which the user connects, over TLS."""
+        assert self.user, "the cluster has no user"
+        assert self._certificate
+        return {
+            "bootstrap.servers": ",".join(self._addresses("SECURE")),
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": self.user.name,
+            "sasl.password": self.user.password,
+            "ssl.ca.location": str(self._certificate.authority),
+        }
+
+    def start(self) -> None:
+        """Start the nodes that do not run, and wait until all nodes answer."""
+        for node in self.nodes:
+            if not node.runs:
+                node.start()
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        """Wait until each running node answers and knows all running nodes.
+
+        Raises:
+            NoBrokerError: It takes too long, or a node ends meanwhile.
+        """
+        running = [node for node in self.nodes if node.runs]
+        expected = {node.number for node in running}
+        for node in running:
+            node.wait_until_it_knows(expected)
+
+    def close(self) -> None:
+        """Kill all nodes, in whatever state they are."""
+        for node in self.nodes:
+            node.kill()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _addresses(self, listener: str) -> list[str]:
+        return [f"127.0.0.1:{ports[listener]}" for ports in self._ports.values()]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on which nothing listens. They are all held until the last is found, so they differ."""
+    with ExitStack() as held:
+        found: list[int] = []
+        for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+            if len(found) == count:
+                break
+            probe = held.enter_context(socket.socket())
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            found.append(port)
+    return found
