@@ -1,4 +1,5 @@
-# Tailrace. Needs Python 3.11, 3.12 or 3.13, make, and a JDK 17 or 21 for Spark: every target sets up what else it uses.
+# Tailrace. Needs Python 3.11, 3.12 or 3.13, make, a JDK 17 or 21 for Spark, and Maven for the tests: every target sets up what
+# else it uses.
 #
 #   make demo      a year of flights through two services: run, killed, started again, replayed, drawn
 #   make test      lint, types, and the tests on every supported Python
@@ -34,7 +35,7 @@ demo: .venv/installed java  ## a year of flights through two services: a kill, a
 	$(BIN)/python -m services.demo
 
 .PHONY: test
-test: .venv/installed java  ## lint, types, and the tests on each Python found
+test: .venv/installed java kafka  ## lint, types, and the tests on each Python found
 	@$(BIN)/python .ci/suite.py --seeds $(SEEDS) --seeds-others $(SEEDS_OTHERS) $(PYTHONS)
 
 .PHONY: quick
@@ -87,6 +88,10 @@ soak: .venv/installed  ## real processes under kills, stops and full disks (MINU
 .PHONY: java
 java:  ## a JDK for Spark: checked for, and installed on Debian as root
 	@.ci/java
+
+.PHONY: kafka
+kafka: .venv/installed java  ## the jars of the tests' Kafka broker: fetched once by Maven, which is installed on Debian as root
+	@.ci/kafka $(BIN)/python
 
 .PHONY: lock
 lock:  ## resolve the dependencies anew (needs uv on the PATH)

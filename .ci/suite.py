@@ -53,6 +53,8 @@ MAIN_ONLY = (
     "tests/docs/test_reference.py",
     "tests/docs/test_tutorial.py",
     "tests/test_benchmarks.py",
+    # It tests the broker of the tests, whatever Python starts it.
+    "tests/kafka/test_broker.py",
     # The engine of Spark has tests of its own.
     "tests/spark/proof",
     "tests/spark/test_engine.py::test_on_two_hosts_a_slow_task_is_overtaken_by_its_copy",
@@ -178,9 +180,10 @@ def main_only() -> list[str]:
 
 
 def slow() -> list[str]:
-    """What `make quick` leaves out beside that: other processes, Spark, and history run again."""
+    """What `make quick` leaves out beside that: other processes, Kafka, Spark, and history run again."""
     return [
         *main_only(),
+        "tests/kafka",
         "tests/spark",
         "tests/history/rebuilding",
         "tests/services",
