@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
-from tailrace.core.errors import ForeignLogError, LogUnavailableError
+from tailrace.core.errors import CorruptLogError, ForeignLogError, LogUnavailableError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded import copying as copying_
 from tailrace.log.embedded.copying import file_system_of
 from tailrace.log.embedded.database import DATABASE, WAL
+from tailrace.log.embedded.repairing import repair
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
@@ -72,6 +74,63 @@ def test_a_copy_that_is_written_to_goes_its_own_way(log, tmp_path) -> None:
     assert values(copy, A) == [b"both", b"copy"]
     assert values(log, A) == [b"both", b"log"]
     copy.verify()
+
+
+@pytest.mark.parametrize("commits_since", [0, 1, 5_000])
+def test_a_copy_beside_the_wal_of_the_log_is_refused_and_not_mixed_with_it(
+    log, tmp_path, commits_since
+) -> None:
+    """SQLite would apply the WAL to the copy: the copy would have no effect, or be damaged."""
+    log.append("a", b"k", b"first", 0)
+    log.copy_to(tmp_path / "copy")
+    for number in range(commits_since):
+        log.append("b", b"k", b"%d" % number, 0)
+    log.close()
+    copied = (tmp_path / "copy" / DATABASE).read_bytes()
+    (log.path / DATABASE).write_bytes(copied)
+    for use in (EmbeddedLog, repair):
+        with pytest.raises(ForeignLogError, match="does not belong to") as raised:
+            use(log.path)
+        assert "into a new, empty folder" in str(raised.value)
+    assert (log.path / DATABASE).read_bytes() == copied
+    assert values(EmbeddedLog(tmp_path / "copy"), A) == [b"first"]
+
+
+def test_a_copy_without_the_wal_of_the_log_is_refused_with_where_to_put_it(log, tmp_path) -> None:
+    log.copy_to(tmp_path / "copy")
+    log.append("a", b"k", b"later", 0)
+    log.close()
+    (log.path / DATABASE).write_bytes((tmp_path / "copy" / DATABASE).read_bytes())
+    (log.path / WAL).unlink()
+    with pytest.raises(CorruptLogError, match="the last 1 commits are missing") as raised:
+        EmbeddedLog(log.path)
+    assert "into a new, empty folder" in str(raised.value)
+
+
+def test_a_wal_without_its_database_is_refused_with_how_to_restore_a_copy(log) -> None:
+    log.append("a", b"k", b"v", 0)
+    log.close()
+    (log.path / DATABASE).unlink()
+    with pytest.raises(CorruptLogError, match=r"move the folder away\. To restore a copy") as raised:
+        EmbeddedLog(log.path)
+    assert "into a new, empty folder" in str(raised.value)
+
+
+def test_a_check_of_the_wal_keeps_the_locks_of_a_log_that_is_open(log) -> None:
+    """To close a descriptor of the database releases all locks of the process on it."""
+    log.append("a", b"k", b"v", 0)
+    with log._view.moment():
+        before = held_locks()
+        assert before
+        for _ in range(2):
+            EmbeddedLog(log.path).close()
+        assert before <= held_locks()
+
+
+def held_locks() -> set[str]:
+    pid = str(os.getpid())
+    found = (line.split() for line in Path("/proc/locks").read_text().splitlines())
+    return {" ".join(one[1:]) for one in found if one[1] == "POSIX" and pid in one}
 
 
 def test_a_folder_with_something_else_takes_no_copy(log, tmp_path) -> None:

@@ -27,6 +27,10 @@ A process must never use a file that is not the log's any more: what it commits 
 connection compares its file with the path: when it has its first lock, as a repair may have replaced the file before, in each
 turn of a writer, and once a second while it reads.
 
+SQLite applies a WAL to whatever database lies beside it, also to one of another moment. The header of a database says whether it
+is in WAL mode. A log says so on the disk before it has a WAL; a copy and a new log do not until the first process writes to them.
+So if a copy was put over the database of a log, the old WAL beside it is found.
+
 Every process uses the same library: its own copy of SQLite in apsw. SQLite before 3.51.3 can lose commits if several
 connections write to one database (the "WAL-reset bug"), and the SQLite that a Python was built with may be older than that.
 """
@@ -53,7 +57,7 @@ from tailrace.core.errors import (
     NewerFormatError,
     OldLogError,
 )
-from tailrace.log.embedded.failures import failing, of_sqlite
+from tailrace.log.embedded.failures import RESTORE, failing, of_sqlite
 from tailrace.log.embedded.lock import LOCK, AppendLock
 
 DATABASE = "log.sqlite"
@@ -72,6 +76,8 @@ _PAGE_BYTES = 16384
 _WAL_KEPT_BYTES = 64 << 20
 _CACHE_KIB = 8_192
 BUSY_MS = 10_000
+_MODES_AT, _NOT_WAL = 18, b"\1\1"
+"""In the header of a database: its write and read versions, which are 2 in WAL mode."""
 _BEFORE_A_LOG = re.compile(rf"{LOCK}|owners|cleaning|{re.escape(MAKING)}(-.*)?|damaged-.*")
 Connection: TypeAlias = Any
 """An ``apsw.Connection``, whose own types are not known in full."""
@@ -237,9 +243,11 @@ def connect(folder: Path, *, synchronous: str = "NORMAL") -> Connection:
 
     Raises:
         apsw.Error: See ``of_sqlite``.
-        ForeignLogError, NewerFormatError, CorruptLogError: The file is not a log that this version knows.
+        ForeignLogError, NewerFormatError, CorruptLogError: The file is not a log that this version knows, or the WAL is not its
+            own.
     """
     path = folder / DATABASE
+    _check_wal(folder)
     connection = opened(path)
     try:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -281,8 +289,14 @@ def _is_moved(connection: Connection) -> bool:
 
 
 def as_wal(connection: Connection) -> None:
-    """Put the database into WAL mode, under the append lock. A new log and a copy of a log are not in that mode."""
+    """Put the database into WAL mode, under the append lock. A new log and a copy of a log are not in that mode.
+
+    With EXTRA the header is on the disk, and cannot be rolled back, before there is a WAL.
+    """
+    synchronous = connection.pragma("synchronous")
+    connection.pragma("synchronous", "EXTRA")
     connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", synchronous)
     connection.pragma("journal_size_limit", _WAL_KEPT_BYTES)
 
 
@@ -304,6 +318,31 @@ def _check_kind(connection: Connection, path: Path) -> None:
             f"the log is of format {number}, this version of tailrace reads up to {FORMAT}",
             path=str(path),
             hint="It was written by a newer version. Run that version, or a later one.",
+        )
+
+
+def _check_wal(folder: Path) -> None:
+    """Check that a WAL belongs to the database beside it, as far as the header of the database tells.
+
+    The WAL is looked at first, since another process may create it. SQLite's own functions read the file: to close another
+    descriptor would release the locks of all connections of this process.
+    """
+    try:
+        if not (folder / WAL).stat().st_size:
+            return
+    except FileNotFoundError:
+        return
+    flags = apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY
+    file = apsw.VFSFile("", str(folder / DATABASE), [flags, 0])
+    try:
+        modes = file.xRead(len(_NOT_WAL), _MODES_AT)
+    finally:
+        file.xClose()
+    if modes == _NOT_WAL:
+        raise ForeignLogError(
+            f"{WAL} does not belong to the {DATABASE} beside it, which is a copy of a log that nobody has written to",
+            path=str(folder),
+            hint=f"If the copy was put over the log's own file: move the folder away. {RESTORE} Nothing was changed.",
         )
 
 
@@ -339,7 +378,7 @@ def _is_log(folder: Path) -> bool:
         raise CorruptLogError(
             f"{WAL} is there, and the database that it belongs to is missing",
             path=str(folder / DATABASE),
-            hint="Restore the file; or move the folder away to begin a new log.",
+            hint=f"If the database was moved, put it back. If it is lost, move the folder away. {RESTORE}",
         )
     strangers = sorted(name for name in names if not _BEFORE_A_LOG.fullmatch(name))
     if strangers:

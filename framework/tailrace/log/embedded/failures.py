@@ -11,7 +11,8 @@ import apsw
 
 from tailrace.core.errors import CorruptLogError, LogUnavailableError, TailraceError
 
-REPAIR = "Restore the log from a copy, or run `tailrace log repair`: it keeps a copy, takes out what is damaged, and lists it."
+RESTORE = "To restore a copy, put its log.sqlite into a new, empty folder, not beside other files of a log."
+REPAIR = f"{RESTORE} Or run `tailrace log repair`: it keeps the damaged files, moves what is intact, and lists what is lost."
 
 _OUTAGES = {
     errno.ENOSPC: (

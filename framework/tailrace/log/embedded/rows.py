@@ -176,7 +176,12 @@ class Rows:
             for key, values in self.all(table):
                 digest ^= checksum_of(table.name, (*key, *values))
         if digest:
-            raise self.damage("a table: rows are missing, or are older than others. One")
+            raise CorruptLogError(
+                "rows of a table are missing, or are older than others: the file is damaged, or the database and its WAL are of "
+                "different moments",
+                path=str(self.path),
+                hint=REPAIR,
+            )
 
     def topic(self, name: str) -> Topic:
         """The settings of a topic, and where it is."""

@@ -21,7 +21,7 @@ import apsw
 
 from tailrace.core.errors import CorruptLogError, TailraceError
 from tailrace.log.embedded.database import DATABASE, check_in_place, connect, forked
-from tailrace.log.embedded.failures import of_sqlite
+from tailrace.log.embedded.failures import RESTORE, of_sqlite
 from tailrace.log.embedded.lock import Note
 from tailrace.log.embedded.rows import Rows
 
@@ -138,8 +138,8 @@ def check_note(rows: Rows, note: Note, this_boot: bytes, path: Path) -> int:
         return 0
     if note.boot == this_boot or rows.state().commits < note.synced:
         raise CorruptLogError(
-            f"the last {lost:,} commits are missing: the WAL beside the database was damaged, deleted or replaced",
+            f"the last {lost:,} commits are missing: the database, or the WAL beside it, was damaged, deleted or replaced",
             path=str(path),
-            hint="Restore the folder from a copy, or run `tailrace log repair`, which accepts the log as it is.",
+            hint=f"{RESTORE} Or run `tailrace log repair`, which accepts the log as it is.",
         )
     return lost
