@@ -58,11 +58,16 @@ def test_damage_is_found_with_what_to_do_and_a_repair_lists_what_is_lost(folder)
 
 
 def test_a_copy_reads_the_same_also_where_nothing_may_be_written(folder, tmp_path) -> None:
-    done("log", "copy", tmp_path / "copy", "--log", folder)
+    said = done("log", "copy", tmp_path / "copy", "--log", folder).out
+    size = (tmp_path / "copy" / DATABASE).stat().st_size
+    assert said == f"Copied to {tmp_path / 'copy'}: 1 topic, as of commit 6, {size:,} bytes.\n"
+    (as_json,) = done("log", "copy", "--json", tmp_path / "other", "--log", folder).lines
+    assert as_json == {"folder": str(tmp_path / "other"), "topics": 1, "commits": 6, "bytes": size}
     assert [path.name for path in (tmp_path / "copy").iterdir()] == [DATABASE]
     first, second = (done("log", "dump", "t", "--log", one).out for one in (folder, tmp_path / "copy"))
     assert first == second
-    assert "not empty" in run("log", "copy", folder, "--log", folder).err
+    assert "not empty" in run("log", "copy", tmp_path / "copy", "--log", folder).err
+    assert "own folder" in run("log", "copy", folder / "copy", "--log", folder).err
 
 
 def test_an_old_log_is_upgraded_as_the_message_says(tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -62,15 +63,22 @@ def repair(*, as_json: bool, folder: Path) -> None:
 
 @click.command(cls=Command, short_help="Copy the log while it is used.")
 @click.argument("target", type=click.Path(path_type=Path))
+@json_option
 @log_option
-def copy(*, target: Path, folder: Path) -> None:
+def copy(*, target: Path, as_json: bool, folder: Path) -> None:
     """Copy the log, as of one moment, to the folder TARGET, which must be empty or not exist. Services may keep running.
 
     A copy can be read on any machine and file system. The file of a log that is in use cannot. Do not copy a log in use with cp or
     rsync: while a process commits, they copy files of different moments.
     """
     with opened(folder) as log:
-        log.copy_to(target)
+        done = log.copy_to(target)
+    with piped():
+        if as_json:
+            click.echo(msgspec.json.encode({"folder": str(target), **asdict(done)}))
+            return
+        topics, size = counted(done.topics, "topic"), counted(done.bytes, "byte")
+        click.echo(f"Copied to {target}: {topics}, as of commit {done.commits:,}, {size}.")
 
 
 @click.command(cls=Command, short_help="Move a log of an older version into the present format.")

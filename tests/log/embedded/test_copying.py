@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -156,3 +158,40 @@ def test_a_log_in_use_on_a_network_file_system_is_refused_and_a_copy_there_is_re
 def test_the_file_system_of_a_folder_is_found() -> None:
     assert file_system_of(Path("/proc")) == "proc"
     assert file_system_of(Path("/nowhere")) == ""
+
+
+@pytest.mark.parametrize("target", ["log", "log/copy", "log/../log/a/copy"])
+def test_a_copy_into_the_log_itself_is_refused(log, tmp_path, target) -> None:
+    before = sorted(log.path.rglob("*"))
+    with pytest.raises(ForeignLogError, match="in the log's own folder"):
+        log.copy_to(tmp_path / target)
+    assert sorted(log.path.rglob("*")) == before
+
+
+def test_a_copy_that_fails_names_its_folder_and_leaves_nothing(log, tmp_path) -> None:
+    log.append_all([Output("a", b"k", os.urandom(100_000), 0) for _ in range(10)])
+    program = f"""
+import resource, signal
+from tailrace.core.errors import LogUnavailableError
+from tailrace.log.embedded import EmbeddedLog
+
+log = EmbeddedLog({str(log.path)!r})
+log.topics()
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+try:
+    log.copy_to({str(tmp_path / "new" / "copy")!r})
+except LogUnavailableError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert f"the copy in {str(tmp_path / 'new' / 'copy')!r} cannot be written" in said
+    assert "takes commits again" not in said
+    assert "not an error" not in said
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_copy_to_a_folder_that_cannot_be_created_names_it(log, tmp_path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LogUnavailableError, match=r"the copy in .*file/new/copy"):
+        log.copy_to(tmp_path / "file" / "new" / "copy")

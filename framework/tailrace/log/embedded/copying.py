@@ -7,43 +7,96 @@ could be read without its newest commits, or be damaged. So it is refused there.
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+import apsw
+
 from tailrace.core.errors import ForeignLogError, LogUnavailableError
-from tailrace.log.embedded.database import MAKING, opened, put_in_place
-from tailrace.log.embedded.failures import failing
+from tailrace.log.embedded.database import DATABASE, MAKING, opened, put_in_place
+from tailrace.log.embedded.failures import of_copy
 from tailrace.log.embedded.view import View
 
 _PAGES_AT_ONCE = 4_096
+_OF_THE_SOURCE = frozenset(
+    {apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB, apsw.SQLITE_IOERR_READ, apsw.SQLITE_IOERR_SHORT_READ}
+)
+"""Errors of a backup that are not the target's, which is only written."""
 _OF_A_NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "afs", "fuse.sshfs"}
 )
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
-def copy_log(view: View, folder: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A copy of a log."""
+
+    topics: int
+    commits: int
+    """Number of the last commit that the copy has."""
+    bytes: int
+    """Size of its file."""
+
+
+def copy_log(view: View, folder: Path) -> Copied:
     """See ``EmbeddedLog.copy_to``."""
-    with failing(folder, "copying the log"):
-        folder.mkdir(parents=True, exist_ok=True)
-        making = folder / MAKING
-        making.unlink(missing_ok=True)
-        if strangers := sorted(entry.name for entry in folder.iterdir()):
-            raise ForeignLogError(
-                f"the folder for the copy is not empty: {', '.join(strangers[:3])}",
-                path=str(folder),
-                hint="Name another one; nothing in this one was touched.",
-            )
-        with view.moment("copying the log") as rows:
-            copy = opened(making, create=True)
-            try:
-                copy.pragma("synchronous", 0)
-                with copy.backup("main", rows.connection, "main") as backup:
-                    while not backup.done:
-                        backup.step(_PAGES_AT_ONCE)
-                copy.pragma("journal_mode", "delete")
-            finally:
-                copy.close()
+    log, making = view.path.parent, folder / MAKING
+    if log.resolve() in (folder.resolve(), *folder.resolve().parents):
+        raise ForeignLogError(
+            f"the folder for the copy is in the log's own folder {str(log)!r}, which must hold only the log",
+            path=str(folder),
+            hint="Name a folder outside of it, best on another disk.",
+        )
+    with _folder_for(folder), view.moment("copying the log") as rows:
+        copied = len(rows.topics()), rows.state().commits
+        copy = opened(making, create=True)
+        try:
+            copy.pragma("synchronous", 0)
+            with copy.backup("main", rows.connection, "main") as backup:
+                while not backup.done:
+                    backup.step(_PAGES_AT_ONCE)
+            copy.pragma("journal_mode", "delete")
+        except apsw.Error as error:
+            if _OF_THE_SOURCE & {getattr(error, "result", 0), getattr(error, "extendedresult", 0)}:
+                raise
+            raise of_copy(error, folder, copy.system_errno) from error
+        finally:
+            copy.close()
         put_in_place(making)
+    return Copied(*copied, (folder / DATABASE).stat().st_size)
+
+
+@contextmanager
+def _folder_for(folder: Path) -> Generator[None]:
+    """Create the folder of a copy that is made inside the block. If the block fails, remove what was created."""
+    new = [one for one in (folder, *folder.parents) if not one.exists()]
+    parts = [folder / name for name in (MAKING, f"{MAKING}-journal", DATABASE)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        strangers = sorted(entry.name for entry in folder.iterdir() if entry not in parts[:2])
+    except OSError as error:
+        raise of_copy(error, folder) from error
+    if strangers:
+        raise ForeignLogError(
+            f"the folder for the copy is not empty: {', '.join(strangers[:3])}",
+            path=str(folder),
+            hint="Name another one; nothing in this one was touched.",
+        )
+    try:
+        parts[0].unlink(missing_ok=True)
+        yield
+    except BaseException as error:
+        with suppress(OSError):
+            for path in parts:
+                path.unlink(missing_ok=True)
+            for path in new:
+                path.rmdir()
+        if isinstance(error, OSError):
+            raise of_copy(error, folder) from error
+        raise
 
 
 def check_machine(folder: Path) -> None:

@@ -86,6 +86,21 @@ def of_sqlite(error: apsw.Error, path: Path, doing: str, number: int = 0) -> Tai
     return _outage(what, doing, path.parent, str(error), hint)
 
 
+def of_copy(error: apsw.Error | OSError, folder: Path, number: int = 0) -> LogUnavailableError:
+    """Our error for a copy of a log that cannot be written to a folder. ``number``: see ``of_sqlite``."""
+    if isinstance(error, OSError):
+        what, hint = _OUTAGES.get(error.errno or 0, ("the folder failed", ""))
+    else:
+        what, hint = _OF_SQLITE.get(getattr(error, "result", 0), ("the file failed", ""))
+        what, hint = _OUTAGES.get(number, (what, hint))
+    if what == _OUTAGES[errno.ENOSPC][0]:
+        hint = "Make room, or name a folder on another disk."
+    return LogUnavailableError(
+        f"the copy in {str(folder)!r} cannot be written: {what}",
+        hint=f"{hint} The incomplete copy is removed. The log is not affected.".strip(),
+    )
+
+
 def _outage(what: str, doing: str, folder: Path, said: str, hint: str) -> LogUnavailableError:
     return LogUnavailableError(
         f"{what}, while {doing} in {str(folder)!r}: {said}",

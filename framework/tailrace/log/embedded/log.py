@@ -13,7 +13,7 @@ from tailrace.log.embedded.appending import Appender, FsyncPolicy
 from tailrace.log.embedded.appending import now_ms as present_ms
 from tailrace.log.embedded.checking import verify
 from tailrace.log.embedded.cleaning import Cleaned, clean, held_off, is_due
-from tailrace.log.embedded.copying import check_machine, copy_log
+from tailrace.log.embedded.copying import Copied, check_machine, copy_log
 from tailrace.log.embedded.database import OFFSETS, PARTITIONS, TOPICS, WAL, WRITERS, prepare
 from tailrace.log.embedded.holders import boot
 from tailrace.log.embedded.lock import AppendLock
@@ -319,17 +319,17 @@ class EmbeddedLog:
         with self.uncleaned(), self._view.moment("verifying the log") as rows:
             return verify(rows)
 
-    def copy_to(self, folder: Path | str) -> None:
+    def copy_to(self, folder: Path | str) -> Copied:
         """Copy the log, as of one moment, to a folder that does not exist or is empty. Others may commit meanwhile.
 
         A copy is one file. It can be read on any file system, also by other machines; the first process that writes to it makes
         it a log of its machine.
 
         Raises:
-            LogUnavailableError: The copy cannot be written.
-            ForeignLogError: The folder holds something.
+            LogUnavailableError: The copy cannot be written. What was created of it is removed.
+            ForeignLogError: The folder holds something, or is in the log's own folder.
         """
-        copy_log(self._view, Path(folder))
+        return copy_log(self._view, Path(folder))
 
     def sync(self) -> None:
         """Wait until all commits of this process are on the disk, whatever the policy."""
