@@ -63,6 +63,20 @@ def test_without_a_terminal_it_is_logged_now_and_then(caplog: pytest.LogCaptureF
     assert {one.__dict__["watermark_delay_ms"] for one in said} == {3_600_000}
 
 
+@pytest.mark.parametrize("running", [0, 3])
+def test_a_service_with_a_task_that_waits_has_not_caught_up(
+    caplog: pytest.LogCaptureFixture, running: int
+) -> None:
+    caplog.set_level(logging.INFO)
+    progress = ProgressLog("flights", None)
+    progress.report(status(50_000, 100_000), 1, NOW_MS)
+    progress.report(status(50_000, 0, running=running), 12, NOW_MS)
+    assert [one.message for one in caplog.records] == ["catching up", "catching up"]
+    assert caplog.records[-1].__dict__["running"] == running
+    progress.report(status(150_000, 0), 13, NOW_MS)
+    assert caplog.records[-1].message == "caught up"
+
+
 def test_who_keeps_up_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     progress = ProgressLog("flights", None)

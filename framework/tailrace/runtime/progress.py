@@ -49,7 +49,7 @@ class Status(msgspec.Struct, frozen=True):
     records: int
     """Taken since the worker began."""
     lag: int
-    """Records that are there to be read."""
+    """Records that are there to be read by the running partitions."""
     watermark_ms: int | None
     """The least of its tasks; None as long as one of them has none."""
     phase: int
@@ -82,7 +82,8 @@ def total(statuses: Iterable[Status]) -> Status:
 class ProgressLog:
     """Shows the progress of a service that catches up: one line that is overwritten on a terminal, else log lines at intervals.
 
-    ``terminal`` is where the line goes; None if there is none.
+    ``terminal`` is where the line goes; None if there is none. A service with a task that waits for another try has not caught
+    up: the lag of such a task is not known.
     """
 
     def __init__(self, app: str, terminal: TextIO | None) -> None:
@@ -104,7 +105,7 @@ class ProgressLog:
                 return
             self._catching_up = True
             self._logged_s = elapsed_s - _EVERY_LOGGED_S
-        elif status.lag <= min(BEHIND, max(rate, 1)):
+        elif status.running == status.partitions and status.lag <= min(BEHIND, max(rate, 1)):
             self._catching_up = False
             self.clear()
             _log.info("caught up", extra={"app": self._app, **_fields(status, rate, now_ms)})
