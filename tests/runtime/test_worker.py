@@ -144,6 +144,22 @@ def test_what_mends_itself_is_waited_for_and_costs_nothing(
     check_all(machine.log, KEYS, ROUNDS)
 
 
+def test_the_reason_for_which_all_tasks_wait_is_logged_once_and_each_task_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    machine = Machine()
+    machine.log.append_all(ticks(KEYS, ROUNDS))
+    machine.fail("commit", LogUnavailableError("the disk is full"), times=20, after=4)
+    run_to_the_end(machine.worker(bounded=True))
+    check_all(machine.log, KEYS, ROUNDS)
+    said = [one.getMessage() for one in caplog.records if one.getMessage().startswith("a partition waits")]
+    in_full = [one for one in said if one == "a partition waits: the disk is full"]
+    others = [one for one in said if one == "a partition waits for the same reason"]
+    assert len(in_full) + len(others) == len(said)
+    assert len(in_full) == 1
+    assert len(others) <= machine.plan.partitions
+
+
 def test_what_cannot_be_had_at_the_start_is_said_at_once() -> None:
     machine = Machine()
     machine.fail("take-over", LogUnavailableError("read-only"))

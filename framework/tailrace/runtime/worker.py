@@ -58,6 +58,8 @@ _FEWEST = 256
 """Records asked for when nothing is known of how long they take."""
 _NAP_S = 0.02
 """Between two looks whether other workers have come as far."""
+_REASON_AGAIN_S = 60.0
+"""How often the reason is logged for which partitions wait."""
 
 
 def system_clock() -> int:
@@ -129,6 +131,8 @@ class Worker:
         self._reader = WatchedReader(log.reader({}))
         self._slots = [_Slot(number, _FEWEST) for number in sorted(numbers)]
         self._noticed: set[str] = set()
+        self._told_until_s: dict[str, float] = {}
+        """By the reason for which partitions wait, and by partition and reason: until when it is not logged again."""
         """Notices about the stored state that were logged: most of them are the same for every partition."""
         self._records = self._turns = self._vain = 0
 
@@ -348,7 +352,14 @@ class Worker:
                 partition.close()
             except TailraceError as again:
                 _log.warning("closing a partition: %s", again, extra=self._of(slot))
-        _log.warning("a partition waits: %s", error, extra={**self._of(slot), "retry_ms": slot.retry_ms})
+        reason, now_s = str(error), time.monotonic()
+        new = [
+            key for key in (reason, f"{slot.number} {reason}") if now_s >= self._told_until_s.get(key, 0.0)
+        ]
+        if new:
+            self._told_until_s.update(dict.fromkeys(new, now_s + _REASON_AGAIN_S))
+            told = f": {reason}" if reason in new else " for the same reason"
+            _log.warning("a partition waits%s", told, extra={**self._of(slot), "retry_ms": slot.retry_ms})
 
     def _commit_all(self) -> bool:
         """Commit what there is, for a run that should not wait for the time of a commit; whether there was something."""
