@@ -335,6 +335,7 @@ class Restore:
         raise OffsetsDisagreeError(
             f"for {name!r} partition {self.partition} the group {self.plan.app!r} has {of_group}, and the changelog "
             f"{self.plan.changelog_topic!r} has {of_cut}",
-            hint="Both are always committed together, so one was reset, lost, or is used by another program. "
-            "Delete the group's offsets to continue from the changelog.",
+            hint="Both are always committed together: the log has lost commits of one of them, or another program commits offsets as "
+            "this group. Restore the log from a copy; or rebuild the state from the log, and start the app from the result under "
+            "another name (--as, --from-snapshot).",
         )

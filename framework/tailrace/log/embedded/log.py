@@ -14,7 +14,7 @@ from tailrace.log.embedded.appending import now_ms as present_ms
 from tailrace.log.embedded.checking import verify
 from tailrace.log.embedded.cleaning import Cleaned, clean, held_off, is_due
 from tailrace.log.embedded.copying import Copied, check_machine, copy_log
-from tailrace.log.embedded.database import OFFSETS, PARTITIONS, TOPICS, WAL, WRITERS, prepare
+from tailrace.log.embedded.database import PARTITIONS, TOPICS, WAL, WRITERS, prepare
 from tailrace.log.embedded.holders import boot
 from tailrace.log.embedded.lock import AppendLock
 from tailrace.log.embedded.reader import EmbeddedReader
@@ -252,13 +252,6 @@ class EmbeddedLog:
             bounds = changes.bounds(place)
             start = max(bounds.start, min(offset, bounds.end))
             changes.put(PARTITIONS, (place,), bounds._replace(start=start))
-
-    def forget_offsets(self, group: str, /) -> None:
-        """Forget all offsets committed for a group."""
-        with self._appender.turn("forgetting offsets") as changes:
-            for key, _ in changes.all(OFFSETS):
-                if key[0] == group:
-                    changes.drop(OFFSETS, key)
 
     def clean(
         self, *, now_ms: int | None = None, deletions_kept_ms: int = 86_400_000, least_gain: float = 0.1
