@@ -55,6 +55,7 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "graph": [SHOP],
         "log append": ["purchases", "--app", SHOP],
         "log clean": [],
+        "log copy": [tmp_path / "copy"],
         "log repair": [],
         "log upgrade": ["--log", copied(OLD_LOG, tmp_path / "old")],
         "log verify": [],

@@ -35,7 +35,7 @@ def fill(folder, *outputs, partition=None):
 def test_a_topic_is_created_once_with_its_settings(tmp_path) -> None:
     path = tmp_path / "new" / "log"
     said = [
-        done("log", "create", "t", "--partitions", 2, "--compacted", "--retention", "7d", "--log", path).err
+        done("log", "create", "t", "--partitions", 2, "--retention", "7d", "--log", path).err
         for _ in range(2)
     ]
     assert said == ["created t, 2 partitions\n", "nothing to create: each topic exists already\n"]
@@ -46,7 +46,7 @@ def test_a_topic_is_created_once_with_its_settings(tmp_path) -> None:
         "offsets": 0,
         "starts": [0, 0],
         "ends": [0, 0],
-        "compacted": True,
+        "compacted": False,
         "retention_ms": 604_800_000,
         "retention_bytes": None,
     }
@@ -274,7 +274,7 @@ def test_output_that_nobody_reads_further_is_no_error(folder) -> None:
     [
         (("--partitions", 1), "1 partition, all kept"),
         (("--compacted",), "2 partitions, the last of each key kept"),
-        (("--retention", "2s", "--retention-bytes", 9000), "2 partitions, 2,000 ms kept, 9,000 bytes kept"),
+        (("--retention", "2s", "--retention-bytes", 9000), "2 partitions, 2s kept, 9,000 bytes kept"),
     ],
 )
 def test_settings_that_a_topic_does_not_have_are_told_beside_its_own(tmp_path, wanted, said) -> None:

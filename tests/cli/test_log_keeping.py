@@ -26,7 +26,7 @@ def log(tmp_path: Path):
 def test_a_topic_is_kept_for_as_long_as_it_is_said_and_for_ever_again(log: EmbeddedLog) -> None:
     done("log", "retain", "plain", "--retention", "90d", "--retention-bytes", "5000", "--log", log.path)
     assert log.topics()["plain"] == TopicSettings(1, retention_ms=90 * 86_400_000, retention_bytes=5_000)
-    assert "7,776,000,000 ms, 5,000 bytes" in done("log", "list", "--log", log.path).out
+    assert "90d, 5,000 bytes" in done("log", "list", "--log", log.path).out
     done("log", "retain", "plain", "--retention-bytes", "5000", "--log", log.path)
     assert log.topics()["plain"] == TopicSettings(1, retention_bytes=5_000)
     done("log", "retain", "plain", "--forever", "--log", log.path)
@@ -88,3 +88,16 @@ def test_a_log_that_is_not_there_is_not_made(tmp_path: Path, command) -> None:
     assert ended.code == 1
     assert "there is no log" in ended.err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("limit", [("--retention", "1d"), ("--retention-bytes", 9_000)])
+def test_a_compacted_topic_is_not_created_with_a_retention(tmp_path, limit) -> None:
+    ended = run("log", "create", "t", "--compacted", *limit, "--log", tmp_path / "log")
+    assert ended.code == 2
+    assert "A compacted topic keeps the last record of each key" in ended.err
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_retention_is_listed_in_the_unit_in_which_it_was_given(tmp_path) -> None:
+    done("log", "create", "t", "--retention", "1d", "--log", tmp_path / "log")
+    assert done("log", "list", "--log", tmp_path / "log").out.splitlines()[-1].split()[-1] == "1d"

@@ -33,6 +33,7 @@ from tailrace.cli.log_files import copy, repair, upgrade, verify
 from tailrace.cli.misspelt import Choice, WholeNumber
 from tailrace.core.counting import counted
 from tailrace.core.declare.topic_declaration import legal_name
+from tailrace.core.durations import spelled
 from tailrace.core.errors import DefinitionError, RecordsLostError
 from tailrace.core.records import InputRecord
 from tailrace.history.app_topics import prepare_topics
@@ -93,6 +94,10 @@ def create(
     """
     if (topic is None) == (app is None):
         raise click.UsageError("Name either a topic or --app.")
+    if compacted and (retention is not None or retention_bytes is not None):
+        raise click.UsageError(
+            "A compacted topic keeps the last record of each key, however old: leave --compacted or the retention out."
+        )
     if topic is not None:
         try:
             legal_name(topic, "a topic")
@@ -321,7 +326,7 @@ def _described(log: Log, name: str, settings: TopicSettings) -> dict[str, Any]:
 def _kept(one: dict[str, Any]) -> str:
     limits = [
         "the last of each key" if one["compacted"] else "",
-        f"{one['retention_ms']:,} ms" if one["retention_ms"] is not None else "",
+        spelled(one["retention_ms"]) if one["retention_ms"] is not None else "",
         f"{one['retention_bytes']:,} bytes" if one["retention_bytes"] is not None else "",
     ]
     return ", ".join(filter(None, limits)) or "all"

@@ -28,6 +28,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from tailrace.core.counting import counted
+from tailrace.core.durations import spelled
 from tailrace.core.records import CHANNEL, InputRecord, Output
 
 
@@ -55,7 +56,7 @@ class TopicSettings(NamedTuple):
         """For a person: ``4 partitions, all kept``."""
         limits = ["the last of each key kept"] if self.compacted else []
         if self.retention_ms is not None:
-            limits.append(f"{self.retention_ms:,} ms kept")
+            limits.append(f"{spelled(self.retention_ms)} kept")
         if self.retention_bytes is not None:
             limits.append(f"{self.retention_bytes:,} bytes kept")
         return ", ".join([counted(self.partitions, "partition"), *(limits or ["all kept"])])
