@@ -20,7 +20,7 @@ from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import DATABASE, WAL
 from tailrace.log.embedded.writer import Batch, commit_batch
-from tests.cli.commands import Ended, run
+from tests.cli.commands import Ended, done, run
 from tests.runtime import served
 from tests.runtime.served import make_app
 from tests.runtime.tallies import check_all, ticks
@@ -242,3 +242,14 @@ def test_state_and_tape_may_be_larger_than_an_event(blown: House, monkeypatch: p
     for topic in ("blobs.changelog", "blobs.tape"):
         assert max(len(one.value or b"") for one in scan(log, topic, 0)) > 1 << 20
     log.close()
+
+
+def test_a_copy_of_an_app_that_is_refused_leaves_no_topics(tmp_path: Path) -> None:
+    shapes, log = "services.shapes:app", tmp_path / "log"
+    done("log", "create", "--app", shapes, "--log", log)
+    before = done("log", "list", "--log", log).out
+    where = ("--log", log, "--state", tmp_path / "state", "--until-end")
+    ended = run("run", shapes, "--as", "shapes2", *where)
+    assert ended.code != 0
+    assert "is another name of 'shapes'" in ended.err
+    assert done("log", "list", "--log", log).out == before

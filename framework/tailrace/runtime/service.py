@@ -280,15 +280,15 @@ def prepare(options: ServiceOptions, plan: Plan) -> None:
     """
     log = EmbeddedLog(options.log, options.log_options, create=options.create_topics)
     try:
+        original = find_app(options.app.partition("@")[0]).name if "@" in options.app else ""
+        if original:
+            _check_copy(plan, log, original)
         prepare_log(
             log,
             plan,
             create_declared=options.create_topics,
             begins_with_log=not options.from_snapshot,
         )
-        original = find_app(options.app.partition("@")[0]).name if "@" in options.app else ""
-        if original:
-            _check_copy(plan, log, original)
         retire_rebuilds(plan, log)
         announce(plan, log, partial(is_owned, options.log), original)
     finally:
