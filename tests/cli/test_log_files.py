@@ -79,4 +79,8 @@ def test_an_old_log_is_upgraded_as_the_message_says(tmp_path) -> None:
     assert "4 topics with " in said
     assert "before-upgrade" in said
     done("log", "verify", "--log", tmp_path / "log")
+    for path in (tmp_path / "log" / "before-upgrade").iterdir():
+        path.rename(tmp_path / "log" / path.name)
+    said = done("log", "upgrade", "--log", tmp_path / "log").out
+    assert "Nothing was left to move: the log has the topics and offsets of the old files." in said
     assert "Nothing is to be done" in run("log", "upgrade", "--log", tmp_path / "log").err

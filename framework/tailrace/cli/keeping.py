@@ -44,7 +44,8 @@ def retain(
 def clean(*, as_json: bool, folder: Path) -> None:
     """Delete records past their retention, and all but the last record of each key in compacted topics.
 
-    Services clean the log regularly. This command does it now, however little it frees.
+    Services clean the log regularly. This command does it now, however little it frees. The bytes are those of the records; the
+    files are larger.
     """
     with opened(folder) as log:
         done = log.clean(least_gain=0)
@@ -58,4 +59,4 @@ def clean(*, as_json: bool, folder: Path) -> None:
             said = {"bytes_before": done.bytes_before, "bytes_after": done.bytes_after}
             click.echo(msgspec.json.encode(said))
             return
-        click.echo(f"{done.bytes_before:,} bytes before, {done.bytes_after:,} after.")
+        click.echo(f"Records: {done.bytes_before:,} bytes before, {done.bytes_after:,} after.")

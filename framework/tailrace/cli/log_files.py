@@ -97,7 +97,10 @@ def upgrade(*, as_json: bool, folder: Path) -> None:
             said = {"topics": done.topics, "offsets": done.offsets, "bytes_left_out": done.bytes_left_out}
             click.echo(msgspec.json.encode({**said, "kept": str(done.kept)}))
             return
-        click.echo(f"{counted(done.topics, 'topic')} with {counted(done.offsets, 'offset')} moved.")
+        if done.topics:
+            click.echo(f"{counted(done.topics, 'topic')} with {counted(done.offsets, 'offset')} moved.")
+        else:
+            click.echo("Nothing was left to move: the log has the topics and offsets of the old files.")
         if done.bytes_left_out:
             click.echo(
                 f"An incomplete commit at the end was left out: {counted(done.bytes_left_out, 'byte')}. It was never visible."
