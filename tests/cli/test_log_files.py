@@ -45,7 +45,9 @@ def test_damage_is_found_with_what_to_do_and_a_repair_lists_what_is_lost(folder)
     ended = run("log", "verify", "--log", folder)
     assert ended.code == 1
     assert "tailrace log repair" in ended.err
-    said = done("log", "repair", "--log", folder).out
+    repaired = run("log", "repair", "--log", folder)
+    assert repaired.code == 3
+    said = repaired.out
     assert "  't' partition 0: offsets 2 to 2, up to 1 records\n" in said
     assert f"The damaged files are in {folder / 'damaged-1'}." in said
     assert done("log", "verify", "--log", folder).code == 0
@@ -55,6 +57,24 @@ def test_damage_is_found_with_what_to_do_and_a_repair_lists_what_is_lost(folder)
         assert "'t' partition 0: the records at offsets 2 to 2 were damaged" in shown.err
     (verified,) = done("log", "verify", "--json", "--log", folder).lines
     assert verified == {"topics": 1, "lost": ["'t' partition 0: offsets 2 to 2, up to 1 records"]}
+
+
+def test_many_findings_are_one_line(folder) -> None:
+    log = EmbeddedLog(folder)
+    for number in range(200):
+        log.append_all([Output("t", b"k", bytes(9_000), number)])
+    log._appender.checkpoint()
+    log.close()
+    path = folder / DATABASE
+    data = bytearray(path.read_bytes())
+    for page in range(20, len(data) // 16384, 3):
+        data[page * 16384 : page * 16384 + 64] = bytes(64)
+    path.write_bytes(data)
+    ended = run("log", "verify", "--log", folder)
+    assert ended.code == 1
+    assert len(ended.err.splitlines()) == 1
+    assert "the file is damaged: " in ended.err
+    assert ", and at least 9 more findings" in ended.err
 
 
 def test_a_copy_reads_the_same_also_where_nothing_may_be_written(folder, tmp_path) -> None:

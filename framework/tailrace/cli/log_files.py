@@ -14,6 +14,9 @@ from tailrace.core.counting import counted
 from tailrace.log.embedded.old_format import upgrade as upgrade_log
 from tailrace.log.embedded.repairing import repair as repair_log
 
+_LOST = 3
+"""The exit code of a repair that has lost something."""
+
 
 @click.command(cls=Command, short_help="Read the whole log and check it.")
 @json_option
@@ -40,25 +43,29 @@ def verify(*, as_json: bool, folder: Path) -> None:
 @click.command(cls=Command, short_help="Take out what is damaged, and list what is lost.")
 @json_option
 @log_option
-def repair(*, as_json: bool, folder: Path) -> None:
+def repair(*, as_json: bool, folder: Path) -> int:
     """Move all that is intact to a new file, keep the damaged one, and list what is lost.
 
     Stop all services on the log first. Offsets do not move, and a reader that comes to lost records gets an error. An intact log is
-    not changed.
+    not changed. The exit code is 3 if something is lost. The damaged files are copied, so a repair needs up to twice their size.
     """
     done = repair_log(folder)
     with piped():
         if as_json:
             said = {"kept": None if done.kept is None else str(done.kept), "lost": done.lost}
             click.echo(msgspec.json.encode(said))
-            return
-        if done.kept is None:
+        elif done.kept is None:
             click.echo("The log is intact; nothing was changed.")
-            return
-        click.echo("The log is repaired. Lost:" if done.lost else "The log is repaired; no record is lost.")
-        for one in done.lost:
-            click.echo(f"  {one}")
-        click.echo(f"The damaged files are in {done.kept}.")
+        else:
+            _show_repair(done.kept, done.lost)
+    return _LOST if done.lost else 0
+
+
+def _show_repair(kept: Path, lost: list[str]) -> None:
+    click.echo("The log is repaired. Lost:" if lost else "The log is repaired; no record is lost.")
+    for one in lost:
+        click.echo(f"  {one}")
+    click.echo(f"The damaged files are in {kept}.")
 
 
 @click.command(cls=Command, short_help="Copy the log while it is used.")

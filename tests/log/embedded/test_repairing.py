@@ -4,6 +4,7 @@ nobody reads over a lost record without an error.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -15,13 +16,19 @@ from random import Random
 import apsw
 import pytest
 
-from tailrace.core.errors import CorruptLogError, ForeignLogError, LogUnavailableError, RecordsLostError
+from tailrace.core.errors import (
+    CorruptLogError,
+    ForeignLogError,
+    LogUnavailableError,
+    OldLogError,
+    RecordsLostError,
+)
 from tailrace.core.records import Output
 from tailrace.log import Publication, TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded import database as database_
 from tailrace.log.embedded import repairing as repairing_
-from tailrace.log.embedded.database import DATABASE, WAL
+from tailrace.log.embedded.database import DATABASE, OLD_LABEL, WAL
 from tailrace.log.embedded.repairing import repair
 from tests.log.embedded.processes import running
 
@@ -228,6 +235,78 @@ def test_a_repair_that_is_interrupted_is_run_again(tmp_path, monkeypatch, name) 
     log = EmbeddedLog(tmp_path)
     log.verify()
     assert sorted(records(log, PLACES[0])) == [*range(7), *range(8, COMMITS + 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("shutil.copy2", OSError(errno.ENOSPC, "No space left on device")),
+        ("_rescue", apsw.FullError("database or disk is full")),
+        ("sync", OSError(errno.EIO, "Input/output error")),
+    ],
+)
+def test_a_repair_that_fails_leaves_nothing_that_looks_like_a_copy(
+    tmp_path, monkeypatch, name, error
+) -> None:
+    path = made(tmp_path, in_wal=True)
+    harmed_bytes = path.read_bytes()
+    before = sorted(one.name for one in tmp_path.iterdir())
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"tailrace.log.embedded.repairing.{name}", fail)
+        patch.setattr("tailrace.log.embedded.repairing._is_whole", lambda rows: False)
+        with pytest.raises(LogUnavailableError):
+            repair(tmp_path)
+    assert sorted(one.name for one in tmp_path.iterdir()) == before
+    assert path.read_bytes() == harmed_bytes
+
+
+def test_the_damaged_files_are_kept_if_the_last_step_of_a_repair_fails(tmp_path, monkeypatch) -> None:
+    path = made(tmp_path)
+    harmed(path, "DELETE FROM blocks WHERE id = 7")
+    put_in_place = repairing_.put_in_place
+
+    def fail(repaired: Path) -> None:
+        put_in_place(repaired)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(repairing_, "put_in_place", fail)
+    with pytest.raises(LogUnavailableError):
+        repair(tmp_path)
+    assert (tmp_path / "damaged-1" / DATABASE).exists()
+    assert "offsets 7 to 7" in (tmp_path / "damaged-1" / "lost.txt").read_text()
+
+
+def test_what_a_killed_repair_has_left_is_removed_by_the_next_and_kept_files_are_not(tmp_path) -> None:
+    path = made(tmp_path)
+    for name, list_of_losses in (("damaged-1", True), ("damaged-2", False)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / DATABASE).write_bytes(path.read_bytes())
+        if list_of_losses:
+            (tmp_path / name / "lost.txt").touch()
+    harmed(path, "DELETE FROM blocks WHERE id = 1")
+    assert repair(tmp_path).kept == tmp_path / "damaged-2"
+    assert sorted(one.name for one in tmp_path.glob("damaged-*")) == ["damaged-1", "damaged-2"]
+    assert (tmp_path / "damaged-2" / "lost.txt").exists()
+
+
+def test_a_repair_without_room_names_how_much_it_needs(tmp_path, monkeypatch) -> None:
+    path = made(tmp_path)
+    size = sum(one.stat().st_size for one in (path, tmp_path / WAL) if one.exists())
+    usage = shutil.disk_usage(tmp_path)._replace(free=size)
+    monkeypatch.setattr("tailrace.log.embedded.repairing.shutil.disk_usage", lambda path: usage)
+    with pytest.raises(LogUnavailableError, match=rf"needs up to {2 * size:,} bytes .*; {size:,} are free"):
+        repair(tmp_path)
+    assert not list(tmp_path.glob("damaged-*"))
+
+
+def test_a_log_of_the_older_format_is_not_repaired_but_upgraded(tmp_path) -> None:
+    (tmp_path / OLD_LABEL).touch()
+    with pytest.raises(OldLogError, match="tailrace log upgrade"):
+        repair(tmp_path)
 
 
 def harmed(path: Path, *statements: str) -> None:

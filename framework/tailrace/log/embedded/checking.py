@@ -10,14 +10,20 @@ from tailrace.core.errors import CorruptLogError
 from tailrace.log.embedded.failures import REPAIR
 from tailrace.log.embedded.rows import Bounds, Rows, Topic
 
+_MOST_FINDINGS = 10
+"""After which SQLite looks no further."""
+
 
 def verify(rows: Rows) -> list[str]:
     """Check everything, in one moment. See ``EmbeddedLog.verify``."""
     lost: list[str] = []
     rows.forget()
-    found = [str(row[0]) for row in rows.connection.execute("PRAGMA integrity_check(10)")]
-    if found != ["ok"]:
-        raise CorruptLogError(f"the file is damaged: {'; '.join(found)}", path=str(rows.path), hint=REPAIR)
+    said = [str(row[0]) for row in rows.connection.execute(f"PRAGMA integrity_check({_MOST_FINDINGS})")]
+    if said != ["ok"]:
+        first, *others = [line for one in said for line in one.splitlines() if not line.startswith("***")]
+        least = "at least " if len(others) + 1 >= _MOST_FINDINGS else ""
+        more = f", and {least}{len(others)} more findings" if others else ""
+        raise CorruptLogError(f"the file is damaged: {first}{more}", path=str(rows.path), hint=REPAIR)
     rows.check_digest()
     _, commits, _, published = rows.state()
     next_place = 0

@@ -6,7 +6,8 @@ that no offset is given twice. Nor does a place change: if the row of a topic is
 name. Whatever is lost is listed.
 
 No other process may have the log open. The new database is complete before it takes the place of the old one. The WAL of the old
-one is moved away before that, since SQLite would apply it to the new one; a repair that is interrupted there is run again.
+one is moved away before that, since SQLite would apply it to the new one; a repair that is interrupted there is run again. What a
+try has made that failed earlier is removed: it would look like a copy of the log.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 import apsw
 
 from tailrace.core.counting import counted
-from tailrace.core.errors import CorruptLogError, LogUnavailableError, TailraceError
+from tailrace.core.errors import CorruptLogError, LogUnavailableError, OldLogError, TailraceError
 from tailrace.log.embedded.checking import lost_offsets, verify
 from tailrace.log.embedded.database import (
     CLEANINGS,
@@ -31,6 +32,7 @@ from tailrace.log.embedded.database import (
     LOW_BITS,
     MAKING,
     OFFSETS,
+    OLD_LABEL,
     PARTITIONS,
     REPAIRED,
     TOPICS,
@@ -43,7 +45,7 @@ from tailrace.log.embedded.database import (
     put_in_place,
     sync,
 )
-from tailrace.log.embedded.failures import failing
+from tailrace.log.embedded.failures import failing, of_sqlite
 from tailrace.log.embedded.lock import AppendLock, Note
 from tailrace.log.embedded.rows import LOST, Block, Bounds, Changes, Rows, State, Topic
 
@@ -69,20 +71,31 @@ def repair(folder: Path) -> Repaired:
 
     Raises:
         CorruptLogError: Not even the beginning of the file can be read.
+        OldLogError: The log is of an older format.
+        ForeignLogError: The WAL is not that of the database.
         LogUnavailableError: There is no log, another process has it open, or there is no room.
     """
     lock = AppendLock(folder)
     with failing(folder, "repairing the log"), closing(lock):
         if not (folder / DATABASE).is_file():
+            if (folder / OLD_LABEL).is_file():
+                raise OldLogError(
+                    "the log was written by an older version, in another format",
+                    path=str(folder),
+                    hint="Run `tailrace log upgrade`, which checks it, too.",
+                )
             raise LogUnavailableError(f"there is no log in {str(folder)!r}", hint="Correct the path.")
-        with lock.held(), _alone(folder) as database:
+        with lock.held(), _alone(folder) as database, ExitStack() as trying:
             if (
                 folder / REPAIRED
             ).exists():  # an earlier repair was interrupted in its last steps; nobody could open the log
                 kept = _copies(folder, 0)
                 _finish(folder, lock)
                 return Repaired(kept, (kept / _LOST).read_text().splitlines())
+            _remove_unfinished(folder)
+            _check_room(folder)
             kept = _copies(folder, 1)
+            trying.enter_context(_removed_on_failure(folder, kept))
             kept.mkdir()
             # To close another descriptor of the database would release its lock.
             with os.fdopen(database, "rb", closefd=False) as source, (kept / DATABASE).open("wb") as target:
@@ -121,6 +134,43 @@ def repair(folder: Path) -> Repaired:
             (folder / MAKING).rename(folder / REPAIRED)
             _finish(folder, lock)
             return done
+
+
+@contextmanager
+def _removed_on_failure(folder: Path, kept: Path) -> Generator[None]:
+    """Remove what a try of a repair has made, if it fails before the repaired database is complete."""
+    try:
+        yield
+    except BaseException as error:
+        if (folder / MAKING).exists() or not (kept / _LOST).exists():
+            shutil.rmtree(kept, ignore_errors=True)
+            (folder / MAKING).unlink(missing_ok=True)
+        if isinstance(error, apsw.Error):
+            raise of_sqlite(error, folder / MAKING, "repairing the log") from error
+        raise
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove the copies that killed tries of a repair have left. They have no list of what is lost."""
+    for path in folder.glob("damaged-*"):
+        if path.is_dir() and not (path / _LOST).exists():
+            shutil.rmtree(path)
+
+
+def _check_room(folder: Path) -> None:
+    """Check that there is room for a copy of the files, and for a new database.
+
+    Raises:
+        LogUnavailableError: There is not.
+    """
+    size = sum((folder / name).stat().st_size for name in (DATABASE, WAL) if (folder / name).exists())
+    free = shutil.disk_usage(folder).free
+    if free < 2 * size:
+        raise LogUnavailableError(
+            f"a repair of the log in {str(folder)!r} needs up to {counted(2 * size, 'byte')} on the same disk, for a copy of the "
+            f"damaged files and for the new one; {free:,} are free",
+            hint="Make room, or move the folder to another disk. Nothing was changed.",
+        )
 
 
 def _finish(folder: Path, lock: AppendLock) -> None:
