@@ -121,12 +121,12 @@ class MemoryLog:
     def start_offset(self, topic: str, partition: int, /) -> int:
         """The offset of the oldest record that a partition keeps."""
         self.on_operation("query")
-        return self._at(topic, partition).start
+        return self.at(topic, partition).start
 
     def end_offset(self, topic: str, partition: int, /) -> int:
         """The offset after the last record of a partition, those of open transactions included."""
         self.on_operation("query")
-        return self._at(topic, partition).end
+        return self.at(topic, partition).end
 
     def ends(self, topics: Iterable[str], /) -> Ends:
         """The commits so far, and the end of each partition of these topics, up to which everything is committed."""
@@ -144,7 +144,7 @@ class MemoryLog:
     def offset_at(self, topic: str, partition: int, timestamp_ms: int, /) -> int:
         """The lowest offset of a committed record with this timestamp or a later one; the end if there is none."""
         self.on_operation("query")
-        found = self._at(topic, partition)
+        found = self.at(topic, partition)
         return next((r.offset for r in found.records if r.timestamp_ms >= timestamp_ms), found.last_stable)
 
     def committed_offsets(
@@ -186,7 +186,7 @@ class MemoryLog:
         output = Output(topic, key, value, timestamp_ms, headers)
         place = self._number_of(topic, key) if partition is None else partition
         self.on_operation("append")
-        return self.add((output,), place, None)[self._at(topic, place)] - 1
+        return self.add((output,), place, None)[self.at(topic, place)] - 1
 
     def append_all(self, outputs: Iterable[Output], /, partition: int | None = None) -> None:
         """Append many records as a producer outside, without a transaction."""
@@ -200,7 +200,7 @@ class MemoryLog:
 
     def read(self, topic: str, partition: int | None = None) -> list[InputRecord]:
         """All committed records of a partition, or of all partitions one after the other."""
-        chosen = self._of(topic) if partition is None else [self._at(topic, partition)]
+        chosen = self._of(topic) if partition is None else [self.at(topic, partition)]
         return [record for one in chosen for record in one.records]
 
     def crash(self) -> None:
@@ -222,7 +222,7 @@ class MemoryLog:
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Retention: delete the committed records below ``offset``."""
-        found = self._at(topic, partition)
+        found = self.at(topic, partition)
         found.start = max(found.start, min(offset, found.last_stable))
         del found.records[: bisect_left(found.records, found.start, key=_offset)]
 
@@ -310,10 +310,6 @@ class MemoryLog:
         """The last published watermark, by (topic, or ``topic#channel``) and transactional id."""
         return dict(self._last_published)
 
-    def at(self, topic: str, partition: int) -> Partition:
-        """One partition, for a reader."""
-        return self._at(topic, partition)
-
     def _of(self, topic: str) -> list[Partition]:
         try:
             return self._partitions[topic]
@@ -324,7 +320,8 @@ class MemoryLog:
                 hint=did_you_mean(topic, self._partitions, "Create it, or correct the name."),
             ) from None
 
-    def _at(self, topic: str, partition: int) -> Partition:
+    def at(self, topic: str, partition: int) -> Partition:
+        """One partition."""
         partitions = self._of(topic)
         if not 0 <= partition < len(partitions):
             raise UnknownTopicError(

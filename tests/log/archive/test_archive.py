@@ -3,7 +3,6 @@ from __future__ import annotations
 import importlib
 import json
 import random
-import shutil
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from tailrace.core.errors import (
     UnknownTopicError,
     UsageError,
 )
-from tailrace.core.records import InputRecord, Output
+from tailrace.core.records import InputRecord
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.archive import Archive, ArchivedLog, ArchiveOptions, archive_log
 from tailrace.log.archive.files import Wanted
@@ -389,135 +388,3 @@ def test_a_full_disk_is_told_and_gone_on_after(tmp_path, log, monkeypatch):
             archive_log(log, archive_in(tmp_path), SMALL)
     archive_log(log, archive_in(tmp_path), SMALL)
     assert history(ArchivedLog(archive_in(tmp_path))) == lived.history(log)
-
-
-def test_an_archive_of_another_log_of_the_same_shape_is_refused_before_anything_is_written(tmp_path):
-    for name, count in (("one", 10), ("other", 20)):
-        with closing(EmbeddedLog(tmp_path / name)) as log:
-            log.create_topic("ships", TopicSettings(2))
-            for number in range(2):
-                log.append_all(
-                    [Output("ships", b"key-%d" % at, name.encode(), at) for at in range(count)], number
-                )
-    with closing(EmbeddedLog(tmp_path / "one")) as log:
-        archive_log(log, archive_in(tmp_path), SMALL)
-    before = sorted(tmp_path.rglob("archive/**/*"))
-    with closing(EmbeddedLog(tmp_path / "other")) as log, pytest.raises(ArchiveError, match="another log"):
-        archive_log(log, archive_in(tmp_path), SMALL)
-    assert sorted(tmp_path.rglob("archive/**/*")) == before
-
-
-def test_an_archive_of_another_log_of_the_same_shape_is_not_read_with_this_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(EmbeddedLog, "identity", b"")  # as in a log of an earlier version
-    for name in ("one", "other"):
-        with closing(EmbeddedLog(tmp_path / name)) as log:
-            log.create_topic("ships", TopicSettings(1))
-            log.append_all([Output("ships", b"key-%d" % at, name.encode(), at) for at in range(20)], 0)
-    with closing(EmbeddedLog(tmp_path / "one")) as log:
-        archive_log(log, archive_in(tmp_path), SMALL)
-    for deleted in (0, 19):  # as long as there is a record to compare
-        with closing(EmbeddedLog(tmp_path / "other")) as log:
-            log.delete_before("ships", 0, deleted)
-            joined = ArchivedLog(archive_in(tmp_path), log)
-            with pytest.raises(
-                ArchiveError, match=r"offset 19 .* is another record in the archive"
-            ) as refused:
-                read(joined, TopicPartition("ships", 0))
-            assert "read the two apart" in refused.value.hint
-    with closing(EmbeddedLog(tmp_path / "one")) as log:
-        assert len(read(ArchivedLog(archive_in(tmp_path), log), TopicPartition("ships", 0))) == 20
-
-
-def test_an_archive_that_reaches_further_than_the_log_is_not_read_with_it(tmp_path):
-    with closing(EmbeddedLog(tmp_path / "log")) as log:
-        log.create_topic("ships", TopicSettings(1))
-        log.append_all([Output("ships", b"key", b"value", at) for at in range(10)], 0)
-    shutil.copytree(tmp_path / "log", tmp_path / "copy")
-    with closing(EmbeddedLog(tmp_path / "log")) as log:
-        log.append_all([Output("ships", b"key", b"more", at) for at in range(10)], 0)
-        archive_log(log, archive_in(tmp_path), SMALL)
-    with closing(EmbeddedLog(tmp_path / "copy")) as log:
-        with pytest.raises(ArchiveError, match="up to offset 20, the log ends at 10"):
-            ArchivedLog(archive_in(tmp_path), log).end_offset("ships", 0)
-        log.append_all([Output("ships", b"key", b"other", at) for at in range(30)], 0)
-        with pytest.raises(ArchiveError, match="offset 19 "):
-            ArchivedLog(archive_in(tmp_path), log).end_offset("ships", 0)
-
-
-def test_a_compacted_topic_of_another_log_is_known_by_what_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(EmbeddedLog, "identity", b"")  # as in a log of an earlier version
-    for name in ("one", "other"):
-        with closing(EmbeddedLog(tmp_path / name)) as log:
-            log.create_topic("kept", TopicSettings(1, compacted=True))
-            log.append_all(
-                [Output("kept", b"key-%d" % (at % 30), name.encode() * 40, at) for at in range(100)], 0
-            )
-            if name == "one":
-                archive_log(log, archive_in(tmp_path))
-            log.append_all(
-                [Output("kept", b"key-%d" % (9 - at), name.encode() * 40, at) for at in range(10)], 0
-            )
-            log.clean(deletions_kept_ms=0, least_gain=0.0)
-            place = TopicPartition("kept", 0)
-            assert 99 not in {one.offset for one in read(log, place)}
-            joined = ArchivedLog(archive_in(tmp_path), log)
-            if name == "one":
-                assert len(read(joined, place)) == 110
-                continue
-            with pytest.raises(ArchiveError, match="is another record in the archive"):
-                read(joined, place)
-
-
-def test_the_identity_of_the_log_that_was_archived_is_kept_and_compared(tmp_path, log, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(EmbeddedLog, "identity", b"")
-        archive_log(log, archive_in(tmp_path), SMALL)
-    monkeypatch.setattr(EmbeddedLog, "identity", property(lambda _: b"one"))
-    archive_log(log, archive_in(tmp_path), SMALL)  # an earlier version has not noted it
-    assert ArchivedLog(archive_in(tmp_path)).identity == b"one"
-    assert history(ArchivedLog(archive_in(tmp_path), log)) == history(log)
-    monkeypatch.setattr(EmbeddedLog, "identity", property(lambda _: b"other"))
-    for place in PLACES:
-        log.delete_before(*place, log.end_offset(*place))
-    with pytest.raises(
-        ArchiveError, match="the archive is of the log 6f6e65, and this is the log 6f74686572"
-    ):
-        history(ArchivedLog(archive_in(tmp_path), log))
-    with pytest.raises(ArchiveError, match="the archive is of the log"):
-        archive_log(log, archive_in(tmp_path), SMALL)
-
-
-@pytest.mark.parametrize("harm", ["another end", "no witness left", "the same log"])
-def test_an_archive_of_one_topic_is_not_joined_with_another_end_of_the_log_that_has_deleted_what_is_archived(
-    tmp_path, caplog, harm
-):
-    def lived_on(folder: str, value: bytes) -> None:
-        with closing(EmbeddedLog(tmp_path / folder)) as log:
-            for at in range(10):
-                log.append_all([Output("ships", b"key", value, at)], 0)
-                log.append_all([Output("tape", b"key", value, at)], 0)
-
-    with closing(EmbeddedLog(tmp_path / "log")) as log:
-        log.create_topic("ships", TopicSettings(1))
-        log.create_topic("tape", TopicSettings(1))
-    shutil.copytree(tmp_path / "log", tmp_path / "other")
-    lived_on("log", b"one")
-    lived_on("other", b"other")
-    with closing(EmbeddedLog(tmp_path / "log")) as log:
-        archive_log(log, archive_in(tmp_path), ArchiveOptions(topics=["ships"]))
-    name = "log" if harm == "the same log" else "other"
-    lived_on(name, b"more")
-    with closing(EmbeddedLog(tmp_path / name)) as log:
-        log.delete_before("ships", 0, 10)
-        if harm == "no witness left":
-            log.delete_before("tape", 0, 10)
-        joined = ArchivedLog(archive_in(tmp_path), log)
-        if harm == "another end":
-            said = "offset 9 of 'tape' partition 0 is another record"
-            with pytest.raises(ArchiveError, match=said):
-                read(joined, TopicPartition("ships", 0))
-            with pytest.raises(ArchiveError, match=said):
-                archive_log(log, archive_in(tmp_path), ArchiveOptions(topics=["ships"]))
-            return
-        assert len(read(joined, TopicPartition("ships", 0))) == 20
-    assert ("cannot be checked" in caplog.text) is (harm == "no witness left")
