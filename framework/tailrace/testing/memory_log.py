@@ -82,11 +82,8 @@ class MemoryLog:
     def __getstate__(self) -> dict[str, Any]:
         """What another process is sent: all that is committed, without those who write and what they have not committed."""
         kept = ("markers", "max_record_bytes", "_settings", "_offsets", "_published")
-        return {name: getattr(self, name) for name in kept} | {
-            "_partitions": {
-                topic: [one.settled() for one in partitions] for topic, partitions in self._partitions.items()
-            }
-        }
+        settled = {topic: [one.settled() for one in found] for topic, found in self._partitions.items()}
+        return {name: getattr(self, name) for name in kept} | {"_partitions": settled}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """The log as it was sent."""
