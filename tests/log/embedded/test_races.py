@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import apsw
@@ -21,7 +22,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import Publication, TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, failures
+from tailrace.log.embedded import EmbeddedLog, LogOptions, failures
 from tailrace.log.embedded import appending as appending_
 from tailrace.log.embedded import cleaning as cleaning_
 from tailrace.log.embedded import log as log_
@@ -395,6 +396,43 @@ class TestCommit:
         error = of_sqlite(refused(apsw.SQLITE_CANTOPEN), tmp_path, "reading", number)
         assert isinstance(error, LogUnavailableError)
         assert failures._OUTAGES[number][0] in str(error)
+
+
+class TestClosing:
+    def test_a_log_that_is_closed_when_a_sync_begins_ends_after_one_more(self, tmp_path, monkeypatch) -> None:
+        log = EmbeddedLog(tmp_path, LogOptions(fsync_interval_s=0.01))
+        appender, syncs = log._appender, list[int]()
+        monkeypatch.setattr(appender, "_sync_wal", lambda: syncs.append(log.end_offset("t", 0)))
+        known, joining = Event(), Event()
+        closer = Thread(target=log.close, daemon=True)
+
+        def close() -> None:
+            assert known.wait(60)
+            closer.start()
+            assert joining.wait(60)
+
+        before(monkeypatch, appender._unsynced, "clear", close)
+        log.create_topic("t", TopicSettings(1))
+        log.append("t", b"k", b"v", 0)
+        syncing: Any = appender._syncing
+        monkeypatch.setattr(appender, "_syncing", Joined(syncing, joining))
+        known.set()
+        assert joining.wait(60)
+        closer.join(60)
+        assert not closer.is_alive(), "it waits for a thread that waits for commits"
+        assert syncs == [1]
+
+
+class Joined:
+    """A thread that makes it known when it is waited for."""
+
+    def __init__(self, thread: Thread, joining: Event) -> None:
+        self._thread = thread
+        self._joining = joining
+
+    def join(self) -> None:
+        self._joining.set()
+        self._thread.join()
 
 
 class TestGrowth:

@@ -131,7 +131,6 @@ class Appender:
         Raises:
             LogUnavailableError: They may not be.
         """
-        self._unsynced.clear()
         try:
             self._sync_wal()
         except OSError:
@@ -315,7 +314,10 @@ class Appender:
         ended = False
         while not ended:
             self._unsynced.wait()
-            ended = self._closing.wait(self._interval_s)
+            self._closing.wait(self._interval_s)
+            self._unsynced.clear()
+            # ``close`` sets ``_closing`` first. So it is seen here, or ``_unsynced`` is set again.
+            ended = self._closing.is_set()
             try:
                 self.sync()
             except LogUnavailableError as error:
