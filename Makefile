@@ -17,7 +17,7 @@ SEEDS ?= 1000
 SEEDS_OTHERS ?= 100
 SEEDS_FUZZ ?= 20000
 
-# For how long `make soak` begins new rounds.
+# For how long `make soak` and `make race` begin new rounds.
 MINUTES ?= 5
 
 BIN := .venv/bin
@@ -84,6 +84,10 @@ fuzz: .venv/installed  ## property tests, many seeds (SEEDS_FUZZ=20000, FIRST_SE
 .PHONY: soak
 soak: .venv/installed  ## real processes under kills, stops and full disks (MINUTES=5, FIRST_SEED=0)
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(or $(FIRST_SEED),0)
+
+.PHONY: race
+race: .venv/installed  ## writers, readers and copiers on one log, killed, stopped and replaced (MINUTES=5, FIRST_SEED=0)
+	$(BIN)/python -m tests.soak --race --minutes $(MINUTES) --seed $(or $(FIRST_SEED),0)
 
 .PHONY: java
 java:  ## a JDK for Spark: checked for, and installed on Debian as root

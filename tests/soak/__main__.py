@@ -1,15 +1,18 @@
-"""The long soak: rounds of 25 faults, plain and rich in turn, until the time is over.
+"""The long soak: rounds of 25 faults, plain and rich in turn, until the time is over; and the long race.
 
     python -m tests.soak --minutes 30 [--seed N]
+    python -m tests.soak --race --minutes 10 [--seed N]    # processes on one log, without services: see race.py
 
 The seed of a round is the first one plus its number; ``--rounds 1 --seed N`` repeats it. Where mounting is
-allowed, log and state are on a small disk of their own, which can be filled.
+allowed, log and state are on a small disk of their own, which can be filled. A race ends with 1 if something is wrong, and
+leaves the folder of that round.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,11 +22,14 @@ from pathlib import Path
 
 import click
 
+from tests.soak.race import Race
 from tests.soak.soak import Disk, Plan, Report, Soak
 from tests.state.test_outages import may_mount
 
 _INSIDE = "SOAK_HAS_MOUNTS_OF_ITS_OWN"
 _DISK_BYTES = 2 << 30
+_RACE_S = 20
+_SHOWN = 10
 
 
 def main() -> int:
@@ -33,7 +39,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=1_000_000)
     parser.add_argument("--faults", type=int, default=25, help="in each round")
+    parser.add_argument("--race", action="store_true", help=f"processes on one log, in rounds of {_RACE_S} s")
     options = parser.parse_args()
+    if options.race:
+        return _races(options.seed, options.minutes, options.rounds)
     how = may_mount() if _INSIDE not in os.environ else None
     if how is not None:
         os.environ[_INSIDE] = "1"
@@ -85,6 +94,28 @@ def _sum_up(reports: list[Report], seconds: float) -> None:
         f"{sum(one.figures.events for one in reports):,} events, "
         f"{sum(one.figures.timers for one in reports):,} timers: nothing lost, nothing repeated"
     )
+
+
+def _races(first_seed: int, minutes: float, rounds: int) -> int:
+    begun_s = time.monotonic()
+    figures = Counter[str]()
+    wrong = done = 0
+    while done < rounds and (time.monotonic() - begun_s < 60 * minutes or not done):
+        folder = Path(tempfile.mkdtemp(prefix="tailrace-race-"))
+        report = Race(folder, first_seed + done, _RACE_S).run()
+        done += 1
+        figures += report.figures
+        for one in report.violations[:_SHOWN]:
+            click.echo(f"seed {report.seed}: {one}")
+        if report.violations:
+            wrong += len(report.violations)
+            click.echo(f"seed {report.seed}: {len(report.violations)} violations; the round is in {folder}")
+        else:
+            shutil.rmtree(folder)
+    for name, count in figures.most_common():
+        click.echo(f"{count:10,}  {name}")
+    click.echo(f"{done} rounds in {(time.monotonic() - begun_s) / 60:.1f} minutes: {wrong} violations")
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":
