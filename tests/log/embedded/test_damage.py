@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -27,9 +28,11 @@ from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog, LogOptions, holders
 from tailrace.log.embedded import appending as appending_
+from tailrace.log.embedded import database as database_
 from tailrace.log.embedded import log as log_
-from tailrace.log.embedded.database import DATABASE, MAKING, SHARED_MEMORY, WAL
+from tailrace.log.embedded.database import DATABASE, JOURNAL, MAKING, SHARED_MEMORY, WAL
 from tailrace.log.embedded.lock import _HOLDER, _NOTE, LOCK, Note, _packed
+from tailrace.log.embedded.repairing import repair
 
 A0, B1 = TopicPartition("a", 0), TopicPartition("b", 1)
 
@@ -69,6 +72,13 @@ def changed(folder: Path, *statements: str) -> None:
     for statement in statements:
         connection.execute(statement)
     connection.close()
+
+
+def cut_off(log: EmbeddedLog, folder: Path) -> None:
+    """A copy of the files of a log as a power loss leaves them, without a part of the last commit."""
+    shutil.copytree(log.path, folder)
+    (folder / SHARED_MEMORY).unlink()
+    os.truncate(folder / WAL, (folder / WAL).stat().st_size - 10)
 
 
 def another_boot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +233,7 @@ class TestBytes:
         made(tmp_path / "made", 3).close()
         wal = (tmp_path / "made" / WAL).read_bytes()
         lengths: set[int] = set()
-        for length in range(0, len(wal), 4_093):
+        for length in range(1, len(wal), 4_093):
             folder = tmp_path / str(length)
             shutil.copytree(tmp_path / "made", folder)
             (folder / WAL).write_bytes(wal[:length])
@@ -240,17 +250,123 @@ class TestBytes:
         assert {0, 1, 2} <= lengths
 
 
+class TestBeforeSQLite:
+    """SQLite deletes a WAL, or overwrites the database, before anybody can look. So the files are checked before that."""
+
+    HARMS: dict[str, Callable[[Path], object]] = {
+        "an empty database": lambda folder: os.truncate(folder / DATABASE, 0),
+        "a database of one byte": lambda folder: os.truncate(folder / DATABASE, 1),
+        "a database that ends in its header": lambda folder: os.truncate(folder / DATABASE, 99),
+        "a bit of the magic": lambda folder: flipped(folder / DATABASE, 3),
+        "a bit of the page size": lambda folder: flipped(folder / DATABASE, 16),
+        "a bit of the application id": lambda folder: flipped(folder / DATABASE, 70),
+        "a journal": lambda folder: (folder / JOURNAL).write_bytes(
+            b"\xd9\xd5\x05\xf9 \xa1c\xd7".ljust(600, b"1")
+        ),
+    }
+
+    REPAIRED = ("a bit of the application id", "a journal")
+
+    @pytest.mark.parametrize("harm", HARMS)
+    def test_a_command_that_reads_and_a_repair_that_fails_change_nothing(self, tmp_path, harm) -> None:
+        made(tmp_path).close()
+        self.HARMS[harm](tmp_path)
+        before = contents(tmp_path)
+        with pytest.raises((CorruptLogError, ForeignLogError), match=r"cut off|damaged|journal"):
+            EmbeddedLog(tmp_path, create=False)
+        assert contents(tmp_path) == before
+        if harm in self.REPAIRED:
+            repaired = repair(tmp_path)
+            assert repaired.kept is not None
+            assert repaired.lost == []
+            assert contents(repaired.kept).get(JOURNAL) == before.get(JOURNAL)
+            assert read(EmbeddedLog(tmp_path)) == whole(2)
+        else:
+            with pytest.raises(CorruptLogError, match=r"Restore"):
+                repair(tmp_path)
+            assert {**contents(tmp_path), LOCK: before[LOCK]} == before
+            assert not list(tmp_path.glob("damaged-*"))
+
+    def test_a_database_of_another_kind_is_not_repaired(self, tmp_path) -> None:
+        connection = apsw.Connection(str(tmp_path / DATABASE))
+        connection.execute("CREATE TABLE topics (name)")
+        connection.close()
+        before = contents(tmp_path)
+        for refused in (EmbeddedLog, repair):
+            with pytest.raises(ForeignLogError, match="of another kind"):
+                refused(tmp_path)
+        assert contents(tmp_path)[DATABASE] == before[DATABASE]
+        assert not list(tmp_path.glob("damaged-*"))
+
+    @pytest.mark.parametrize("killed", [False, True])
+    def test_a_database_that_was_copied_without_its_wal_is_refused(self, tmp_path, killed) -> None:
+        log = on_disk_and_in_wal(tmp_path / "made")
+        if not killed:
+            log.close()
+        (tmp_path / "copy").mkdir()
+        shutil.copy(tmp_path / "made" / DATABASE, tmp_path / "copy")
+        for _ in range(2):
+            with pytest.raises(CorruptLogError, match=r"without log\.sqlite-wal"):
+                EmbeddedLog(tmp_path / "copy")
+        assert list(contents(tmp_path / "copy")) == [DATABASE]
+        assert "the commits that were only in log.sqlite-wal" in repair(tmp_path / "copy").lost[0]
+        assert read(EmbeddedLog(tmp_path / "copy")) == whole(2)
+
+    @pytest.mark.parametrize("names", [(DATABASE, WAL), (DATABASE, WAL, LOCK)])
+    def test_a_copy_of_database_and_wal_of_a_stopped_log_is_the_log(self, tmp_path, names) -> None:
+        on_disk_and_in_wal(tmp_path / "made").close()
+        (tmp_path / "copy").mkdir()
+        for name in names:
+            shutil.copy(tmp_path / "made" / name, tmp_path / "copy")
+        log = EmbeddedLog(tmp_path / "copy")
+        assert log.end_offset("a", 0) == 3
+        log.append("a", b"k", b"v", 0)
+        log.verify()
+
+    def test_a_kill_while_a_log_is_put_into_wal_mode_leaves_a_log(self, tmp_path, monkeypatch) -> None:
+        """The header is in WAL mode, and there is no WAL yet."""
+        made(tmp_path / "made").copy_to(tmp_path / "copy")
+        log = EmbeddedLog(tmp_path / "copy")
+        connection = apsw.Connection(str(tmp_path / "copy" / DATABASE))
+        with log._lock.held():
+            database_.as_wal(connection, log._lock)
+        connection.close()
+        log.close()
+        for name in (WAL, SHARED_MEMORY):
+            (tmp_path / "copy" / name).unlink(missing_ok=True)
+        assert (tmp_path / "copy" / DATABASE).read_bytes()[18:20] == b"\2\2"
+        again = EmbeddedLog(tmp_path / "copy")
+        again.append("a", b"k", b"v", 0)
+        assert read(again)[:2] == whole(2)[:2]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def flipped(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def on_disk_and_in_wal(folder: Path) -> EmbeddedLog:
+    """A log with a commit that is only in the WAL."""
+    log = made(folder)
+    log._appender.checkpoint()
+    log.append("a", b"k", b"in the WAL", 0)
+    return log
+
+
 class TestAfterAPowerLoss:
     """The machine was down since the last commit: the end of the WAL may be lost, and that is said."""
 
     def test_the_log_ends_with_a_whole_commit_and_says_what_is_lost(
         self, tmp_path, monkeypatch, caplog
     ) -> None:
-        made(tmp_path).close()
-        wal = (tmp_path / WAL).read_bytes()
-        (tmp_path / WAL).write_bytes(wal[:-10])
+        cut_off(made(tmp_path / "made", fsync_interval_s=1_000), tmp_path / "cut")
         another_boot(monkeypatch)
-        log = EmbeddedLog(tmp_path)
+        log = EmbeddedLog(tmp_path / "cut")
         assert read(log) == whole(1)
         assert not caplog.records, "a reader says nothing"
         log.append("a", b"k", b"after", 0)
@@ -259,6 +375,7 @@ class TestAfterAPowerLoss:
         assert len(caplog.records) == 1
         assert log.end_offset("a", 0) == 3
         log.verify()
+        assert len(caplog.records) == 1
 
     def test_what_was_promised_is_missed(self, tmp_path, monkeypatch) -> None:
         made(tmp_path, fsync="commit").close()
@@ -267,6 +384,48 @@ class TestAfterAPowerLoss:
         another_boot(monkeypatch)
         with pytest.raises(CorruptLogError, match="the last 1 commits are missing"):
             EmbeddedLog(tmp_path)
+
+    @pytest.mark.parametrize("at", ["the close", "the interval"])
+    def test_what_was_synced_is_missed(self, tmp_path, monkeypatch, at) -> None:
+        log = made(tmp_path / "made", fsync_interval_s=1_000 if at == "the close" else 0.01)
+        if at == "the close":
+            assert log._lock.last_note().synced == 0
+            log.close()
+        deadline_s = time.monotonic() + 30
+        while log._lock.last_note().synced < log._lock.last_note().commits:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        cut_off(log, tmp_path / "cut")
+        another_boot(monkeypatch)
+        with pytest.raises(CorruptLogError, match="the last 1 commits are missing"):
+            EmbeddedLog(tmp_path / "cut")
+
+    def test_the_note_does_not_claim_what_was_committed_while_it_was_synced(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        log = made(tmp_path, fsync_interval_s=1_000)
+        other, before = EmbeddedLog(tmp_path), log._lock.last_note().commits
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", lambda _: [one.append("a", b"k", b"v", 0) for one in (log, other)])
+            log.sync()
+        assert log._lock.last_note()[1:3] == (before + 2, before)
+        with monkeypatch.context() as patch:
+            self.failing(patch)
+            with pytest.raises(LogUnavailableError):
+                log.sync()
+        assert log._lock.last_note().synced == before
+
+    def failing(self, patch: pytest.MonkeyPatch) -> None:
+        def fail(_: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        patch.setattr(os, "fdatasync", fail)
+
+    def test_a_verification_says_what_a_power_loss_has_taken(self, tmp_path, monkeypatch, caplog) -> None:
+        cut_off(made(tmp_path / "made", fsync_interval_s=1_000), tmp_path / "cut")
+        another_boot(monkeypatch)
+        EmbeddedLog(tmp_path / "cut").verify()
+        assert "a power loss has taken the last 1 commits" in caplog.text
 
     def test_a_note_that_is_damaged_is_no_note(self, tmp_path) -> None:
         made(tmp_path).close()

@@ -6,7 +6,8 @@ database, if it has grown; note the number of commits; release the lock.
 
 **The disk.** SQLite appends a commit to the WAL. With ``fsync="commit"`` it waits until the WAL is on the disk. With
 ``"interval"`` a thread of this process syncs the WAL, outside of the lock. Before pages are copied into the database the WAL is
-synced, and the database is synced before the WAL begins again. So a power loss takes at most the end of the WAL.
+synced, and the database is synced before the WAL begins again. So a power loss takes at most the end of the WAL. After a sync the
+note says how many commits it covers: if one of these is missing later, no power loss has taken it.
 
 After COMMIT the turn raises no error: the caller would take the commit for failed. What fails then is logged, and tried again.
 
@@ -24,7 +25,7 @@ import os
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -46,7 +47,7 @@ from tailrace.log.embedded.failures import as_log_error, of_sqlite, outcome_is_o
 from tailrace.log.embedded.holders import boot, end_reader, stopped_readers
 from tailrace.log.embedded.lock import LOCK, AppendLock, Note
 from tailrace.log.embedded.rows import Changes
-from tailrace.log.embedded.view import View, check_note
+from tailrace.log.embedded.view import View, check_note, warn_of_loss
 
 FsyncPolicy: TypeAlias = Literal["interval", "commit"]
 
@@ -80,6 +81,8 @@ class Appender:
         self._wal_pages = 0
         self._copied_pages = 0
         """Length of the WAL at the last time that it was copied."""
+        self._commits = 0
+        """Number of the last commit of this process."""
         self._told_pages = _URGENT_PAGES
         self._in_doubt = False
         self._unsynced = threading.Event()
@@ -102,6 +105,7 @@ class Appender:
                 if changes.changed:
                     commits = changes.end().commits
                     self._commit(changes.connection)
+                    self._commits = commits
                     synced = commits if self._fsync == "commit" else self.lock.note.synced
                     self.lock.note = self.lock.note._replace(boot=self._boot, commits=commits, synced=synced)
             except BaseException as error:
@@ -131,11 +135,16 @@ class Appender:
         Raises:
             LogUnavailableError: They may not be.
         """
+        covered = self._commits
         try:
             self._sync_wal()
         except OSError:
             with self._mutex, self.lock.held():
                 self._heal()
+        with suppress(LogUnavailableError), self._mutex, self.lock.held():
+            note = self.lock.note  # if it cannot be written, less is checked
+            if note.boot == self._boot and not note.in_doubt and note.synced < covered <= note.commits:
+                self.lock.note = note._replace(synced=covered)
 
     def close(self) -> None:
         """Stop the thread that syncs at intervals, after a last sync, and close the connection. It is opened again on demand."""
@@ -165,8 +174,7 @@ class Appender:
             self._check_files()
             changes.begin()
             lost = check_note(changes, self.lock.note, self._boot, self.view.path)
-            if lost:
-                _log.warning("a power loss has taken the last %d commits of the log in %s", lost, self.folder)
+            warn_of_loss(lost, self.folder)
             if lost or self.lock.note.boot != self._boot:
                 self.lock.note = Note(self._boot, changes.before.commits, self.lock.note.synced)
         except BaseException as error:
@@ -184,7 +192,7 @@ class Appender:
         check_machine(self.folder)
         connection = connect(self.folder, synchronous="FULL" if self._fsync == "commit" else "NORMAL")
         try:
-            as_wal(connection)
+            as_wal(connection, self.lock)
         except BaseException:
             connection.close()
             raise

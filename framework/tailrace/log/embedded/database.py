@@ -57,12 +57,14 @@ from tailrace.core.errors import (
     NewerFormatError,
     OldLogError,
 )
-from tailrace.log.embedded.failures import RESTORE, failing, of_sqlite
-from tailrace.log.embedded.lock import LOCK, AppendLock
+from tailrace.log.embedded.failures import REPAIR, RESTORE, failing, of_sqlite
+from tailrace.log.embedded.lock import LOCK, AppendLock, Note
 
 DATABASE = "log.sqlite"
 WAL = DATABASE + "-wal"
 SHARED_MEMORY = DATABASE + "-shm"
+JOURNAL = DATABASE + "-journal"
+"""A log never has this file: SQLite would copy what it holds into the database."""
 MAKING = DATABASE + ".making"
 """A database that is not complete yet."""
 REPAIRED = DATABASE + ".repaired"
@@ -73,11 +75,13 @@ FORMAT = 2
 _APPLICATION = int.from_bytes(b"TRlg", "big")
 _OLDEST_SQLITE = (3, 51, 3)
 _PAGE_BYTES = 16384
+HEADER_BYTES = 100
+_MAGIC = b"SQLite format 3\0"
 _WAL_KEPT_BYTES = 64 << 20
 _CACHE_KIB = 8_192
 BUSY_MS = 10_000
-_MODES_AT, _NOT_WAL = 18, b"\1\1"
-"""In the header of a database: its write and read versions, which are 2 in WAL mode."""
+_NOT_WAL, _WAL_MODE = b"\1\1", b"\2\2"
+"""In the header of a database: its write and read versions."""
 _BEFORE_A_LOG = re.compile(rf"{LOCK}|owners|cleaning|{re.escape(MAKING)}(-.*)?|damaged-.*")
 Connection: TypeAlias = Any
 """An ``apsw.Connection``, whose own types are not known in full."""
@@ -235,11 +239,13 @@ def forked(folder: Path) -> LogUnavailableError:
     )
 
 
-def connect(folder: Path, *, synchronous: str = "NORMAL") -> Connection:
+def connect(folder: Path, *, synchronous: str = "NORMAL", checked: bool = True) -> Connection:
     """A connection to the log. If the file may not be written, it only reads.
 
     The last connection leaves the WAL as it is: so the log can be read by those who may not write, and no process copies pages
     into the database without the append lock.
+
+    A repair opens its copy without the check of the files.
 
     Raises:
         apsw.Error: See ``of_sqlite``.
@@ -250,6 +256,8 @@ def connect(folder: Path, *, synchronous: str = "NORMAL") -> Connection:
     _check_wal(folder)
     connection = opened(path)
     try:
+        if checked:
+            check_files(path, _header_of(path))
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.set_busy_timeout(BUSY_MS)
         connection.wal_autocheckpoint(0)
@@ -257,7 +265,7 @@ def connect(folder: Path, *, synchronous: str = "NORMAL") -> Connection:
         connection.pragma("trusted_schema", False)
         connection.pragma("cache_size", -_CACHE_KIB)
         connection.pragma("synchronous", synchronous)
-        _check_kind(connection, path)
+        _check_format(connection, path)
         is_moved = _is_moved(connection)
     except BaseException:
         connection.close()
@@ -288,15 +296,16 @@ def _is_moved(connection: Connection) -> bool:
     return bool(moved.value)
 
 
-def as_wal(connection: Connection) -> None:
+def as_wal(connection: Connection, lock: AppendLock) -> None:
     """Put the database into WAL mode, under the append lock. A new log and a copy of a log are not in that mode.
 
-    With EXTRA the header is on the disk, and cannot be rolled back, before there is a WAL.
+    This changes one sector of the file. So it needs no journal, and a log never has one.
     """
-    synchronous = connection.pragma("synchronous")
-    connection.pragma("synchronous", "EXTRA")
+    if connection.pragma("journal_mode") != "wal":
+        lock.keep_note()
+        sync(Path(connection.filename).parent)
+        connection.pragma("journal_mode", "off")
     connection.pragma("journal_mode", "wal")
-    connection.pragma("synchronous", synchronous)
     connection.pragma("journal_size_limit", _WAL_KEPT_BYTES)
 
 
@@ -305,14 +314,74 @@ def checksum_of(kind: str, values: tuple[object, ...]) -> int:
     return crc32(_encoder.encode((kind, values)))
 
 
-def _check_kind(connection: Connection, path: Path) -> None:
-    application, number = connection.pragma("application_id"), connection.pragma("user_version")
-    if application != _APPLICATION:
+def check_files(path: Path, header: bytes) -> None:
+    """Check the first bytes of a database, and the files beside it, before SQLite opens them. Nothing is changed.
+
+    Raises:
+        CorruptLogError: The header is damaged, the WAL is missing, or there is a file that a log does not have.
+        ForeignLogError: The database is not one of ours, or the part of its header that says so is damaged.
+    """
+    check_length(path, header)
+    if header.startswith(_MAGIC) and header[68:72] != _APPLICATION.to_bytes(4, "big"):
         raise ForeignLogError(
-            "the file is a database of another kind",
+            "the file is a database of another kind, or its header is damaged",
             path=str(path),
-            hint="Give the log a folder of its own; nothing in this one was touched.",
+            hint="If it was a log, run `tailrace log repair`. Else give the log a folder of its own; nothing in this one was touched.",
         )
+    if not header.startswith(_MAGIC + _PAGE_BYTES.to_bytes(2, "big")):
+        raise CorruptLogError("the header of the database is damaged", path=str(path), hint=REPAIR)
+    if _size(path.parent / JOURNAL):
+        raise CorruptLogError(
+            f"{JOURNAL} is there, which no log has: SQLite would overwrite pages of the log with what it holds",
+            path=str(path.parent / JOURNAL),
+            hint="If another program has written to the log, restore the log from a copy. Otherwise move this file away.",
+        )
+    if lacks_wal(path.parent, header):
+        raise CorruptLogError(
+            f"{DATABASE} was copied or moved without {WAL}: the last commits may be missing",
+            path=str(path),
+            hint="Copy the whole folder of a stopped log, or use `tailrace log copy`. `tailrace log repair` accepts the file as it is.",
+        )
+
+
+def check_length(path: Path, header: bytes) -> None:
+    """Check that a database has a header. SQLite would take an empty one for a new one, and delete its WAL.
+
+    Raises:
+        CorruptLogError: It has none.
+    """
+    if len(header) < HEADER_BYTES:
+        raise CorruptLogError(
+            f"the database is cut off: it has only {len(header)} bytes",
+            path=str(path),
+            hint="Restore the folder from a copy; nothing in it was touched.",
+        )
+
+
+def _header_of(path: Path) -> bytes:
+    # Through SQLite: to close another descriptor of the file would release the locks of all connections of this process.
+    file = apsw.VFSFile("", os.path.realpath(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+    try:
+        return file.xRead(HEADER_BYTES, 0)
+    finally:
+        file.xClose()
+
+
+def lacks_wal(folder: Path, header: bytes) -> bool:
+    """Whether the header is that of a log with a WAL, and its folder has neither the WAL nor a note.
+
+    A database gets into WAL mode when there is a note on the disk (``as_wal``). So no crash leaves this, only a copy of one file.
+    If there is a note, ``check_note`` finds out what is missing.
+    """
+    return header[18:20] == _WAL_MODE and not _size(folder / WAL) and AppendLock(folder).last_note() == Note()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _check_format(connection: Connection, path: Path) -> None:
+    number = connection.pragma("user_version")
     if number > FORMAT:
         raise NewerFormatError(
             f"the log is of format {number}, this version of tailrace reads up to {FORMAT}",
@@ -324,21 +393,14 @@ def _check_kind(connection: Connection, path: Path) -> None:
 def _check_wal(folder: Path) -> None:
     """Check that a WAL belongs to the database beside it, as far as the header of the database tells.
 
-    The WAL is looked at first, since another process may create it. SQLite's own functions read the file: to close another
-    descriptor would release the locks of all connections of this process.
+    The WAL is looked at first, since another process may create it.
     """
     try:
         if not (folder / WAL).stat().st_size:
             return
     except FileNotFoundError:
         return
-    flags = apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY
-    file = apsw.VFSFile("", str(folder / DATABASE), [flags, 0])
-    try:
-        modes = file.xRead(len(_NOT_WAL), _MODES_AT)
-    finally:
-        file.xClose()
-    if modes == _NOT_WAL:
+    if _header_of(folder / DATABASE)[18:20] == _NOT_WAL:
         raise ForeignLogError(
             f"{WAL} does not belong to the {DATABASE} beside it, which is a copy of a log that nobody has written to",
             path=str(folder),

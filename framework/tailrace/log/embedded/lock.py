@@ -45,7 +45,7 @@ class Note(NamedTuple):
     commits: int = 0
     """Number of commits in the log."""
     synced: int = 0
-    """How many of them were promised to survive a power loss."""
+    """How many of them are known to be on the disk."""
     in_doubt: bool = False
     """Whether a sync has failed, so that bytes which the kernel takes for synced may not be on the disk."""
 
@@ -111,6 +111,13 @@ class AppendLock:
                 pass  # the file has its length already, so this is no full disk: what is not noted is only not checked
             finally:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+    def keep_note(self) -> None:
+        """While the lock is held: wait until the file has a note on the disk."""
+        descriptor = self._opened()
+        self.note = self.note._replace(boot=self.note.boot or boot())
+        os.pwrite(descriptor, _packed(self.note), _HOLDER.size)
+        os.fsync(descriptor)
 
     def forget(self) -> None:
         """While the lock is held: forget the note, as the log is another one now."""

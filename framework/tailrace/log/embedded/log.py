@@ -20,7 +20,7 @@ from tailrace.log.embedded.lock import AppendLock
 from tailrace.log.embedded.reader import EmbeddedReader
 from tailrace.log.embedded.routing import Router
 from tailrace.log.embedded.rows import Bounds, Rows, Topic
-from tailrace.log.embedded.view import View, check_note
+from tailrace.log.embedded.view import View, check_note, warn_of_loss
 from tailrace.log.embedded.writer import Batch, EmbeddedWriter, commit_batch
 from tailrace.log.interface import Ends, TopicPartition, TopicSettings
 
@@ -310,6 +310,7 @@ class EmbeddedLog:
             CorruptLogError: A row is missing or does not match its checksum, or the file is damaged.
         """
         with self.uncleaned(), self._view.moment("verifying the log") as rows:
+            warn_of_loss(self._check(rows), self.path)
             return verify(rows)
 
     def copy_to(self, folder: Path | str) -> Copied:
@@ -336,11 +337,11 @@ class EmbeddedLog:
 
     # --- internal
 
-    def _check(self, rows: Rows) -> None:
-        """Check the small tables whenever the file is opened: all of a process rests on them."""
-        note = self._lock.last_note()
-        check_note(rows, note, boot(), self._view.path)
+    def _check(self, rows: Rows) -> int:
+        """Check the note and the small tables whenever the file is opened. Returns how many commits a power loss has taken."""
+        lost = check_note(rows, self._lock.last_note(), boot(), self._view.path)
         rows.check_digest()
+        return lost
 
     def _bounds(self, topic: str, partition: int) -> Bounds:
         with self._view.moment() as rows:

@@ -24,24 +24,36 @@ from typing import Any
 import apsw
 
 from tailrace.core.counting import counted
-from tailrace.core.errors import CorruptLogError, LogUnavailableError, OldLogError, TailraceError
+from tailrace.core.errors import (
+    CorruptLogError,
+    ForeignLogError,
+    LogUnavailableError,
+    OldLogError,
+    TailraceError,
+)
 from tailrace.log.embedded.checking import lost_offsets, verify
 from tailrace.log.embedded.database import (
     CLEANINGS,
     DATABASE,
+    HEADER_BYTES,
+    JOURNAL,
     LOW_BITS,
     MAKING,
     OFFSETS,
     OLD_LABEL,
     PARTITIONS,
     REPAIRED,
+    SMALL_TABLES,
     TOPICS,
     WAL,
     WRITERS,
     Table,
+    check_files,
+    check_length,
     checksum_of,
     connect,
     filling,
+    lacks_wal,
     put_in_place,
     sync,
 )
@@ -72,7 +84,7 @@ def repair(folder: Path) -> Repaired:
     Raises:
         CorruptLogError: Not even the beginning of the file can be read.
         OldLogError: The log is of an older format.
-        ForeignLogError: The WAL is not that of the database.
+        ForeignLogError: It is a database of another kind, or the WAL is not its own.
         LogUnavailableError: There is no log, another process has it open, or there is no room.
     """
     lock = AppendLock(folder)
@@ -90,10 +102,12 @@ def repair(folder: Path) -> Repaired:
                 folder / REPAIRED
             ).exists():  # an earlier repair was interrupted in its last steps; nobody could open the log
                 kept = _copies(folder, 0)
-                _finish(folder, lock)
+                _finish(folder, kept, lock)
                 return Repaired(kept, (kept / _LOST).read_text().splitlines())
             _remove_unfinished(folder)
             _check_room(folder)
+            header = os.pread(database, HEADER_BYTES, 0)
+            check_length(folder / DATABASE, header)
             kept = _copies(folder, 1)
             trying.enter_context(_removed_on_failure(folder, kept))
             kept.mkdir()
@@ -104,7 +118,7 @@ def repair(folder: Path) -> Repaired:
                 shutil.copy2(folder / WAL, kept / WAL)
             done = Repaired(kept)
             try:
-                connection = connect(kept)
+                connection = connect(kept, checked=False)
             except apsw.Error as error:
                 raise CorruptLogError(
                     f"the beginning of the file cannot be read: {error}",
@@ -114,13 +128,17 @@ def repair(folder: Path) -> Repaired:
             try:
                 rows = Rows(connection, folder / DATABASE)
                 missing = _missing(rows, lock.note)
-                if not missing and _is_whole(rows):
+                if not missing and _is_sound(folder, header, rows) and _is_whole(rows):
                     connection.close()
                     shutil.rmtree(kept)
                     return Repaired()
                 if missing:
                     done.lost.append(
                         f"the last {missing:,} commits: they were in the WAL, which is damaged or missing"
+                    )
+                if lacks_wal(folder, header):
+                    done.lost.append(
+                        f"the commits that were only in {WAL}, which is missing: their number is not known"
                     )
                 _rescue(rows, folder / MAKING, done, lock.note)
             finally:
@@ -132,7 +150,7 @@ def repair(folder: Path) -> Repaired:
             sync(kept / _LOST)
             sync(folder / MAKING)
             (folder / MAKING).rename(folder / REPAIRED)
-            _finish(folder, lock)
+            _finish(folder, kept, lock)
             return done
 
 
@@ -173,8 +191,10 @@ def _check_room(folder: Path) -> None:
         )
 
 
-def _finish(folder: Path, lock: AppendLock) -> None:
+def _finish(folder: Path, kept: Path, lock: AppendLock) -> None:
     (folder / WAL).unlink(missing_ok=True)
+    if (folder / JOURNAL).exists():
+        (folder / JOURNAL).rename(kept / JOURNAL)
     put_in_place(folder / REPAIRED)
     lock.forget()
 
@@ -206,6 +226,24 @@ def _missing(rows: Rows, note: Note) -> int:
         return max(0, note.commits - rows.state().commits)
     except (TailraceError, apsw.Error):
         return 0
+
+
+def _is_sound(folder: Path, header: bytes, rows: Rows) -> bool:
+    """Whether the log's files can be opened as they are.
+
+    Raises:
+        ForeignLogError: The header is not that of a log, and neither are the tables.
+    """
+    try:
+        check_files(folder / DATABASE, header)
+    except CorruptLogError:
+        return False
+    except ForeignLogError:
+        names = {row[0] for row in rows.connection.execute("SELECT name FROM sqlite_master")}
+        if not names.issuperset(one.name for one in SMALL_TABLES):
+            raise
+        return False
+    return True
 
 
 def _is_whole(rows: Rows) -> bool:

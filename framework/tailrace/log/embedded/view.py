@@ -10,6 +10,7 @@ read before are still valid.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -28,11 +29,13 @@ from tailrace.log.embedded.rows import Rows
 _LOOK_S = 1.0
 """How often a reader looks whether the log's file is still the one that it has open."""
 
+_log = logging.getLogger("tailrace.log")
+
 
 class View:
     """Reads the log in ``folder``. ``check`` is called with the rows whenever the file was opened."""
 
-    def __init__(self, folder: Path, check: Callable[[Rows], None]) -> None:
+    def __init__(self, folder: Path, check: Callable[[Rows], object]) -> None:
         self.path = folder / DATABASE
         self.mutex = threading.RLock()
         self._folder = folder
@@ -125,6 +128,12 @@ class View:
             rows.forget()
             self.seen = version
         return version
+
+
+def warn_of_loss(commits: int, folder: Path) -> None:
+    """Log how many commits a power loss has taken, if any."""
+    if commits:
+        _log.warning("a power loss has taken the last %d commits of the log in %s", commits, folder)
 
 
 def check_note(rows: Rows, note: Note, this_boot: bytes, path: Path) -> int:
