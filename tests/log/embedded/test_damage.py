@@ -210,10 +210,12 @@ class TestBytes:
 
     @pytest.mark.parametrize("name", [DATABASE, WAL, SHARED_MEMORY, LOCK])
     @pytest.mark.parametrize("replaced", [False, True])
-    def test_a_file_that_is_deleted_or_replaced_under_a_writer_is_missed_at_its_next_commit(
+    def test_a_file_that_is_deleted_or_replaced_under_a_process_is_missed_when_it_writes_and_reads(
         self, tmp_path, name, replaced
     ) -> None:
-        log = made(tmp_path)
+        made(tmp_path).close()
+        log = EmbeddedLog(tmp_path)
+        log.append("a", b"k", b"v", 0)
         kept = (tmp_path / name).read_bytes()
         (tmp_path / name).unlink()
         if replaced:
@@ -221,6 +223,18 @@ class TestBytes:
         for _ in range(2):
             with pytest.raises(CorruptLogError, match=f"{name}: deleted or replaced"):
                 log.append("a", b"k", b"v", 0)
+        if name != LOCK:
+            log._view._look_s = 0.0
+            with pytest.raises(CorruptLogError, match=f"{name}: deleted or replaced") as raised:
+                log.end_offset("a", 0)
+            assert "start them again" in raised.value.hint
+
+    def test_a_reader_of_a_copy_reads_on_when_another_process_writes_to_it(self, tmp_path) -> None:
+        made(tmp_path / "made").copy_to(tmp_path / "copy")
+        reader = EmbeddedLog(tmp_path / "copy")
+        EmbeddedLog(tmp_path / "copy").append("a", b"k", b"v", 0)
+        reader._view._look_s = 0.0
+        assert reader.end_offset("a", 0) == 3
 
     def test_a_database_that_was_deleted_does_not_count_as_an_empty_log(self, tmp_path) -> None:
         made(tmp_path).close()

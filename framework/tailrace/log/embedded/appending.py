@@ -11,8 +11,6 @@ note says how many commits it covers: if one of these is missing later, no power
 
 After COMMIT the turn raises no error: the caller would take the commit for failed. What fails then is logged, and tried again.
 
-A process that has a deleted file open writes to a file that nobody else sees. So each turn compares the files' inodes.
-
 The kernel reports a failed write-back only once, and takes the bytes for synced then: a later sync that succeeds proves nothing,
 not even about the commits of other processes in the same file. So after a failed sync the next holder of the lock first writes the
 WAL again, the same bytes in the same places, and syncs it. ``Note.in_doubt`` tells it to.
@@ -26,12 +24,11 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 import apsw
 
-from tailrace.core.errors import CommitUnknownError, CorruptLogError, LogUnavailableError
+from tailrace.core.errors import CommitUnknownError, LogUnavailableError
 from tailrace.log.embedded.copying import check_machine
 from tailrace.log.embedded.database import (
     BUSY_MS,
@@ -46,6 +43,7 @@ from tailrace.log.embedded.database import (
 from tailrace.log.embedded.failures import as_log_error, of_sqlite, outcome_is_open
 from tailrace.log.embedded.holders import boot, end_reader, stopped_readers
 from tailrace.log.embedded.lock import LOCK, AppendLock, Note
+from tailrace.log.embedded.open_files import OpenFiles
 from tailrace.log.embedded.rows import Changes
 from tailrace.log.embedded.view import View, check_note, warn_of_loss
 
@@ -75,9 +73,7 @@ class Appender:
         self._mutex = threading.Lock()
         self._boot = boot()
         self._changes: Changes | None = None
-        self._paths = [self.folder / name for name in (DATABASE, WAL, SHARED_MEMORY, LOCK)]
-        self._files: dict[Path, int] = {}
-        """The inodes of the files that this process has opened."""
+        self._files = OpenFiles(self.folder, (DATABASE, WAL, SHARED_MEMORY, LOCK))
         self._wal_pages = 0
         self._copied_pages = 0
         """Length of the WAL at the last time that it was copied."""
@@ -158,7 +154,8 @@ class Appender:
         with self._mutex:
             if self._changes is not None and self._process == os.getpid():
                 self._changes.connection.close()
-            self._changes, self._files = None, {}
+            self._changes = None
+            self._files.forget()
 
     # --- one turn
 
@@ -171,7 +168,7 @@ class Appender:
         except apsw.Error as error:
             raise self._error(error, doing) from error
         try:
-            self._check_files()
+            self._files.check()
             changes.begin()
             lost = check_note(changes, self.lock.note, self._boot, self.view.path)
             warn_of_loss(lost, self.folder)
@@ -200,18 +197,6 @@ class Appender:
         self._changes = Changes(connection, self.view.path)
         self._process = os.getpid()
         return self._changes
-
-    def _check_files(self) -> None:
-        """Check that the files are those that this process has opened."""
-        files = {path: _inode(path) for path in self._paths}
-        self._files = self._files or files
-        wrong = [path.name for path in files if not files[path] or files[path] != self._files[path]]
-        if wrong:
-            raise CorruptLogError(
-                f"{', '.join(wrong)}: deleted or replaced while this process had the log open",
-                path=str(self.folder),
-                hint="End all processes of the log, and start them again. If commits are lost, the start reports it.",
-            )
 
     def _count_pages(self, _connection: Connection, _name: str, pages: int) -> int:
         self._wal_pages = pages
@@ -330,13 +315,6 @@ class Appender:
                 self.sync()
             except LogUnavailableError as error:
                 _log.error("%s", error)
-
-
-def _inode(path: Path) -> int:
-    try:
-        return path.stat().st_ino
-    except FileNotFoundError:
-        return 0
 
 
 def now_ms() -> int:

@@ -23,9 +23,11 @@ one range of the table.
 SQLite has no checksums of its pages. So each row has a checksum of its own. The blocks of a partition follow each other without
 gaps, and digests cover the small tables and the publications, so a row that is missing is found, too.
 
-A process must never use a file that is not the log's any more: what it commits there is lost, and it reads nothing new. So each
-connection compares its file with the path: when it has its first lock, as a repair may have replaced the file before, in each
-turn of a writer, and once a second while it reads.
+A process must never use a file that is not the log's any more (``open_files``). A repair may replace the file while a process opens
+it. So a connection compares its file with the path when it has its first lock.
+
+SQLite deletes a WAL beside an empty database, and applies a journal or WAL to whatever database lies beside it. So the files are
+checked before SQLite opens them.
 
 SQLite applies a WAL to whatever database lies beside it, also to one of another moment. The header of a database says whether it
 is in WAL mode. A log says so on the disk before it has a WAL; a copy and a new log do not until the first process writes to them.
@@ -274,20 +276,6 @@ def connect(folder: Path, *, synchronous: str = "NORMAL", checked: bool = True) 
         connection.close()
         return connect(folder, synchronous=synchronous)
     return connection
-
-
-def check_in_place(connection: Connection, path: Path) -> None:
-    """Check that a connection has the file open that its path leads to.
-
-    Raises:
-        ForeignLogError: The file was replaced, moved or deleted.
-    """
-    if _is_moved(connection):
-        raise ForeignLogError(
-            "the log's file was replaced, moved or deleted while this process had it open",
-            path=str(path),
-            hint="Start the process again: it opens the file that is there now.",
-        )
 
 
 def _is_moved(connection: Connection) -> bool:

@@ -21,9 +21,10 @@ from pathlib import Path
 import apsw
 
 from tailrace.core.errors import CorruptLogError, TailraceError
-from tailrace.log.embedded.database import DATABASE, check_in_place, connect, forked
+from tailrace.log.embedded.database import DATABASE, SHARED_MEMORY, WAL, connect, forked
 from tailrace.log.embedded.failures import RESTORE, of_sqlite
 from tailrace.log.embedded.lock import Note
+from tailrace.log.embedded.open_files import OpenFiles
 from tailrace.log.embedded.rows import Rows
 
 _LOOK_S = 1.0
@@ -45,6 +46,7 @@ class View:
         """The number of the state that the last moment saw."""
         self._openings = 0
         self._depth = 0
+        self._files = OpenFiles(folder, (DATABASE, WAL, SHARED_MEMORY))
         self._look_s = 0.0
         self._process = os.getpid()
 
@@ -53,9 +55,8 @@ class View:
         """Read inside the block as of one moment. Moments of one thread may be nested.
 
         Raises:
-            CorruptLogError: The log is damaged.
+            CorruptLogError: The log is damaged, or one of its files was replaced.
             LogUnavailableError: The file cannot be read.
-            ForeignLogError: It is not the log's file any more.
         """
         with self.mutex, self.failing(doing):
             rows = self._opened()
@@ -98,6 +99,7 @@ class View:
             if self._rows is not None and self._process == os.getpid():
                 self._rows.connection.close()
             self._rows = None
+            self._files.forget()
 
     def _opened(self) -> Rows:
         if self._rows is not None:
@@ -116,11 +118,12 @@ class View:
             raise
         self._rows, self._process = rows, os.getpid()
         self._openings += 1
+        self._files.check()
         return rows
 
     def _refresh(self, rows: Rows) -> int:
         if (now_s := time.monotonic()) >= self._look_s:
-            check_in_place(rows.connection, self.path)
+            self._files.check()
             self._look_s = now_s + _LOOK_S
         # Two connections give the same number to different states, so a version contains the number of the connection.
         version: int = self._openings << 32 | rows.connection.pragma("data_version")
