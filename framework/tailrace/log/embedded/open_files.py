@@ -2,7 +2,7 @@
 
 SQLite continues with the file that it has open. From there it reads nothing new, and what it writes there is lost: nobody else sees
 that file. Nor are the missing commits of other processes a damage: a restart is enough. So a writer looks in each turn, before
-anything else is checked, and a reader once a second (2 µs for each file).
+anything else is checked, and a reader once a second.
 """
 
 from __future__ import annotations
