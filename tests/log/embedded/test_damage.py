@@ -337,7 +337,20 @@ class TestBeforeSQLite:
         log.append("a", b"k", b"v", 0)
         log.verify()
 
-    def test_a_kill_while_a_log_is_put_into_wal_mode_leaves_a_log(self, tmp_path, monkeypatch) -> None:
+    def test_a_note_that_cannot_be_synced_is_an_outage(self, tmp_path, monkeypatch) -> None:
+        log = EmbeddedLog(tmp_path)
+
+        def fail(_: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fail)
+            with pytest.raises(LogUnavailableError, match="disk is full"):
+                log.create_topic("a", TopicSettings(1))
+        log.create_topic("a", TopicSettings(1))
+        log.verify()
+
+    def test_a_kill_while_a_log_is_put_into_wal_mode_leaves_a_log(self, tmp_path) -> None:
         """The header is in WAL mode, and there is no WAL yet."""
         made(tmp_path / "made").copy_to(tmp_path / "copy")
         log = EmbeddedLog(tmp_path / "copy")

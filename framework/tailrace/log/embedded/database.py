@@ -290,8 +290,10 @@ def as_wal(connection: Connection, lock: AppendLock) -> None:
     This changes one sector of the file. So it needs no journal, and a log never has one.
     """
     if connection.pragma("journal_mode") != "wal":
-        lock.keep_note()
-        sync(Path(connection.filename).parent)
+        folder = Path(connection.filename).parent
+        with failing(folder, "syncing the note of the append lock"):
+            lock.keep_note()
+            sync(folder)
         connection.pragma("journal_mode", "off")
     connection.pragma("journal_mode", "wal")
     connection.pragma("journal_size_limit", _WAL_KEPT_BYTES)
