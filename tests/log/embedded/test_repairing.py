@@ -266,7 +266,7 @@ def test_a_repair_that_fails_leaves_nothing_that_looks_like_a_copy(
 def test_the_damaged_files_are_kept_if_the_last_step_of_a_repair_fails(tmp_path, monkeypatch) -> None:
     path = made(tmp_path)
     harmed(path, "DELETE FROM blocks WHERE id = 7")
-    put_in_place = repairing_.put_in_place
+    put_in_place = database_.put_in_place
 
     def fail(repaired: Path) -> None:
         put_in_place(repaired)
