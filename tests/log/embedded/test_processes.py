@@ -161,6 +161,25 @@ def test_who_is_stopped_while_it_appends_is_ended_after_the_lease_and_its_half_c
     log.verify()
 
 
+@pytest.mark.parametrize("signed", [b"", bytes(60)], ids=["never signed", "signed by nobody"])
+def test_who_is_stopped_before_it_could_sign_the_lock_is_ended_too(tmp_path, signed) -> None:
+    log = EmbeddedLog(tmp_path, LogOptions(lease_s=0.3, patience_s=20))
+    log.create_topic("t", TopicSettings(3))
+    program = f"""
+import fcntl
+file = open(folder / {lock.LOCK!r}, "r+b")
+fcntl.flock(file, fcntl.LOCK_EX)
+file.write({signed!r})
+file.flush()
+say("holds")
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+    with running(program, tmp_path) as holder:
+        assert holder.line() == "holds"
+        assert log.append("t", b"k", b"v", 0) == 0
+        assert holder.ended() == -signal.SIGKILL
+
+
 def test_who_holds_the_lock_and_works_is_left_alone_however_long_it_takes(tmp_path) -> None:
     log = EmbeddedLog(tmp_path, LogOptions(lease_s=0.2))
     log.create_topic("t", TopicSettings(3))

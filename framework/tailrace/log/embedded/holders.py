@@ -74,22 +74,9 @@ def end(holder: Holder) -> bool:
 def stopped_readers(shared_memory: Path) -> list[int]:
     """The stopped processes that hold back the WAL of a database, as they have begun to read from it: their process ids.
 
-    The kernel lists who holds which lock. Readers lock one byte each of the file for shared memory of SQLite.
+    Readers lock one byte each of the file for shared memory of SQLite.
     """
-    try:
-        inode = str(shared_memory.stat().st_ino)
-        lines = _LOCKS.read_text("ascii", errors="replace").splitlines()
-    except OSError:
-        return []
-    found: set[int] = set()
-    for line in lines:
-        fields = line.split()
-        if len(fields) == 8 and fields[1] == "POSIX" and fields[5].rpartition(":")[2] == inode:
-            pid, first = int(fields[4]), int(fields[6])
-            life = _life(pid) if first in _READERS and pid != os.getpid() else None
-            if life is not None and life.is_stopped:
-                found.add(pid)
-    return sorted(found)
+    return sorted({pid for pid, first in _stopped_with(shared_memory, "POSIX") if int(first) in _READERS})
 
 
 def end_reader(shared_memory: Path, pid: int) -> bool:
@@ -98,6 +85,34 @@ def end_reader(shared_memory: Path, pid: int) -> bool:
         return _killed(pid, lambda: pid in stopped_readers(shared_memory))
     except PermissionError:
         return False
+
+
+def end_locker(path: Path) -> None:
+    """Kill the stopped process that holds the lock of a file, if there is one: it was stopped before it could sign.
+
+    Raises:
+        PermissionError: It belongs to another user.
+    """
+    for pid, _ in _stopped_with(path, "FLOCK"):
+        _killed(pid, lambda pid=pid: (pid, "0") in _stopped_with(path, "FLOCK"))
+
+
+def _stopped_with(path: Path, kind: str) -> list[tuple[int, str]]:
+    """The stopped processes that have locked a file, and the first byte of each lock. The kernel lists who holds which lock."""
+    try:
+        inode = str(path.stat().st_ino)
+        lines = _LOCKS.read_text("ascii", errors="replace").splitlines()
+    except OSError:
+        return []
+    found: list[tuple[int, str]] = []
+    for line in lines:
+        fields = line.split()
+        if len(fields) == 8 and fields[1] == kind and fields[5].rpartition(":")[2] == inode:
+            pid = int(fields[4])
+            life = _life(pid) if pid != os.getpid() else None
+            if life is not None and life.is_stopped:
+                found.append((pid, fields[6]))
+    return found
 
 
 def _killed(pid: int, is_the_one: Callable[[], bool]) -> bool:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from tailrace.core.errors import LogUnavailableError
 from tailrace.log.embedded.failures import failing
-from tailrace.log.embedded.holders import Holder, Life, boot, end, life_of, myself
+from tailrace.log.embedded.holders import Holder, Life, boot, end, end_locker, life_of, myself
 
 LOCK = "lock"
 _HOLDER = Struct("<36sIQQQ")
@@ -159,8 +159,8 @@ class AppendLock:
             if watched is None or watched[0] != holder:
                 watched = holder, self._life(holder), now
             elif now - watched[2] > self.lease_s:
-                if self._is_stopped(holder, watched[1]):
-                    self._end(holder)
+                if watched[1] is None or self._is_stopped(holder, watched[1]):
+                    self._end(None if watched[1] is None else holder)
                 watched = None
             time.sleep(nap_s)
             nap_s = min(nap_s * 1.5, _LONGEST_NAP_S)
@@ -180,12 +180,13 @@ class AppendLock:
         return now.is_stopped or now.ticks == before.ticks
 
     def _end(self, record: _Record | None) -> None:
-        assert record is not None
+        """End a stopped holder. Without a record of it: one that was stopped before it could sign, if that is so."""
         try:
-            end(record.holder)
+            end_locker(self._path) if record is None else end(record.holder)
         except PermissionError as error:
             raise LogUnavailableError(
-                f"process {record.pid} holds the append lock of {str(self._path.parent)!r} and is stopped",
+                f"process {record.pid if record else 'of an unknown id'} holds the append lock of {str(self._path.parent)!r} and is "
+                "stopped",
                 hint="It belongs to another user: end it, or let it continue.",
             ) from error
 
