@@ -23,8 +23,8 @@ from benchmarks.served.house import House, endless
 from tailrace.core.engine.task import Task
 from tailrace.history.replay.replaying import seldom_collected
 from tailrace.log.embedded.reader import EmbeddedReader
-from tailrace.log.embedded.routing import Router
 from tailrace.log.embedded.writer import Batch, EmbeddedWriter
+from tailrace.log.routing import Router
 from tailrace.runtime.service import ServiceOptions, open_worker
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.worker import Worker

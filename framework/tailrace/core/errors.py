@@ -396,6 +396,10 @@ class LogMissingError(LogUnavailableError):
     """There is no log at this path: correct the path, or create the log."""
 
 
+class LogDeniedError(TailraceError):
+    """The log denies access: the credentials are wrong, or the user lacks a right. A retry does not help."""
+
+
 class LogFolderError(TailraceError):
     """An error about the files of a log. ``path`` is the file or folder, ``position`` the byte in it."""
 

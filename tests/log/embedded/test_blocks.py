@@ -12,8 +12,8 @@ from tailrace.core.errors import RecordTooLargeError
 from tailrace.core.records import Headers, InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.embedded import blocks
-from tailrace.log.embedded.routing import Router
 from tailrace.log.interface import TopicPartition
+from tailrace.log.routing import Router
 
 names = st.sampled_from(["tailrace-origin", "a", ""])
 header = st.tuples(names, st.binary(max_size=5))
@@ -91,7 +91,7 @@ def test_what_a_router_returns_is_not_the_list_it_was_given() -> None:
 
 
 def test_keys_are_forgotten_before_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.log.embedded.routing._KEYS_REMEMBERED", 5)
+    monkeypatch.setattr("tailrace.log.routing._KEYS_REMEMBERED", 5)
     router = Router(COUNTS.__getitem__, 100)
     for number in range(50):
         key = b"k%d" % (number % 12)

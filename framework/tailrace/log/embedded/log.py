@@ -18,11 +18,11 @@ from tailrace.log.embedded.database import PARTITIONS, TOPICS, WAL, WRITERS, pre
 from tailrace.log.embedded.holders import boot
 from tailrace.log.embedded.lock import AppendLock
 from tailrace.log.embedded.reader import EmbeddedReader
-from tailrace.log.embedded.routing import Router
 from tailrace.log.embedded.rows import Bounds, Rows, Topic
 from tailrace.log.embedded.view import View, check_note, warn_of_loss
 from tailrace.log.embedded.writer import Batch, EmbeddedWriter, commit_batch
 from tailrace.log.interface import Ends, TopicPartition, TopicSettings
+from tailrace.log.routing import Router
 
 
 @dataclass(frozen=True, slots=True)

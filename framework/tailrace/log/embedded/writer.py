@@ -15,9 +15,9 @@ from tailrace.core.records import CHANNEL, Output
 from tailrace.log.embedded.appending import Appender
 from tailrace.log.embedded.blocks import MOST_RECORDS, encode_outputs
 from tailrace.log.embedded.database import OFFSETS, PARTITIONS, WRITERS
-from tailrace.log.embedded.routing import Router
 from tailrace.log.embedded.rows import Block, Changes, Rows
 from tailrace.log.interface import TopicPartition
+from tailrace.log.routing import Router
 
 
 class _Encoded(NamedTuple):

@@ -1,0 +1,5 @@
+"""The log on Apache Kafka. Needs the extra ``kafka``."""
+
+from tailrace.log.kafka.log import KafkaLog, KafkaOptions
+
+__all__ = ["KafkaLog", "KafkaOptions"]

@@ -1,0 +1,179 @@
+"""How a process connects to a Kafka cluster: addresses, settings of librdkafka, and the clients made with them.
+
+A cluster is named by a URL, ``kafka://host:9092,other:9092``. With a *prefix*, ``kafka://host:9092/staging.``, all names of topics,
+groups and transactional ids begin with it at the brokers, and other topics are not seen: so several environments, or tests, share a
+cluster. Every setting of librdkafka passes through, so that TLS, SASL and
+tuning need no code of ours. Settings come from three places, the later ones win:
+
+1. the file that ``TAILRACE_KAFKA_FILE`` names, with lines of ``name=value`` and comments that begin with ``#``;
+2. the environment: ``TAILRACE_KAFKA_SASL_PASSWORD`` is ``sasl.password``;
+3. what the code gives.
+
+A name that begins with ``consumer.``, ``producer.`` or ``admin.`` goes to these clients alone. The settings that exactly once rests
+on cannot be changed. Values are secrets as far as this package is concerned: no message, log line or ``repr`` contains one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from tailrace.core.errors import UsageError
+from tailrace.log.kafka.library import AdminClient, Consumer, Producer, admin_library, library
+
+SCHEME: Final = "kafka://"
+_PLAIN = re.compile(r"[A-Za-z0-9._-]{0,100}")
+_FILE = "TAILRACE_KAFKA_FILE"
+_PREFIX = "TAILRACE_KAFKA_"
+_Role = Literal["consumer", "producer", "admin"]
+_ROLES: tuple[_Role, ...] = ("consumer", "producer", "admin")
+
+_FIXED: Mapping[str, str] = {
+    "acks": "a commit must be on all in-sync replicas",
+    "auto.offset.reset": "a position is never moved silently",
+    "bootstrap.servers": "the addresses are in the URL",
+    "enable.auto.commit": "offsets are committed with the outputs",
+    "enable.auto.offset.store": "offsets are committed with the outputs",
+    "enable.gapless.guarantee": "transactions take care of it",
+    "enable.idempotence": "transactions need it",
+    "enable.partition.eof": "idleness is found with it",
+    "group.id": "it is the name of the app",
+    "isolation.level": "only committed records are read",
+    "partitioner": "keys are spread by murmur2, as by the clients of the JVM",
+    "transactional.id": "it is the name of the task",
+}
+"""Settings that are ours, and why."""
+
+_DEFAULTS: Mapping[str, Any] = {
+    "client.id": "tailrace",
+    "log.connection.close": False,
+    "reconnect.backoff.max.ms": 2_000,
+}
+_DEFAULTS_OF: Mapping[_Role, Mapping[str, Any]] = {
+    # A partition's end is told with the answer to a fetch, so after this time at the latest.
+    "consumer": {"fetch.wait.max.ms": 100, "queued.max.messages.kbytes": 16_384},
+    "producer": {
+        "compression.type": "lz4",
+        "linger.ms": 20,
+        "message.max.bytes": 64 << 20,
+        "queue.buffering.max.messages": 500_000,
+        "transaction.timeout.ms": 60_000,
+    },
+    "admin": {},
+}
+_log = logging.getLogger("tailrace.kafka")
+
+
+class Connection:
+    """Makes the clients of one cluster. ``url`` is ``kafka://`` and addresses, separated by commas.
+
+    Raises:
+        UsageError: The URL has no address, or a setting is given that cannot be changed.
+        MissingExtraError: confluent-kafka is not installed.
+    """
+
+    def __init__(self, url: str, settings: Mapping[str, str] | None = None) -> None:
+        addresses, _, prefix = url.removeprefix(SCHEME).partition("/")
+        if not url.startswith(SCHEME) or not addresses or "@" in addresses or not _PLAIN.fullmatch(prefix):
+            raise UsageError(
+                f"{SCHEME}… needs the addresses of brokers, and may have a prefix for names",
+                hint="Write kafka://host:9092,other:9092 or kafka://host:9092/prefix. User and password are settings: TAILRACE_KAFKA_SASL_USERNAME, …",
+            )
+        self.addresses = addresses
+        self.prefix = prefix
+        self.settings = {**_from_file(), **_from_environment(), **(settings or {})}
+        for name in self.settings:
+            plain = name.split(".", 1)[1] if name.startswith(tuple(f"{role}." for role in _ROLES)) else name
+            if plain in _FIXED:
+                raise UsageError(
+                    f"the Kafka setting {plain!r} cannot be changed: {_FIXED[plain]}", hint="Remove it."
+                )
+        library()
+
+    def __repr__(self) -> str:
+        return f"Connection({self}, settings: {', '.join(sorted(self.settings)) or 'none'})"
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.addresses}" + (f"/{self.prefix}" if self.prefix else "")
+
+    def consumer(self, group: str, **fixed: Any) -> Consumer:
+        """A consumer that is given its partitions by hand."""
+        return library().Consumer(
+            {
+                **self._of("consumer"),
+                "group.id": self.prefix + group,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "error",
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                **fixed,
+            }
+        )
+
+    def producer(self, transactional_id: str) -> Producer:
+        """A transactional producer."""
+        return library().Producer(
+            {
+                **self._of("producer"),
+                "transactional.id": self.prefix + transactional_id,
+                "enable.idempotence": True,
+                "acks": "all",
+            }
+        )
+
+    def admin(self) -> AdminClient:
+        """A client for topics and offsets."""
+        return admin_library().AdminClient(self._of("admin"))
+
+    def _of(self, role: _Role) -> dict[str, Any]:
+        """The settings of a client."""
+        plain = {name: value for name, value in self.settings.items() if name.split(".", 1)[0] not in _ROLES}
+        own = {
+            name.removeprefix(f"{role}."): value
+            for name, value in self.settings.items()
+            if name.startswith(f"{role}.")
+        }
+        return {
+            **_DEFAULTS,
+            **_DEFAULTS_OF[role],
+            **plain,
+            **own,
+            "bootstrap.servers": self.addresses,
+            "logger": _log,
+        }
+
+
+def _from_environment() -> dict[str, str]:
+    return {
+        name.removeprefix(_PREFIX).lower().replace("_", "."): value
+        for name, value in os.environ.items()
+        if name.startswith(_PREFIX) and name != _FILE
+    }
+
+
+def _from_file() -> dict[str, str]:
+    path = os.environ.get(_FILE)
+    if not path:
+        return {}
+    try:
+        lines = Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"the file of Kafka settings {path!r} cannot be read", hint=f"Correct {_FILE}."
+        ) from error
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        name, mark, value = text.partition("=")
+        if not mark:
+            # The line itself may be a secret.
+            raise UsageError(f"line {number} of {path!r} has no '='", hint="Write name=value.")
+        found[name.strip()] = value.strip()
+    return found
