@@ -13,7 +13,14 @@ import click
 import msgspec
 
 from tailrace.cli import showing
-from tailrace.cli.arguments import json_option, log_option, opened, piped, refuse_own_topic, topic_of_app
+from tailrace.cli.arguments import (
+    any_log_option,
+    json_option,
+    opened_log,
+    piped,
+    refuse_own_topic,
+    topic_of_app,
+)
 from tailrace.cli.commands import Command
 from tailrace.cli.dropped import DroppedFields
 from tailrace.cli.misspelt import Choice
@@ -22,6 +29,7 @@ from tailrace.cli.sources import FORMATS, Rows, format_of, is_known
 from tailrace.core.errors import BadRecordError, SetAsideError
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.kafka import KafkaLog
 
 _ROWS_PER_COMMIT = 10_000
 _BYTES_PER_COMMIT = 16 << 20
@@ -76,7 +84,7 @@ class _InputFile(click.Path):
     help="Exit with 0 instead of 3 if some lines are broken; with 1 if all are.",
 )
 @json_option
-@log_option
+@any_log_option
 def append(
     *,
     topic: str,
@@ -89,7 +97,7 @@ def append(
     strict: bool,
     allow_rejects: bool,
     as_json: bool,
-    folder: Path,
+    folder: Path | str,
 ) -> None:
     """Append the rows of FILES, or of standard input, to TOPIC.
 
@@ -107,7 +115,7 @@ def append(
         else typed(topic_of_app(app, topic), timestamp, _notice, dropped)
     )
     kept: dict[Path, SideFile] = {}
-    with opened(folder) as log, ExitStack() as closing:
+    with opened_log(folder) as log, ExitStack() as closing:
         log.partitions(topic)
         refuse_own_topic(log, topic, "keeps its own history in it and could not read what others write")
         appending = _Appending(log, producer, strict=strict)
@@ -141,7 +149,7 @@ def append(
 class _Appending:
     """Appends rows to a log, some thousands in each commit."""
 
-    def __init__(self, log: EmbeddedLog, producer: Producer, *, strict: bool) -> None:
+    def __init__(self, log: EmbeddedLog | KafkaLog, producer: Producer, *, strict: bool) -> None:
         self.count = 0
         self._log = log
         self._producer = producer

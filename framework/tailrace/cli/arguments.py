@@ -22,20 +22,50 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log
+from tailrace.log.kafka import SCHEME, KafkaLog
 from tailrace.processes.app_loading import find_app
 
 FC = TypeVar("FC", bound=Callable[..., Any])
 DEFAULT_LOG = "data/log"
 DEFAULT_SNAPSHOTS = "data/snapshots"
 app_argument = click.argument("app", metavar="APP")
+
+
+class LogType(click.Path):
+    """The place of a log: a folder as a ``Path``; and where ``kafka`` is true, the URL of a Kafka cluster as a ``str``."""
+
+    def __init__(self, *, kafka: bool = False) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+        self._kafka = kafka
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See ``click.Path``."""
+        if isinstance(value, str) and value.startswith(SCHEME):
+            if not self._kafka:
+                self.fail(
+                    "this command works with the embedded log only: give the folder of one.", param, ctx
+                )
+            return value
+        return super().convert(value, param, ctx)
+
+
 log_option = click.option(
     "--log",
     "folder",
     cls=Setting,
-    type=click.Path(path_type=Path, file_okay=False),
+    type=LogType(),
     default=DEFAULT_LOG,
     show_default=True,
     help="Folder of the event log.",
+)
+any_log_option = click.option(
+    "--log",
+    "folder",
+    cls=Setting,
+    type=LogType(kafka=True),
+    default=DEFAULT_LOG,
+    show_default=True,
+    help="The event log: a folder, or kafka://host:9092.",
 )
 state_option = click.option(
     "--state",
@@ -122,6 +152,16 @@ output_option = click.option(
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Write JSON: one object, or one object per line."
 )
+
+
+@contextmanager
+def opened_log(place: Path | str, *, create: bool = False) -> Generator[EmbeddedLog | KafkaLog]:
+    """The log in a folder, or on a Kafka cluster. It is closed at the end of the block."""
+    log = KafkaLog(place) if isinstance(place, str) else EmbeddedLog(place, create=create)
+    try:
+        yield log
+    finally:
+        log.close()
 
 
 @contextmanager

@@ -17,9 +17,9 @@ from tailrace.cli.arguments import (
     DurationType,
     TopicPosition,
     TopicPositionType,
+    any_log_option,
     json_option,
-    log_option,
-    opened,
+    opened_log,
     output_option,
     partitions_option,
     piped,
@@ -77,7 +77,7 @@ log.add_command(upgrade)
     type=WholeNumber(1),
     help="Delete the oldest records of a partition that is larger.",
 )
-@log_option
+@any_log_option
 def create(
     *,
     topic: str | None,
@@ -86,7 +86,7 @@ def create(
     compacted: bool,
     retention: int | None,
     retention_bytes: int | None,
-    folder: Path,
+    folder: Path | str,
 ) -> None:
     """Create TOPIC, or all topics of an app; and the log, if it does not exist.
 
@@ -104,7 +104,7 @@ def create(
         except DefinitionError as error:
             raise click.BadParameter(str(error), param_hint="TOPIC") from None
         settings = TopicSettings(partitions or 4, compacted, retention, retention_bytes)
-        with opened(folder, create=True) as log, _created(log):
+        with opened_log(folder, create=True) as log, _created(log):
             log.create_topic(topic, settings)
         return
     if partitions is not None or compacted or retention is not None or retention_bytes is not None:
@@ -112,7 +112,7 @@ def create(
             "With --app the topics are created as the app declares them: leave the other options out."
         )
     plan = find_app(str(app)).plan()
-    with opened(folder, create=True) as log:
+    with opened_log(folder, create=True) as log:
         with _created(log):
             prepare_topics(log, plan, create_declared=True)
         note_first_positions(plan, log)
@@ -138,10 +138,10 @@ def _created(log: Log) -> Generator[None]:
 
 @log.command(name="list", short_help="List the topics, and how long they are kept.")
 @json_option
-@log_option
-def list_(*, as_json: bool, folder: Path) -> None:
+@any_log_option
+def list_(*, as_json: bool, folder: Path | str) -> None:
     """List the topics, with their partitions and offsets."""
-    with opened(folder) as log, piped():
+    with opened_log(folder) as log, piped():
         found = [_described(log, name, settings) for name, settings in sorted(log.topics().items())]
         if as_json:
             for one in found:
@@ -167,7 +167,7 @@ def list_(*, as_json: bool, folder: Path) -> None:
 @click.option("--no-follow", is_flag=True, help="Do not wait for more.")
 @app_option
 @json_option
-@log_option
+@any_log_option
 def tail(
     *,
     topic: str,
@@ -176,12 +176,12 @@ def tail(
     no_follow: bool,
     app: str | None,
     as_json: bool,
-    folder: Path,
+    folder: Path | str,
 ) -> None:
     """Show the last records of TOPIC, and new ones as they arrive, until Ctrl-C."""
     declared = None if app is None else topic_of_app(app, topic)
     show = showing.as_json if as_json else showing.as_text
-    with opened(folder) as log, piped():
+    with opened_log(folder) as log, piped():
         numbers = _numbers(log, topic, partitions)
         ends = {number: log.end_offset(topic, number) for number in numbers}
         for number, record in _last(log, topic, ends, records):
@@ -207,7 +207,7 @@ def tail(
 )
 @partitions_option
 @app_option
-@log_option
+@any_log_option
 def dump(
     *,
     topic: str,
@@ -217,14 +217,14 @@ def dump(
     stop: TopicPosition | None,
     partitions: tuple[int, ...],
     app: str | None,
-    folder: Path,
+    folder: Path | str,
 ) -> None:
     """Write the records in TOPIC now, with offsets, timestamps, keys and headers, partition after partition.
 
     A time selects records by their timestamps, whatever their order in the log.
     """
     declared = None if app is None else topic_of_app(app, topic)
-    with opened(folder) as log:
+    with opened_log(folder) as log:
         numbers = _numbers(log, topic, partitions)
         with written(output) as file:
             if format_ == "csv":

@@ -15,9 +15,9 @@ from click.core import ParameterSource
 
 from tailrace.cli.arguments import (
     DurationType,
+    any_log_option,
     app_argument,
     from_snapshot_option,
-    log_option,
     outside_of_log,
     state_option,
     workers_option,
@@ -32,6 +32,7 @@ from tailrace.processes import logs
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.automatic_snapshots import SnapshotSchedule
 from tailrace.runtime.dead_letter_monitor import in_words
+from tailrace.runtime.kafka_service import serve_on_kafka
 from tailrace.runtime.service import ServiceOptions, serve
 from tailrace.runtime.supervisor import Supervisor
 
@@ -55,7 +56,7 @@ class FsyncType(Choice):
 
 @click.command(cls=Command, short_help="Run an app until it is stopped.")
 @app_argument
-@log_option
+@any_log_option
 @state_option
 @workers_option(1, "Processes that share the tasks.")
 @click.option(
@@ -162,7 +163,7 @@ class FsyncType(Choice):
 def run(
     *,
     app: str,
-    folder: Path,
+    folder: Path | str,
     state_folder: Path,
     workers: int,
     commit_interval: int,
@@ -199,7 +200,8 @@ def run(
             )
         app = f"{app}@{other_name}"
     plan = find_app(app).plan()
-    _check_snapshots(snapshots_at, folder)
+    kafka, place = (folder, Path()) if isinstance(folder, str) else ("", folder)
+    _check_snapshots(snapshots_at, None if kafka else place)
     for name in drop_state:
         if not _DROPPABLE.fullmatch(name):
             raise click.BadParameter(
@@ -215,11 +217,13 @@ def run(
             f"{plan.app!r} has {plan.partitions} partitions, so at most {plan.partitions} workers have something to do",
             param_hint="--workers",
         )
-    outside_of_log(state_folder, folder, "--state")
+    if not kafka:
+        outside_of_log(state_folder, place, "--state")
     lease_s = lease / 1_000
     options = ServiceOptions(
         app=app,
-        log=folder,
+        log=place,
+        kafka=kafka,
         state=state_folder,
         workers=workers,
         commit_interval_ms=commit_interval,
@@ -245,7 +249,9 @@ def run(
     )
     handler = logs.configure(options.log_format)
     try:
-        if workers == 1:
+        if kafka:
+            letters = serve_on_kafka(options, plan)
+        elif workers == 1:
             letters = serve(options, plan)
         else:
             with closing(Supervisor(options, plan)) as supervisor:
@@ -261,10 +267,11 @@ def run(
         )
 
 
-def _check_snapshots(place: str | None, log_folder: Path) -> None:
+def _check_snapshots(place: str | None, log_folder: Path | None) -> None:
     """Check the options of automatic snapshots."""
     if place is not None:
-        outside_of_log(place, log_folder, "--snapshots")
+        if log_folder is not None:
+            outside_of_log(place, log_folder, "--snapshots")
         if "://" not in place and Path(place).is_file():
             raise click.BadParameter(f"{place!r} is a file, and no folder", param_hint="--snapshots")
         if find_spec("pyarrow") is None:

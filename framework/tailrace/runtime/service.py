@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tailrace.service")
 
-_BOUNDED_PATIENCE_MS = 1_000
+BOUNDED_PATIENCE_MS = 1_000
 """For how long a bounded run holds an input back that is ahead, while nothing moves: there may be nothing more to come."""
-_CACHE_BYTES = 256 << 20
+CACHE_BYTES = 256 << 20
 """For live instances, shared out among the tasks of a process."""
 
 
@@ -92,6 +92,8 @@ class ServiceOptions:
     """Interval of the checks whether the log must be cleaned."""
     snapshots: SnapshotSchedule | None = None
     """Interval and location of automatic snapshots, if any."""
+    kafka: str = ""
+    """The URL of a Kafka cluster to run on, instead of ``log``: see ``kafka_service``."""
     declared: frozenset[str] | None = None
     """What the app declares in the process that starts the others; see ``supervisor``."""
 
@@ -176,7 +178,7 @@ def open_worker(options: ServiceOptions, plan: Plan, numbers: Collection[int], c
     """A worker for some of an app's tasks, which it then owns. ``closing`` releases its resources."""
     log = EmbeddedLog(options.log, options.log_options, create=False)
     closing.callback(log.close)
-    states = _States(options.state / plan.app, plan.app)
+    states = States(options.state / plan.app, plan.app)
     closing.callback(states.close)
     ownership = _own(options, plan, numbers, states)
     closing.callback(ownership.release)
@@ -184,12 +186,10 @@ def open_worker(options: ServiceOptions, plan: Plan, numbers: Collection[int], c
     settings = WorkerSettings(
         partition=PartitionSettings(
             commit_interval_ms=options.commit_interval_ms,
-            ahead_patience_ms=_BOUNDED_PATIENCE_MS if options.until_end else None,
+            ahead_patience_ms=BOUNDED_PATIENCE_MS if options.until_end else None,
             after_deleted=options.after_deleted,
             drop=options.drop_state,
-            task=TaskSettings(
-                cache_bytes=_CACHE_BYTES // max(1, len(numbers)), timezones=timezones_version()
-            ),
+            task=TaskSettings(cache_bytes=CACHE_BYTES // max(1, len(numbers)), timezones=timezones_version()),
         )
     )
     start = _beginning(options, plan, log, ownership.check)
@@ -351,7 +351,7 @@ class Opened(NamedTuple):
     """Of the app's processes only the one that owns partition 0 has it."""
 
 
-class _States:
+class States:
     """The stores of a process, opened as they are asked for, or before."""
 
     def __init__(self, folder: Path, app: str) -> None:
@@ -377,7 +377,7 @@ class _States:
             self._early.popitem()[1].close()
 
 
-def _own(options: ServiceOptions, plan: Plan, numbers: Collection[int], states: _States) -> TaskOwnership:
+def _own(options: ServiceOptions, plan: Plan, numbers: Collection[int], states: States) -> TaskOwnership:
     """Own the tasks. Those of a stopped owner are only taken once it is sure that we have folders to work in.
 
     With folders of our own nothing needs to happen to it: it is fenced, and learns of it when it wakes. If it holds the

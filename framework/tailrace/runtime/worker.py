@@ -43,7 +43,7 @@ from tailrace.core.errors import (
 from tailrace.core.storage import Store
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.status.holding import IsOwned
-from tailrace.log.interface import Log, TopicPartition
+from tailrace.log.interface import Log, Reader, TopicPartition
 from tailrace.runtime.alerts import Alerts, PartitionAlerts
 from tailrace.runtime.inputs import WatchedReader, check_inputs
 from tailrace.runtime.lifecycle import State
@@ -91,7 +91,9 @@ class Worker:
     is nothing to read. With ``change_inputs`` an app may begin or cease to read a topic. ``begin`` is called with each task
     that is owned, and its store, before it is restored: it may bring both to where the task is to start. Until ``all_begun``
     says that all tasks of the app were brought there, those of other workers too, none takes a record. ``is_owned`` says whether
-    a task, of any app, is owned by a live process: for what the worker warns of.
+    a task, of any app, is owned by a live process: for what the worker warns of. With ``shared`` its tasks come and go
+    (``assign``, ``give_back``): one that was fenced, or whose store another process has open, is tried again as long as it is here.
+    ``reader`` is used for the inputs and for restoring; it is closed with the worker.
     """
 
     def __init__(
@@ -109,6 +111,8 @@ class Worker:
         begin: Callable[[int, Store], None] | None = None,
         all_begun: Callable[[], bool] | None = None,
         is_owned: IsOwned = lambda _publisher: None,
+        shared: bool = False,
+        reader: Reader | None = None,
     ) -> None:
         self.plan = plan
         self.log = log
@@ -122,14 +126,16 @@ class Worker:
         self._clock = clock
         self._bounded = bounded
         self._change_inputs = change_inputs
+        self._shared = shared
         self._open_state = open_state
         self._check_owned = check_owned or (lambda: None)
         self._begin = begin
         self._all_begun = all_begun or (lambda: True)
         self._steer: Callable[[], None] = lambda: None
         self._alerts = Alerts(plan, log, is_owned)
-        self._reader = WatchedReader(log.reader({}))
+        self._reader = WatchedReader(log.reader({}) if reader is None else reader)
         self._slots = [_Slot(number, _FEWEST) for number in sorted(numbers)]
+        self._starting: _Slot | None = None
         self._noticed: set[str] = set()
         self._told_until_s: dict[str, float] = {}
         """By the reason for which partitions wait, and by partition and reason: until when it is not logged again."""
@@ -148,10 +154,11 @@ class Worker:
             TailraceError: One could not be started; ``leave`` is still to be called.
         """
         self._steer = steer or self._steer
-        for slot in self._slots:
+        for slot in [*self._slots]:
             if self.stopping:
                 return
-            self._start(slot)
+            if slot in self._slots:
+                self._start(slot)
         self._wait_while(lambda: not self._all_begun())
         for slot in self._slots:
             # What they owe to those who follow them, each other included, before one of them takes a record.
@@ -179,23 +186,43 @@ class Worker:
         """Let ``run`` return after the present slice. May be called from anywhere, a signal handler included."""
         self.stopping = True
 
+    def assign(self, numbers: Collection[int]) -> None:
+        """Take more partitions in. They are taken over and restored in the next turns."""
+        known = {slot.number for slot in self._slots}
+        self._slots += [_Slot(number, _FEWEST) for number in sorted(numbers) if number not in known]
+
+    def give_back(self, numbers: Collection[int], *, may_commit: bool = True) -> None:
+        """Give some partitions back, for another worker: commit what they have done, if they may, and release them.
+
+        Raises:
+            TailraceError: One could not commit; all were given back.
+        """
+        leaving = [slot for slot in self._slots if slot.number in numbers]
+        self._slots = [slot for slot in self._slots if slot not in leaving]
+        self._release(leaving, may_commit=may_commit)
+
     def leave(self) -> None:
         """Commit, give every partition back, and release all resources.
 
         Raises:
             TailraceError: A partition could not commit; all were given back.
         """
+        try:
+            self._release(self._slots, may_commit=True)
+        finally:
+            self._reader.close()
+
+    def _release(self, slots: Collection[_Slot], *, may_commit: bool) -> None:
         first: TailraceError | None = None
-        for slot in self._slots:
+        for slot in slots:
             partition, slot.partition = slot.partition, None
             if partition is None:
                 continue
             try:
-                partition.revoke()
+                partition.revoke() if may_commit else partition.close()
             except TailraceError as error:
                 first = first or error
                 _log.warning("a partition left without a commit: %s", error, extra=self._of(slot))
-        self._reader.close()
         if first is not None:
             raise first
 
@@ -204,10 +231,10 @@ class Worker:
     def turn(self) -> bool:
         """One slice for each partition; whether there was anything to do. Raises what ``run`` raises."""
         worked = False
-        for slot in self._slots:
+        for slot in [*self._slots]:
             if self.stopping:
                 break
-            if time.monotonic() >= slot.retry_at_s:
+            if slot in self._slots and time.monotonic() >= slot.retry_at_s:
                 worked = self._take(slot) or worked
         if self._bounded:
             worked = worked or self._commit_all()
@@ -247,8 +274,11 @@ class Worker:
                 self._start(slot)
                 return True
             worked = self._slice(slot, slot.partition)
-        except (StateInUseError, FencedError):
-            raise
+        except (StateInUseError, FencedError) as error:
+            if not self._shared:
+                raise
+            self._put_off(slot, error)
+            return False
         except (LogUnavailableError, StateUnavailableError) as error:
             self._put_off(slot, error)
             return False
@@ -282,6 +312,7 @@ class Worker:
         slot.records = max(1, min(settings.slice_records, fitting, max(_FEWEST, 2 * taken)))
 
     def _start(self, slot: _Slot) -> None:
+        self._starting = slot
         self._check_owned()
         partition = Partition(
             self.plan,
@@ -339,7 +370,7 @@ class Worker:
     def _may_go_on(self) -> bool:
         """Asked in the middle of a restore."""
         self._steer()
-        return not self.stopping
+        return not self.stopping and self._starting in self._slots
 
     def _put_off(self, slot: _Slot, error: TailraceError) -> None:
         """Try a partition again later: as it is if it is still running, else restored again."""

@@ -167,6 +167,10 @@ class Cluster:
         """The end of each partition, records of open transactions included."""
         return self._offsets(dict.fromkeys(places, admin_library().OffsetSpec.latest()))
 
+    def stable_ends(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of each partition before the first open transaction."""
+        return self._offsets(dict.fromkeys(places, admin_library().OffsetSpec.latest()), committed=True)
+
     def at_time(self, place: TopicPartition, timestamp_ms: int) -> int:
         """The least offset whose record has this timestamp or a later one; the end if there is none."""
         if timestamp_ms <= 0:
@@ -178,20 +182,28 @@ class Cluster:
         """Ask for the ends of partitions, and return the futures of the answers, for who does not wait."""
         return self._ask(dict.fromkeys(places, admin_library().OffsetSpec.latest()))
 
-    def _offsets(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+    def _offsets(
+        self, specs: Mapping[TopicPartition, Any], *, committed: bool = False
+    ) -> dict[TopicPartition, int]:
         if not specs:
             return {}
 
         def ask() -> dict[TopicPartition, int]:
-            return {place: answer.result().offset for place, answer in self._ask(specs).items()}
+            return {
+                place: answer.result().offset
+                for place, answer in self._ask(specs, committed=committed).items()
+            }
 
         first = next(iter(specs))
         return self._asked(ask, "reading offsets", first.topic)
 
-    def _ask(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, Any]:
+    def _ask(
+        self, specs: Mapping[TopicPartition, Any], *, committed: bool = False
+    ) -> dict[TopicPartition, Any]:
+        level = library().IsolationLevel
         answers = self._client_().list_offsets(
             {self.at(place): spec for place, spec in specs.items()},
-            isolation_level=library().IsolationLevel.READ_UNCOMMITTED,
+            isolation_level=level.READ_COMMITTED if committed else level.READ_UNCOMMITTED,
             request_timeout=_REQUEST_S,
         )
         return {self.place(at): answer for at, answer in answers.items()}

@@ -43,6 +43,7 @@ _FIXED: Mapping[str, str] = {
     "enable.partition.eof": "idleness is found with it",
     "group.id": "it is the name of the app",
     "isolation.level": "only committed records are read",
+    "partition.assignment.strategy": "only what has to move is moved",
     "partitioner": "keys are spread by murmur2, as by the clients of the JVM",
     "transactional.id": "it is the name of the task",
 }
@@ -114,6 +115,16 @@ class Connection:
                 **fixed,
             }
         )
+
+    def of_members(self) -> dict[str, Any]:
+        """Settings of a consumer that is a member of a group."""
+        if self.settings.get("group.protocol") == "consumer":
+            return {}
+        return {
+            "partition.assignment.strategy": "cooperative-sticky",
+            # How soon members learn of a change.
+            "heartbeat.interval.ms": self._of("consumer").get("heartbeat.interval.ms", 1_000),
+        }
 
     def producer(self, transactional_id: str) -> Producer:
         """A transactional producer."""

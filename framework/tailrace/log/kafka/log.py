@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
+from uuid import uuid4
 
-from tailrace.core.errors import UsageError
-from tailrace.core.records import CHANNEL
-from tailrace.log.interface import TopicPartition, TopicSettings
+from tailrace.core.errors import LogUnavailableError, UsageError
+from tailrace.core.records import CHANNEL, Output
+from tailrace.log.interface import Ends, TopicPartition, TopicSettings
 from tailrace.log.kafka.cluster import WATERMARKS, Cluster
 from tailrace.log.kafka.connection import Connection
 from tailrace.log.kafka.library import Consumer
+from tailrace.log.kafka.membership import Membership
 from tailrace.log.kafka.reader import KafkaReader
 from tailrace.log.kafka.watermarks import decode
 from tailrace.log.kafka.writer import KafkaWriter
 from tailrace.log.routing import Router
+
+_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,7 @@ class KafkaLog:
         self._mutex = threading.Lock()
         self._members: dict[str, Consumer] = {}
         """By group, a consumer that is no member, for its metadata."""
+        self._joined: dict[str, Membership] = {}
         self._followed: set[str] = set()
         self._commits = 0
 
@@ -121,6 +129,45 @@ class KafkaLog:
             reader.close()
         return found
 
+    def ends(self, topics: Iterable[str], /) -> Ends:
+        """See ``OneCommitLog.ends``. Kafka has no moment that covers all partitions, so one is found: the ends are read again and
+        again until two readings in a row are equal, with no transaction open. Between the two, nothing was committed.
+
+        Raises:
+            UnknownTopicError: One of the topics does not exist.
+            LogUnavailableError: There was no such moment for ``patience_s``, since services commit all the time.
+        """
+        wanted = list(topics)
+        places = [
+            TopicPartition(topic, number) for topic in wanted for number in range(self.partitions(topic))
+        ]
+        deadline = time.monotonic() + self.options.patience_s
+        before: dict[TopicPartition, int] | None = None
+        while True:
+            found = self._cluster.ends(places)
+            if found == before and found == self._cluster.stable_ends(places):
+                break
+            if before is not None and time.monotonic() > deadline:
+                raise LogUnavailableError(
+                    "the topics change all the time, and Kafka has no moment that covers all of them",
+                    hint="Stop the services that write them, or take a moment with fewer commits.",
+                )
+            before = found
+            time.sleep(_PAUSE_S)
+        offsets: dict[str, list[int]] = {topic: [] for topic in wanted}
+        for place in places:
+            offsets[place.topic].append(found[place])
+        return Ends(sum(found.values()), offsets)
+
+    @property
+    def identity(self) -> bytes:
+        """See ``OneCommitLog.identity``: the cluster and the prefix."""
+        return sha256(self._cluster.identity() + self._cluster.prefix.encode()).digest()[:16]
+
+    def uncleaned(self) -> AbstractContextManager[None]:
+        """Does nothing: brokers compact when they want. So history is read while nothing is written; see ``ends``."""
+        return nullcontext()
+
     # --- writers and readers
 
     def writer(self, transactional_id: str, /) -> KafkaWriter:
@@ -143,18 +190,43 @@ class KafkaLog:
             raise
         return writer
 
-    def reader(self, positions: Mapping[TopicPartition, int], /) -> KafkaReader:
-        """See ``Log.reader``."""
+    def reader(self, positions: Mapping[TopicPartition, int], /, *, live: bool = False) -> KafkaReader:
+        """See ``Log.reader``. The fetches of a ``live`` reader do not wait for records that are on their way."""
         reader = KafkaReader(
             self._connection.consumer(self.options.group),
             self._cluster,
             patience_s=self.options.patience_s,
             commits=lambda: self._commits,
             follow=self._follow,
+            live=live,
         )
         for (topic, partition), offset in positions.items():
             reader.seek(topic, partition, offset)
         return reader
+
+    def join(
+        self,
+        app: str,
+        tape: str,
+        *,
+        given: Callable[[Collection[int]], None],
+        taken: Callable[[Collection[int], bool], None],
+    ) -> Membership:
+        """Become a member of an app's group; see ``Membership``. Its metadata goes with all commits for the group."""
+        made = Membership(self._connection, self._cluster, app, tape, given=given, taken=taken)
+        self._joined[app] = made
+        return made
+
+    def append_all(
+        self, outputs: Iterable[Output], /, partition: int | None = None
+    ) -> Mapping[TopicPartition, int]:
+        """Append many records as an external producer, in one transaction. Returns the new end of each partition written."""
+        writer = self.writer(f"append-{uuid4().hex}")
+        try:
+            writer.append(outputs, partition)
+            return writer.commit()
+        finally:
+            writer.close()
 
     def close(self) -> None:
         """See ``Log.close``."""
@@ -170,7 +242,9 @@ class KafkaLog:
         return Router(self.partitions, self.options.max_record_bytes)
 
     def _membership(self, group: str) -> Any:
-        """The metadata of a group without members: its commits are fenced by the transactional id alone."""
+        """The metadata of a group. If this process is no member, commits are fenced by the transactional id alone."""
+        if (joined := self._joined.get(group)) is not None:
+            return joined.metadata()
         with self._mutex:
             found = self._members.get(group)
             if found is None:

@@ -10,7 +10,10 @@ What a fetch says of the end rests on three facts, each of which may be older th
 - the *uncommitted end*, asked of the cluster beside reading, once a partition is at its end. If it is the position, and was asked
   after the last commit of this process, the partition is idle. An answer counts for a second.
 
-The first fetch after ``seek`` waits for the first answer of a broker, since before it nothing is known at all. No other fetch waits.
+The first fetch after ``seek`` waits for the first answer of a broker, since before it nothing is known at all. Of a *live* reader no
+other fetch waits: a service has other partitions to go on with. Any other reader reads history, up to an end that is known: its
+fetches wait until there are records, or none are left, or an open transaction hides the rest. So a fetch that finds nothing means
+the same as on a log in one file.
 
 Published watermarks are a partition of the same consumer (``watermarks``). The first ``published`` for a topic waits until all
 that was published until then is read. So no record before that is read behind its watermark. Later ones arrive beside the records,
@@ -40,6 +43,8 @@ _BATCH: Final = 5_000
 _NAP_S: Final = 0.02
 _FRESH_S: Final = 1.0
 """For how long an answer about ends counts."""
+_HIDDEN_S: Final = 2.0
+"""If nothing can be read for so long, an open transaction hides it. Markers of one that has ended arrive sooner."""
 _ASK_S: Final = 0.1
 """Ends are not asked more often."""
 
@@ -76,7 +81,8 @@ class _Part:
 class KafkaReader:
     """A reader of a ``KafkaLog``; see ``tailrace.log.Reader``. Holds a consumer and up to 16 MB for each partition.
 
-    ``commits`` gives the number of commits of this process; ``follow`` the topic of a topic's watermarks, which it creates.
+    ``commits`` gives the number of commits of this process; ``follow`` the topic of a topic's watermarks, which it creates. ``live``
+    is explained at the head of this file.
     """
 
     def __init__(
@@ -87,7 +93,9 @@ class KafkaReader:
         patience_s: float,
         commits: Callable[[], int],
         follow: Callable[[str], str],
+        live: bool = False,
     ) -> None:
+        self._live = live
         self._consumer = consumer
         self._cluster = cluster
         self._patience_s = patience_s
@@ -113,6 +121,8 @@ class KafkaReader:
             self._pump(0)
             if not part.answered:
                 self._await(lambda: part.answered, f"reading {topic!r} partition {partition}")
+            if not self._live:
+                self._settle(part)
         if part.error is not None and not part.buffer:
             self._raise(part)
         buffer = part.buffer
@@ -258,6 +268,28 @@ class KafkaReader:
                     f"Kafka does not answer, while {doing}", hint="Look at the brokers."
                 )
             self._pump(_NAP_S)
+
+    def _settle(self, part: _Part) -> None:
+        """Wait for records, or until none can be read."""
+        end = self._cluster.ends([part.place])[part.place]
+        asked_at, asked_after = time.monotonic(), self._commits()
+        given_up_s = asked_at + self._patience_s
+        hidden_s = asked_at + _HIDDEN_S
+        while not part.buffer and part.error is None and part.read_to < end:
+            before = part.read_to
+            self._pump(_NAP_S)
+            now = time.monotonic()
+            if part.read_to > before or not part.at_end:
+                hidden_s = now + _HIDDEN_S
+            if now > hidden_s:
+                return
+            if now > given_up_s:
+                topic, partition = part.place
+                raise LogUnavailableError(
+                    f"Kafka does not answer, while reading {topic!r} partition {partition}", hint="Look at the brokers."
+                )
+        if part.read_to >= end and not part.buffer:
+            part.at_end, part.idle_at, part.idle_after = True, asked_at, asked_after
 
     # --- the ends of partitions
 
