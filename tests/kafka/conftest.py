@@ -38,3 +38,9 @@ def topics(kafka: str) -> Iterator[Topics]:
     found = Topics(AdminClient({"bootstrap.servers": kafka}), secrets.token_hex(6))
     yield found
     found.delete()
+
+
+@pytest.fixture
+def kafka_url(kafka: str) -> str:
+    """The URL of a log on the broker that has no topics yet."""
+    return f"kafka://{kafka}/{secrets.token_hex(6)}."
