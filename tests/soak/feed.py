@@ -11,15 +11,14 @@ import sys
 import time
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from random import Random
 
 import msgspec
 
 from tailrace.core.errors import LogUnavailableError
 from tailrace.core.records import Output
-from tailrace.log import TopicPartition
-from tailrace.log.embedded import EmbeddedLog
+from tailrace.history.opening import open_log
+from tailrace.log import Log, TopicPartition
 from tests.soak.apps import DISORDER_MS, WINDOW_MS, Call, Kind, Notice, Step
 
 START_MS = 1_700_000_000_000
@@ -60,12 +59,12 @@ def outputs(seed: int, start: int, stop: int, *, rich: bool) -> list[Output]:
     ]
 
 
-def fed(log: EmbeddedLog) -> int:
+def fed(log: Log) -> int:
     """How many have been appended."""
     return log.committed_offsets(GROUP, [PLACE]).get(PLACE, 0)
 
 
-def feed(log: EmbeddedLog, seed: int, *, rich: bool, per_second: float) -> None:
+def feed(log: Log, seed: int, *, rich: bool, per_second: float) -> None:
     """Append for ever."""
     writer = log.writer("feed")
     position = fed(log)
@@ -95,4 +94,4 @@ _TOPICS: dict[type, str] = {Step: "steps", Call: "calls", Notice: "notices"}
 
 if __name__ == "__main__":
     _, folder, seed_text, rich_text, rate_text = sys.argv
-    feed(EmbeddedLog(Path(folder)), int(seed_text), rich=rich_text == "rich", per_second=float(rate_text))
+    feed(open_log(folder), int(seed_text), rich=rich_text == "rich", per_second=float(rate_text))

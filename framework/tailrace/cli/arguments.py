@@ -20,6 +20,7 @@ from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import duration, to_ms
 from tailrace.core.errors import TailraceError
 from tailrace.core.suggestions import did_you_mean
+from tailrace.history.opening import open_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log
 from tailrace.log.kafka import SCHEME, KafkaLog
@@ -157,7 +158,7 @@ json_option = click.option(
 @contextmanager
 def opened_log(place: Path | str, *, create: bool = False) -> Generator[EmbeddedLog | KafkaLog]:
     """The log in a folder, or on a Kafka cluster. It is closed at the end of the block."""
-    log = KafkaLog(place) if isinstance(place, str) else EmbeddedLog(place, create=create)
+    log = EmbeddedLog(place, create=create) if isinstance(place, Path) else open_log(place)
     try:
         yield log
     finally:

@@ -8,7 +8,15 @@ from tailrace.core.errors import UsageError
 from tailrace.log.archive import Archive, ArchivedLog
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import OneCommitLog
+from tailrace.log.kafka import SCHEME, KafkaLog
 from tailrace.state.snapshots import Place
+
+
+def open_log(place: str | Path) -> EmbeddedLog | KafkaLog:
+    """The log in a folder, which must exist, or at the URL of a Kafka cluster."""
+    if isinstance(place, str) and place.startswith(SCHEME):
+        return KafkaLog(place)
+    return EmbeddedLog(place, create=False)
 
 
 def open_archive(uri: str) -> Archive:
@@ -32,12 +40,12 @@ def open_history(log: str | Path | None, archive: str | None = None) -> OneCommi
     if archive is None:
         if log is None:
             raise UsageError("neither a log nor an archive is named", hint="Name one of them, or both.")
-        return EmbeddedLog(log, create=False)
+        return open_log(log)
     found = open_archive(archive)
-    embedded = None if log is None else EmbeddedLog(log, create=False)
+    opened = None if log is None else open_log(log)
     try:
-        return ArchivedLog(found, embedded)
+        return ArchivedLog(found, opened)
     except BaseException:
-        if embedded is not None:
-            embedded.close()
+        if opened is not None:
+            opened.close()
         raise

@@ -37,6 +37,8 @@ from tailrace.runtime.worker import Worker, WorkerSettings, system_clock
 
 _log = logging.getLogger("tailrace.service")
 _JOIN_S = 0.05
+_ALONE_S = 60.0
+"""For how long a bounded run waits for tasks of processes that have died: longer than the default of session.timeout.ms."""
 
 
 def serve_on_kafka(options: ServiceOptions, plan: Plan) -> Counter[Kind]:
@@ -100,17 +102,18 @@ def serve_on_kafka(options: ServiceOptions, plan: Plan) -> Counter[Kind]:
         def steer() -> None:
             nonlocal told_s
             member.look()
-            if options.until_end and worker.quiet and member.joined:
-                if len(member.owned) < plan.partitions:
+            now_s = time.monotonic()
+            if options.until_end and worker.quiet:
+                if len(member.owned) == plan.partitions:
+                    if worker.phase == last_phase(plan):
+                        worker.stop()
+                    else:
+                        worker.advance()
+                elif now_s - begun_s > _ALONE_S:
                     raise UsageError(
                         f"another process of {plan.app!r} runs, and --until-end is for one process alone",
                         hint="Stop the other one, or run without --until-end.",
                     )
-                if worker.phase == last_phase(plan):
-                    worker.stop()
-                else:
-                    worker.advance()
-            now_s = time.monotonic()
             if now_s - told_s >= 1.0:
                 told_s = now_s
                 progress.report(worker.status(), now_s - begun_s, system_clock())
@@ -131,12 +134,12 @@ def serve_on_kafka(options: ServiceOptions, plan: Plan) -> Counter[Kind]:
 
 def _check(options: ServiceOptions) -> None:
     """Refuse what is for the embedded log."""
-    refused = {
-        "--workers": options.workers > 1 and "start the service several times: the processes share the tasks",
-        "--from-snapshot": bool(options.from_snapshot) and "leave it out",
-        "--snapshots": options.snapshots is not None and "leave it out",
-        "--as": "@" in options.app and "leave it out",
-    }
-    for option, hint in refused.items():
-        if hint:
-            raise UsageError(f"{option} is not supported on Kafka yet", hint=f"{hint.capitalize()}.")
+    refused = [
+        ("--workers", options.workers > 1, "Start the service several times: the processes share the tasks."),
+        ("--from-snapshot", bool(options.from_snapshot), "Leave it out."),
+        ("--snapshots", options.snapshots is not None, "Leave it out."),
+        ("--as", "@" in options.app, "Leave it out."),
+    ]
+    for option, is_given, hint in refused:
+        if is_given:
+            raise UsageError(f"{option} is not supported on Kafka yet", hint=hint)

@@ -29,6 +29,7 @@ that was killed or stopped here resumes from the position written with the last 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -58,6 +59,7 @@ from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut, decode_store_
 _log = logging.getLogger("tailrace.restore")
 
 _WAIT_S = 0.1
+_NAP_S = 0.005
 _WITHOUT_CHANGELOG = (
     "The state cannot be restored from this changelog. If a copy of the state folder of this task is left that has read further, "
     "put it back. Otherwise rebuild the state from the inputs (`tailrace rebuild`), and start from the result, or from a snapshot, "
@@ -245,8 +247,10 @@ class Restore:
                 f"offset {position}, though it ends at {end}",
                 hint="Look at the log. The task is restored when the log answers again.",
             )
-        self.reader.wait(_WAIT_S)
-        return waited_s + _WAIT_S
+        begun_s = time.monotonic()
+        if self.reader.wait(_WAIT_S):
+            time.sleep(_NAP_S)  # there may be records of other partitions that share the reader
+        return waited_s + time.monotonic() - begun_s
 
     def _apply(self, records: list[InputRecord], cut: StoreCut) -> bytes | None:
         """Write a stretch of the changelog to the store, with the index rows that it leaves out. Returns the last cut of the

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from tailrace.core.errors import TailraceError, TopicMismatchError, UnknownTopicError, UsageError
 from tailrace.core.suggestions import did_you_mean
@@ -29,22 +29,10 @@ _REQUEST_S: Final = 10.0
 _PAUSE_S: Final = 0.1
 _FOREVER: Final = "-1"
 _LARGEST: Final = str(2**63 - 1)
-RECORD_BYTES: Final = 32 << 20
+_RECORD_BYTES: Final = 32 << 20
 """Size limit of a batch in topics that are created here."""
-_OVERHEAD_BYTES: Final = 512
-"""What a record may take in a batch beside key and value; headers are small."""
 _POLICY, _RETENTION_MS, _RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
 _MAX_BYTES, _TIME_TYPE = "max.message.bytes", "message.timestamp.type"
-
-
-class Described(NamedTuple):
-    """A topic as the cluster describes it."""
-
-    settings: TopicSettings
-    record_bytes: int
-    """Size limit of key and value together."""
-    create_time: bool
-    """Whether records keep the timestamps that they were written with."""
 
 
 class Cluster:
@@ -56,7 +44,7 @@ class Cluster:
         self._patience_s = patience_s
         self._mutex = threading.Lock()
         self._client: AdminClient | None = None
-        self._described: dict[str, Described] = {}
+        self._described: dict[str, TopicSettings] = {}
 
     # --- topics
 
@@ -85,7 +73,7 @@ class Cluster:
         if topic not in self.names():
             self._asked(create, doing, topic)
             self._await(topic, settings.partitions)
-        known = self.describe([topic])[topic].settings
+        known = self.describe([topic])[topic]
         if known != settings:
             raise TopicMismatchError(
                 f"the topic exists with {known}; asked for was {settings}",
@@ -102,7 +90,7 @@ class Cluster:
             if name.startswith(self.prefix) and not name.startswith("__") and one.error is None
         }
 
-    def describe(self, topics: Iterable[str]) -> dict[str, Described]:
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
         """The settings of topics, asked now.
 
         Raises:
@@ -137,7 +125,7 @@ class Cluster:
         self._described.update(found)
         return found
 
-    def known(self, topic: str) -> Described:
+    def known(self, topic: str) -> TopicSettings:
         """The settings of a topic, asked once."""
         found = self._described.get(topic)
         return self.describe([topic])[topic] if found is None else found
@@ -276,7 +264,8 @@ class Cluster:
 
 _ASK_AGAIN: Final = frozenset(
     {
-        "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD", "COORDINATOR_LOAD_IN_PROGRESS",
+        "_ALL_BROKERS_DOWN", "_RESOLVE", "FENCED_LEADER_EPOCH", "KAFKA_STORAGE_ERROR", "NETWORK_EXCEPTION",
+        "OFFSET_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "UNKNOWN_LEADER_EPOCH", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD", "COORDINATOR_LOAD_IN_PROGRESS",
         "COORDINATOR_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE", "NOT_CONTROLLER", "NOT_COORDINATOR", "NOT_LEADER_FOR_PARTITION",
         "REQUEST_TIMED_OUT", "UNSTABLE_OFFSET_COMMIT",
     }
@@ -300,18 +289,17 @@ def _config_of(settings: TopicSettings) -> dict[str, str]:
         _TIME_TYPE: "CreateTime",
         "message.timestamp.before.max.ms": _LARGEST,
         "message.timestamp.after.max.ms": _LARGEST,
-        _MAX_BYTES: str(RECORD_BYTES),
+        _MAX_BYTES: str(_RECORD_BYTES),
     }
 
 
-def _described(partitions: int, config: Mapping[str, str]) -> Described:
+def _described(partitions: int, config: Mapping[str, str]) -> TopicSettings:
     policies = config[_POLICY].split(",")
     deletes = "delete" in policies
     limit_ms, limit_bytes = int(config[_RETENTION_MS]), int(config[_RETENTION_BYTES])
-    settings = TopicSettings(
+    return TopicSettings(
         partitions,
         compacted="compact" in policies,
         retention_ms=limit_ms if deletes and limit_ms >= 0 else None,
         retention_bytes=limit_bytes if deletes and limit_bytes >= 0 else None,
     )
-    return Described(settings, int(config[_MAX_BYTES]) - _OVERHEAD_BYTES, config[_TIME_TYPE] == "CreateTime")

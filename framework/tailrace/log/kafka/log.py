@@ -80,11 +80,11 @@ class KafkaLog:
     def topics(self) -> Mapping[str, TopicSettings]:
         """See ``Log.topics``."""
         names = [name for name in self._cluster.names() if not name.endswith(WATERMARKS)]
-        return {name: one.settings for name, one in self._cluster.describe(names).items()}
+        return self._cluster.describe(names)
 
     def partitions(self, topic: str, /) -> int:
         """See ``Log.partitions``."""
-        return self._cluster.known(topic).settings.partitions
+        return self._cluster.known(topic).partitions
 
     def start_offset(self, topic: str, partition: int, /) -> int:
         """See ``Log.start_offset``."""
@@ -163,6 +163,10 @@ class KafkaLog:
     def identity(self) -> bytes:
         """See ``OneCommitLog.identity``: the cluster and the prefix."""
         return sha256(self._cluster.identity() + self._cluster.prefix.encode()).digest()[:16]
+
+    def last_written(self) -> Mapping[TopicPartition, int]:
+        """See ``OneCommitLog.last_written``: Kafka does not know."""
+        return {}
 
     def uncleaned(self) -> AbstractContextManager[None]:
         """Does nothing: brokers compact when they want. So history is read while nothing is written; see ``ends``."""
@@ -255,7 +259,7 @@ class KafkaLog:
         """The topic of a topic's watermarks, which is created if it does not exist."""
         name = f"{topic}{WATERMARKS}"
         if name not in self._followed:
-            kept_ms = self._cluster.known(topic).settings.retention_ms
+            kept_ms = self._cluster.known(topic).retention_ms
             lag_ms = 2**63 - 1 if kept_ms is None else kept_ms
             self._cluster.create(
                 name, TopicSettings(1, compacted=True), {"min.compaction.lag.ms": str(lag_ms)}

@@ -286,7 +286,8 @@ class KafkaReader:
             if now > given_up_s:
                 topic, partition = part.place
                 raise LogUnavailableError(
-                    f"Kafka does not answer, while reading {topic!r} partition {partition}", hint="Look at the brokers."
+                    f"Kafka does not answer, while reading {topic!r} partition {partition}",
+                    hint="Look at the brokers.",
                 )
         if part.read_to >= end and not part.buffer:
             part.at_end, part.idle_at, part.idle_after = True, asked_at, asked_after

@@ -259,7 +259,7 @@ class KafkaWriter:
     def _know(self, topic: str) -> list[int]:
         """Where this writer's records in a topic end."""
         if topic not in self._ends:
-            count = self._cluster.known(topic).settings.partitions
+            count = self._cluster.known(topic).partitions
             places = [TopicPartition(topic, number) for number in range(count)]
             found = self._cluster.ends(places)
             self._ends[topic] = [found[place] for place in places]
