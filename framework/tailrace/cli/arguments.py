@@ -64,7 +64,6 @@ any_log_option = click.option(
     "folder",
     cls=Setting,
     type=LogType(kafka=True),
-    metavar="LOG",
     default=DEFAULT_LOG,
     show_default=True,
     help="The event log: a folder, or kafka://host:9092.",

@@ -3,13 +3,9 @@
 The message of an error says what happened, where, and what to do next. The place is kept in typed attributes as well as in
 the text, so a caller further up can complete it (a codec does not know the offset of the record that it decodes)::
 
-    raise BadRecordError("the value is not JSON", reason="undecodable", topic="departures", hint="...")
-    ...
     except BadRecordError as error:
         error.partition, error.offset = 3, 17
         raise
-
-Errors can be pickled; a worker process sends them to its parent.
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ from dataclasses import dataclass, field
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import is_instant
-from tailrace.core.engine.task import CommitBatch
 from tailrace.core.errors import (
     FencedError,
     LogUnavailableError,
@@ -44,18 +43,17 @@ from tailrace.core.storage import Store
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.status.holding import IsOwned
 from tailrace.log.interface import Log, Reader, TopicPartition
-from tailrace.runtime.alerts import Alerts, PartitionAlerts
+from tailrace.runtime.alerts import Alerts
 from tailrace.runtime.inputs import WatchedReader, check_inputs
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.progress import READING, STARTING, Status
 from tailrace.runtime.restore import Clock
 from tailrace.runtime.slices import PartitionSettings
+from tailrace.runtime.slots import FEWEST, Slot
 
 _log = logging.getLogger("tailrace.worker")
 
-_FEWEST = 256
-"""Records asked for when nothing is known of how long they take."""
 _NAP_S = 0.02
 """Between two looks whether other workers have come as far."""
 _REASON_AGAIN_S = 60.0
@@ -134,8 +132,8 @@ class Worker:
         self._steer: Callable[[], None] = lambda: None
         self._alerts = Alerts(plan, log, is_owned)
         self._reader = WatchedReader(log.reader({}) if reader is None else reader)
-        self._slots = [_Slot(number, _FEWEST) for number in sorted(numbers)]
-        self._starting: _Slot | None = None
+        self._slots = [Slot(number) for number in sorted(numbers)]
+        self._starting: Slot | None = None
         self._noticed: set[str] = set()
         self._told_until_s: dict[str, float] = {}
         """By the reason for which partitions wait, and by partition and reason: until when it is not logged again."""
@@ -189,7 +187,7 @@ class Worker:
     def assign(self, numbers: Collection[int]) -> None:
         """Take more partitions in. They are taken over and restored in the next turns."""
         known = {slot.number for slot in self._slots}
-        self._slots += [_Slot(number, _FEWEST) for number in sorted(numbers) if number not in known]
+        self._slots += [Slot(number) for number in sorted(numbers) if number not in known]
 
     def give_back(self, numbers: Collection[int], *, may_commit: bool = True) -> None:
         """Give some partitions back, for another worker: commit what they have done, if they may, and release them.
@@ -212,7 +210,7 @@ class Worker:
         finally:
             self._reader.close()
 
-    def _release(self, slots: Collection[_Slot], *, may_commit: bool) -> None:
+    def _release(self, slots: Collection[Slot], *, may_commit: bool) -> None:
         first: TailraceError | None = None
         for slot in slots:
             partition, slot.partition = slot.partition, None
@@ -268,7 +266,7 @@ class Worker:
             started=self.started,
         )
 
-    def _take(self, slot: _Slot) -> bool:
+    def _take(self, slot: Slot) -> bool:
         try:
             if slot.partition is None:
                 self._start(slot)
@@ -285,7 +283,7 @@ class Worker:
         slot.retry_ms = 0
         return worked
 
-    def _slice(self, slot: _Slot, partition: Partition) -> bool:
+    def _slice(self, slot: Slot, partition: Partition) -> bool:
         in_doubt = partition.state is State.IN_DOUBT
         before = 0 if in_doubt else _taken(partition)
         slot.committed = False
@@ -305,13 +303,13 @@ class Worker:
                 self._measure(slot, taken, (time.monotonic() - begun) * 1_000)
         return worked
 
-    def _measure(self, slot: _Slot, taken: int, took_ms: float) -> None:
+    def _measure(self, slot: Slot, taken: int, took_ms: float) -> None:
         """How many records to ask for next. It grows step by step, since the next may take longer than the last."""
         settings = self.settings
         fitting = int(taken * settings.slice_ms / max(took_ms, 0.001))
-        slot.records = max(1, min(settings.slice_records, fitting, max(_FEWEST, 2 * taken)))
+        slot.records = max(1, min(settings.slice_records, fitting, max(FEWEST, 2 * taken)))
 
-    def _start(self, slot: _Slot) -> None:
+    def _start(self, slot: Slot) -> None:
         self._starting = slot
         self._check_owned()
         partition = Partition(
@@ -372,7 +370,7 @@ class Worker:
         self._steer()
         return not self.stopping and self._starting in self._slots
 
-    def _put_off(self, slot: _Slot, error: TailraceError) -> None:
+    def _put_off(self, slot: Slot, error: TailraceError) -> None:
         """Try a partition again later: as it is if it is still running, else restored again."""
         slot.retry_ms = min(max(self.settings.retry_ms, 2 * slot.retry_ms), self.settings.retry_most_ms)
         slot.retry_at_s = time.monotonic() + slot.retry_ms / 1_000
@@ -431,7 +429,7 @@ class Worker:
 
     # --- where partitions stand
 
-    def _at_end(self, slot: _Slot) -> bool:
+    def _at_end(self, slot: Slot) -> bool:
         partition = slot.running
         # One that is to be tried again does not know what there is to read by now.
         if partition is None or partition.dirty or partition.holds_back or slot.retry_ms:
@@ -440,7 +438,7 @@ class Worker:
             self._reader.idle.get(TopicPartition(one.name, slot.number), False) for one in self.plan.inputs
         )
 
-    def _lag(self, slot: _Slot) -> int:
+    def _lag(self, slot: Slot) -> int:
         assert slot.running is not None
         lag = 0
         for name, position in slot.running.task.positions.items():
@@ -452,36 +450,8 @@ class Worker:
             lag += max(0, end - max(position, self._reader.past_gaps.get(place, 0)))
         return lag
 
-    def _of(self, slot: _Slot) -> dict[str, object]:
+    def _of(self, slot: Slot) -> dict[str, object]:
         return {"app": self.plan.app, "partition": slot.number}
-
-
-class _Slot:
-    """The place of one partition in a worker."""
-
-    __slots__ = ("alerts", "committed", "number", "partition", "records", "retry_at_s", "retry_ms")
-
-    def __init__(self, number: int, records: int) -> None:
-        self.number = number
-        self.partition: Partition | None = None
-        self.records = records
-        """To ask for in the next slice."""
-        self.retry_at_s = 0.0
-        self.retry_ms = 0
-        """After which it is tried again, when the last time has failed."""
-        self.committed = False
-        """During the present slice, whose time then says nothing of its records."""
-        self.alerts: PartitionAlerts | None = None
-
-    @property
-    def running(self) -> Partition | None:
-        """The partition, if it is at work."""
-        partition = self.partition
-        return partition if partition is not None and partition.state is State.RUNNING else None
-
-    def on_committed(self, _batch: CommitBatch, /) -> None:
-        """A commit is durable."""
-        self.committed = True
 
 
 def _taken(partition: Partition) -> int:

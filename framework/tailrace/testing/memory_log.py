@@ -318,7 +318,7 @@ class MemoryLog:
             ) from None
 
     def at(self, topic: str, partition: int) -> Partition:
-        """One partition."""
+        """One partition of a topic. Raises UnknownTopicError if there is none."""
         partitions = self._of(topic)
         if not 0 <= partition < len(partitions):
             raise UnknownTopicError(

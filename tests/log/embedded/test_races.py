@@ -479,11 +479,8 @@ class TestGrowth:
 def test_a_log_that_was_opened_before_a_fork_is_refused_in_the_child(tmp_path, monkeypatch) -> None:
     log = filled(tmp_path, TopicSettings(1), keys=1, records=1)
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    for use in (
-        partial(log.end_offset, "t", 0),
-        partial(log.append, "t", b"k", b"v", 0),
-        partial(EmbeddedLog, tmp_path),
-    ):
+    look, write = partial(log.end_offset, "t", 0), partial(log.append, "t", b"k", b"v", 0)
+    for use in (look, write, partial(EmbeddedLog, tmp_path)):
         with pytest.raises(LogUnavailableError, match="forked"):
             use()
 

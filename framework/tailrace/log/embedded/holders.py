@@ -11,6 +11,7 @@ import os
 import re
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from select import poll
 from typing import NamedTuple
@@ -93,8 +94,12 @@ def end_locker(path: Path) -> None:
     Raises:
         PermissionError: It belongs to another user.
     """
-    for pid, _ in _stopped_with(path, "FLOCK"):
-        _killed(pid, lambda pid=pid: (pid, "0") in _stopped_with(path, "FLOCK"))
+    for pid, first in _stopped_with(path, "FLOCK"):
+        _killed(pid, partial(_is_stopped_with, path, pid, first))
+
+
+def _is_stopped_with(path: Path, pid: int, first: str) -> bool:
+    return (pid, first) in _stopped_with(path, "FLOCK")
 
 
 def _stopped_with(path: Path, kind: str) -> list[tuple[int, str]]:

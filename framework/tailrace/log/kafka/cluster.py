@@ -237,7 +237,7 @@ class Cluster:
         return str(found.cluster_id).encode()
 
     def close(self) -> None:
-        """Release the client. It is made again on demand."""
+        """Release the client. It is opened again on demand."""
         with self._mutex:
             self._client = None
 
@@ -255,7 +255,7 @@ class Cluster:
         while True:
             try:
                 return ask()
-            except Exception as error:  # any other goes on
+            except Exception as error:  # another is raised again
                 found = kafka_error(error)
                 if time.monotonic() > deadline or not (found.retriable() or found.name() in _ASK_AGAIN):
                     raise as_log_error(found, doing, topic) from error

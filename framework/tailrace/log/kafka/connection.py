@@ -55,7 +55,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "reconnect.backoff.max.ms": 2_000,
 }
 _DEFAULTS_OF: Mapping[_Role, Mapping[str, Any]] = {
-    # A partition's end is told with the answer to a fetch, so after this time at the latest.
+    # A consumer learns of the end of a partition with the answer to a fetch, so after this time at the latest.
     "consumer": {"fetch.wait.max.ms": 100, "queued.max.messages.kbytes": 16_384},
     "producer": {
         "compression.type": "lz4",

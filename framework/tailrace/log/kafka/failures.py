@@ -2,7 +2,7 @@
 
 =============  =============================================================================================================
 retry          the same call again: a broker that restarts, a leader that moves, a time-out. Nothing was decided.
-abort          the transaction has failed and must be aborted; the writer can go on after that
+abort          the transaction has failed and must be aborted; the writer can be used after that
 fenced         another has the transactional id, or the group has given the partition to another: stop
 refused        Kafka will never do it: permission is denied, the topic is not there, the record is too large
 fatal          the client is of no more use, and what became of the call is not known

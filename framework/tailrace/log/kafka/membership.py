@@ -67,7 +67,7 @@ class Membership:
         """Take part in the group: gives tasks back, and takes new ones. Raises what these raise."""
         try:
             message = self._consumer.poll(0)
-        except Exception as error:  # any other goes on
+        except Exception as error:
             raise as_log_error(kafka_error(error), "taking part in the group of the app") from error
         failure, self._error = self._error, None
         if failure is not None:
@@ -94,7 +94,7 @@ class Membership:
         try:
             # The offset means nothing: nobody reads the tape by the group's offsets.
             done = self._consumer.commit(offsets=[self._cluster.at(place, 0)], asynchronous=False)
-        except Exception as error:  # any other goes on
+        except Exception as error:
             raise as_log_error(kafka_error(error), "asking the group of the app") from error
         for one in done or ():
             if one.error is not None:

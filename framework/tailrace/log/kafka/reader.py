@@ -11,7 +11,7 @@ What a fetch says of the end rests on three facts, each of which may be older th
   after the last commit of this process, the partition is idle. An answer counts for a second.
 
 The first fetch after ``seek`` waits for the first answer of a broker, since before it nothing is known at all. Of a *live* reader no
-other fetch waits: a service has other partitions to go on with. Any other reader reads history, up to an end that is known: its
+other fetch waits: a service has other partitions to read. Any other reader reads history, up to an end that is known: its
 fetches wait until there are records, or none are left, or an open transaction hides the rest. So a fetch that finds nothing means
 the same as on a log in one file.
 
@@ -195,7 +195,7 @@ class KafkaReader:
             if not messages and timeout_s:
                 first = self._consumer.poll(timeout_s)
                 messages = [] if first is None else [first, *self._consumer.consume(_BATCH, 0)]
-        except Exception as error:  # any other goes on
+        except Exception as error:  # another is raised again
             raise as_log_error(kafka_error(error), "reading") from error
         touched: set[_Part] = set()
         parts = self._by_name

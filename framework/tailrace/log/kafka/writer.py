@@ -204,7 +204,7 @@ class KafkaWriter:
                     )
                 except BufferError:
                     self._make_room()
-                except Exception as error:  # noqa: BLE001  # any other goes on
+                except Exception as error:  # noqa: BLE001  # another is raised again
                     self._fail(error, "appending", topic)
                 else:
                     break
@@ -237,10 +237,10 @@ class KafkaWriter:
             # so beginning one fails, with the fatal error if there is one.
             try:
                 self._producer.begin_transaction()
-            except Exception as cause:  # noqa: BLE001  # any other goes on
+            except Exception as cause:  # noqa: BLE001  # another is raised again
                 self._fail(cause, "appending")
             raise
-        except Exception as error:  # noqa: BLE001  # any other goes on
+        except Exception as error:  # noqa: BLE001  # another is raised again
             self._fail(error, "appending")
         if self._failed is not None:
             failed, topic = self._failed
@@ -286,7 +286,7 @@ class KafkaWriter:
         while True:
             try:
                 self._producer.commit_transaction(_REQUEST_S)
-            except Exception as error:  # any other goes on
+            except Exception as error:  # another is raised again
                 found = kafka_error(error)
                 kind = kind_of(found)
                 if kind is Kind.RETRY and time.monotonic() < deadline:
@@ -308,7 +308,7 @@ class KafkaWriter:
         while True:
             try:
                 do()
-            except Exception as error:  # noqa: BLE001  # any other goes on
+            except Exception as error:  # noqa: BLE001  # another is raised again
                 if kind_of(kafka_error(error)) is Kind.RETRY and time.monotonic() < deadline:
                     time.sleep(_PAUSE_S)
                     continue

@@ -1,0 +1,200 @@
+"""What a power loss takes is named, and what was synced is not taken for it; a failed sync is never trusted."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.core.errors import (
+    CorruptLogError,
+    LogUnavailableError,
+)
+from tailrace.log import TopicSettings
+from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import appending as appending_
+from tailrace.log.embedded.database import WAL
+from tailrace.log.embedded.lock import _HOLDER, _NOTE, LOCK
+from tests.log.embedded.damaged import (
+    another_boot,
+    cut_off,
+    made,
+    read,
+    whole,
+)
+
+
+class TestAfterAPowerLoss:
+    """The machine was down since the last commit: the end of the WAL may be lost, and that is said."""
+
+    def test_the_log_ends_with_a_whole_commit_and_says_what_is_lost(
+        self, tmp_path, monkeypatch, caplog
+    ) -> None:
+        cut_off(made(tmp_path / "made", fsync_interval_s=1_000), tmp_path / "cut")
+        another_boot(monkeypatch)
+        log = EmbeddedLog(tmp_path / "cut")
+        assert read(log) == whole(1)
+        assert not caplog.records, "a reader says nothing"
+        log.append("a", b"k", b"after", 0)
+        assert "a power loss has taken the last 1 commits" in caplog.text
+        log.append("a", b"k", b"after", 0)
+        assert len(caplog.records) == 1
+        assert log.end_offset("a", 0) == 3
+        log.verify()
+        assert len(caplog.records) == 1
+
+    def test_what_was_promised_is_missed(self, tmp_path, monkeypatch) -> None:
+        made(tmp_path, fsync="commit").close()
+        wal = (tmp_path / WAL).read_bytes()
+        (tmp_path / WAL).write_bytes(wal[:-10])
+        another_boot(monkeypatch)
+        with pytest.raises(CorruptLogError, match="the last 1 commits are missing"):
+            EmbeddedLog(tmp_path)
+
+    @pytest.mark.parametrize("at", ["the close", "the interval"])
+    def test_what_was_synced_is_missed(self, tmp_path, monkeypatch, at) -> None:
+        log = made(tmp_path / "made", fsync_interval_s=1_000 if at == "the close" else 0.01)
+        if at == "the close":
+            assert log._lock.last_note().synced == 0
+            log.close()
+        deadline_s = time.monotonic() + 30
+        while log._lock.last_note().synced < log._lock.last_note().commits:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        cut_off(log, tmp_path / "cut")
+        another_boot(monkeypatch)
+        with pytest.raises(CorruptLogError, match="the last 1 commits are missing"):
+            EmbeddedLog(tmp_path / "cut")
+
+    def test_the_note_does_not_claim_what_was_committed_while_it_was_synced(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        log = made(tmp_path, fsync_interval_s=1_000)
+        other, before = EmbeddedLog(tmp_path), log._lock.last_note().commits
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", lambda _: [one.append("a", b"k", b"v", 0) for one in (log, other)])
+            log.sync()
+        assert log._lock.last_note()[1:3] == (before + 2, before)
+        with monkeypatch.context() as patch:
+            self.failing(patch)
+            with pytest.raises(LogUnavailableError):
+                log.sync()
+        assert log._lock.last_note().synced == before
+
+    def failing(self, patch: pytest.MonkeyPatch) -> None:
+        def fail(_: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        patch.setattr(os, "fdatasync", fail)
+
+    def test_a_verification_says_what_a_power_loss_has_taken(self, tmp_path, monkeypatch, caplog) -> None:
+        cut_off(made(tmp_path / "made", fsync_interval_s=1_000), tmp_path / "cut")
+        another_boot(monkeypatch)
+        EmbeddedLog(tmp_path / "cut").verify()
+        assert "a power loss has taken the last 1 commits" in caplog.text
+
+    def test_a_note_that_is_damaged_is_no_note(self, tmp_path) -> None:
+        made(tmp_path).close()
+        data = bytearray((tmp_path / LOCK).read_bytes())
+        assert len(data) == _HOLDER.size + _NOTE.size
+        data[-6] ^= 1
+        (tmp_path / LOCK).write_bytes(data)
+        log = EmbeddedLog(tmp_path)
+        assert read(log) == whole(2)
+        log.append("a", b"k", b"v", 0)
+
+
+class TestSyncs:
+    """A failed sync proves that bytes are lost, and a later sync that succeeds does not prove the contrary."""
+
+    def fails(self, monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> Callable[[], int]:
+        left = times
+
+        def fail(descriptor: int) -> None:
+            nonlocal left
+            if left > 0:
+                left -= 1
+                raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(os, name, fail)
+        return lambda: left
+
+    def test_after_a_failed_sync_the_wal_is_written_again_before_it_is_synced_again(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        log = made(tmp_path)
+        wal = (tmp_path / WAL).read_bytes()
+        written = bytearray(len(wal))
+        real = os.pwrite
+
+        def write(descriptor: int, data: bytes, position: int) -> int:
+            if Path(f"/proc/self/fd/{descriptor}").readlink().name == WAL:
+                written[position : position + len(data)] = data
+            return real(descriptor, data, position)
+
+        monkeypatch.setattr(os, "pwrite", write)
+        left = self.fails(monkeypatch, "fdatasync", 1)
+        log.sync()
+        assert left() == 0
+        assert written == wal
+
+    def test_what_was_committed_is_synced_within_the_interval_and_at_the_close(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        synced = threading.Event()
+        monkeypatch.setattr(os, "fdatasync", lambda _: synced.set())
+        log = EmbeddedLog(tmp_path, LogOptions(fsync_interval_s=0.01))
+        log.create_topic("a", TopicSettings(1))
+        assert synced.wait(30)
+        log.close()
+        slow = EmbeddedLog(tmp_path, LogOptions(fsync_interval_s=1_000))
+        synced.clear()
+        slow.append("a", b"k", b"v", 0)
+        assert not synced.is_set()
+        slow.close()
+        assert synced.is_set()
+
+    @pytest.mark.parametrize("failing", ["a look at readers", "a start of the thread that syncs"])
+    def test_what_fails_after_a_commit_does_not_make_it_look_failed(
+        self, tmp_path, monkeypatch, caplog, failing
+    ) -> None:
+        log = made(tmp_path)
+        log._appender.close()  # the next commit starts the thread again
+        with monkeypatch.context() as patch:
+
+            def fail(*_: Any) -> None:
+                raise RuntimeError("it fails")
+
+            if failing == "a look at readers":
+                patch.setattr(appending_, "_CHECKPOINT_PAGES", 0)
+                patch.setattr(log._appender, "_see_to_readers", fail)
+                patch.setattr(log._appender, "_checkpoint", lambda _: log._appender._see_to_readers())
+            else:
+                patch.setattr(threading.Thread, "start", fail)
+            assert log.append("a", b"k", b"v", 0) == 2
+            assert log.append("a", b"k", b"v", 0) == 3
+        assert "which counts: it fails" in caplog.text
+        log.append("a", b"k", b"v", 0)
+        assert log._appender._syncing is not None
+        assert log._appender._syncing.is_alive()
+        log.close()
+        assert len(read(EmbeddedLog(tmp_path))) == 7
+
+    def test_while_it_fails_no_process_commits(self, tmp_path, monkeypatch) -> None:
+        log, other = made(tmp_path), EmbeddedLog(tmp_path, LogOptions(fsync="commit"))
+        with monkeypatch.context() as patch:
+            self.fails(patch, "fdatasync", 100)
+            with pytest.raises(LogUnavailableError, match="the disk fails"):
+                log.sync()
+            for one in (log, other):
+                with pytest.raises(LogUnavailableError, match="the disk fails"):
+                    one.append("a", b"k", b"v", 0)
+        for one in (other, log):
+            one.append("a", b"k", b"v", 0)
+        assert log.end_offset("a", 0) == 4
+        assert not log._lock.last_note().in_doubt
