@@ -102,7 +102,10 @@ def upgrade(*, as_json: bool, folder: Path) -> None:
     with piped():
         if as_json:
             said = {"topics": done.topics, "offsets": done.offsets, "bytes_left_out": done.bytes_left_out}
-            click.echo(msgspec.json.encode({**said, "kept": str(done.kept)}))
+            click.echo(msgspec.json.encode({**said, "kept": done.kept and str(done.kept)}))
+            return
+        if done.kept is None:
+            click.echo("The log has the present format now.")
             return
         if done.topics:
             click.echo(f"{counted(done.topics, 'topic')} with {counted(done.offsets, 'offset')} moved.")

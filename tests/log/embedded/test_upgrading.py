@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from tailrace.core.errors import CorruptLogError, LogUnavailableError, OldLogError
@@ -94,6 +95,7 @@ def test_an_old_log_is_refused_until_it_is_upgraded_and_reads_as_before_then(fol
     for name in expected["places"]:
         assert found["places"][name] == expected["places"][name], name
     assert found == expected
+    assert done.kept == folder / KEPT
     kept = {path.name: path.read_bytes() for path in done.kept.iterdir()}
     assert kept.items() <= before.items()
     assert len(kept) == 16
@@ -167,11 +169,11 @@ def test_a_damaged_old_log_is_left_as_it_is(folder) -> None:
 
 
 def test_old_files_that_are_put_back_beside_a_log_that_went_on_are_refused(folder) -> None:
-    done = upgrade(folder)
+    upgrade(folder)
     log = EmbeddedLog(folder)
     log.append("kept", b"5", b"new", 0)
     log.close()
-    for path in done.kept.iterdir():
+    for path in (folder / KEPT).iterdir():
         shutil.copy(path, folder / path.name)
     with pytest.raises(OldLogError, match="beside it"):
         EmbeddedLog(folder)
@@ -230,3 +232,27 @@ def test_a_process_that_opens_the_old_log_during_the_upgrade_stops_it_before_the
     assert (folder / OLD_LABEL).exists()
     upgrade(folder)
     EmbeddedLog(folder).close()
+
+
+def test_a_log_of_format_2_gets_the_digest_of_its_publications(folder: Path) -> None:
+    upgrade(folder)
+    log = EmbeddedLog(folder)
+    before = seen(log)
+    log._appender.checkpoint()
+    log.close()
+    connection = apsw.Connection(str(folder / DATABASE))
+    state = next(connection.execute("SELECT identity, commits, digest FROM log"))
+    connection.execute("ALTER TABLE log DROP COLUMN published")
+    connection.execute("UPDATE log SET checksum = ?", (database_.checksum_of("log", state),))
+    connection.pragma("user_version", 2)
+    connection.close()
+    shutil.rmtree(folder / KEPT)
+    with pytest.raises(OldLogError, match="format 2"):
+        EmbeddedLog(folder)
+    assert upgrade(folder).kept is None
+    log = EmbeddedLog(folder)
+    assert seen(log) == before
+    log.verify()
+    log.close()
+    with pytest.raises(LogUnavailableError, match="no log of an older format"):
+        upgrade(folder)

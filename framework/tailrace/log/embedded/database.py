@@ -73,7 +73,8 @@ REPAIRED = DATABASE + ".repaired"
 """A repaired database that has not taken its place yet."""
 OLD_LABEL = "tailrace-log.json"
 """A log of format 1, made of segments, has this file."""
-FORMAT = 2
+FORMAT = 3
+"""Format 2, of development versions, had no digest of publications."""
 _APPLICATION = int.from_bytes(b"TRlg", "big")
 _OLDEST_SQLITE = (3, 51, 3)
 _PAGE_BYTES = 16384
@@ -377,6 +378,12 @@ def _check_format(connection: Connection, path: Path) -> None:
             f"the log is of format {number}, this version of tailrace reads up to {FORMAT}",
             path=str(path),
             hint="It was written by a newer version. Run that version, or a later one.",
+        )
+    if number == FORMAT - 1:
+        raise OldLogError(
+            f"the log is of format {number}, which only development versions wrote",
+            path=str(path),
+            hint="Stop its processes and run `tailrace log upgrade`.",
         )
 
 

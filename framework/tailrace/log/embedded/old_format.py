@@ -31,14 +31,17 @@ from tailrace.core.errors import CorruptLogError, LogUnavailableError
 from tailrace.log.embedded.claims import OWNERS, owner_of
 from tailrace.log.embedded.database import (
     DATABASE,
+    FORMAT,
     MAKING,
     OFFSETS,
     OLD_LABEL,
     PARTITIONS,
     TOPICS,
     WRITERS,
+    checksum_of,
     connect,
     filling,
+    opened,
     put_in_place,
 )
 from tailrace.log.embedded.failures import failing
@@ -64,8 +67,8 @@ class Upgraded(NamedTuple):
     """Number of offsets from start to end of all partitions."""
     bytes_left_out: int
     """Length of an incomplete commit at the end."""
-    kept: Path
-    """Where the old files are now."""
+    kept: Path | None
+    """Where the old files are now; None if the log was changed where it is."""
 
 
 class _BlockPlace(msgspec.Struct, array_like=True, gc=False):
@@ -131,6 +134,8 @@ def upgrade(folder: Path) -> Upgraded:
     lock = AppendLock(folder)
     with failing(folder, "upgrading the log"), closing(lock):
         kept = folder / KEPT
+        if (folder / DATABASE).is_file() and not (folder / OLD_LABEL).is_file() and _completed(folder, lock):
+            return Upgraded(0, 0, 0, None)
         if not (folder / OLD_LABEL).is_file():
             # If there are old files beside it, an earlier upgrade was interrupted in its last step.
             if (kept / OLD_LABEL).is_file() and _put_aside(folder, kept):
@@ -153,6 +158,33 @@ def upgrade(folder: Path) -> Upgraded:
             kept.mkdir(exist_ok=True)
             _put_aside(folder, kept)
             return made
+
+
+def _completed(folder: Path, lock: AppendLock) -> bool:
+    """Give a database of format 2 the digest of its publications, in one transaction. Returns whether it was of that format."""
+    with lock.held(), closing(opened(folder / DATABASE)) as connection:
+        if connection.pragma("user_version") != FORMAT - 1:
+            return False
+        _check_unused(folder)
+        connection.execute("BEGIN IMMEDIATE")
+        *state, checksum = next(connection.execute("SELECT identity, commits, digest, checksum FROM log"))
+        if checksum_of("log", tuple(state)) != checksum:
+            raise CorruptLogError(
+                "the row with the state of the log is damaged",
+                path=str(folder / DATABASE),
+                hint="Restore a copy.",
+            )
+        published = 0
+        for (one,) in connection.execute("SELECT checksum FROM publications"):
+            published ^= one
+        connection.execute("ALTER TABLE log ADD COLUMN published")
+        sealed = (*state, published)
+        connection.execute(
+            "UPDATE log SET published = ?, checksum = ?", (published, checksum_of("log", sealed))
+        )
+        connection.pragma("user_version", FORMAT)
+        connection.execute("COMMIT")
+    return True
 
 
 def _check_unused(folder: Path) -> None:
