@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import json_option, log_option, opened, outside_of_log, piped
+from tailrace.cli.arguments import any_log_option, json_option, opened_log, outside_of_log, piped
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
 from tailrace.cli.misspelt import WholeNumber
@@ -18,7 +18,7 @@ from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, a
 
 
 @click.command(cls=Command, short_help="Archive a log's topics as Parquet files.")
-@log_option
+@any_log_option
 @click.option(
     "--to",
     "uri",
@@ -49,7 +49,7 @@ from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, a
 @json_option
 def archive(
     *,
-    folder: Path,
+    folder: Path | str,
     uri: str,
     topics: tuple[str, ...],
     records_per_file: int,
@@ -63,7 +63,7 @@ def archive(
     outside_of_log(uri, folder, "--to")
     found = open_archive(uri)
     options = ArchiveOptions(topics or None, records_per_file, after_deleted)
-    with opened(folder) as log, progress() as report_progress:
+    with opened_log(folder) as log, progress() as report_progress:
         report = archive_log(
             log, found, options, on_progress=lambda status: report_progress(*_progress(status))
         )

@@ -206,7 +206,7 @@ def refuse_own_topic(log: Log, topic: str, why: str) -> None:
         raise click.BadParameter(f"{topic!r} belongs to the app {app!r}, which {why}.", param_hint="TOPIC")
 
 
-def outside_of_log(place: str | Path, log: Path, hint: str) -> None:
+def outside_of_log(place: str | Path, log: str | Path, hint: str) -> None:
     """Check that a place, given by a path or a URI, is outside the log's folder.
 
     Raises:
@@ -214,10 +214,10 @@ def outside_of_log(place: str | Path, log: Path, hint: str) -> None:
     """
     if not str(place):
         raise click.BadParameter("it is empty", param_hint=hint)
-    if "://" in str(place):
+    if "://" in str(place) or "://" in str(log):
         return
     path = Path(place).resolve()
-    if log.resolve() in (path, *path.parents):
+    if Path(log).resolve() in (path, *path.parents):
         raise click.BadParameter(
             f"{str(place)!r} is in the log's folder, which must hold only the log", param_hint=hint
         )

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from tailrace.cli import showing
-from tailrace.cli.arguments import app_argument, json_option, log_option, name_of, opened, piped
+from tailrace.cli.arguments import any_log_option, app_argument, json_option, name_of, opened_log, piped
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import show_table
 from tailrace.cli.misspelt import Choice
@@ -59,11 +59,11 @@ def dead_letters() -> None:
     help="Only dead letters that were neither redriven nor handled by a rebuild; those of timers always count.",
 )
 @json_option
-@log_option
-def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, folder: Path) -> None:
+@any_log_option
+def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, folder: Path | str) -> None:
     """List dead letters: ids, reasons, origins, and their outcomes."""
     name = name_of(app)
-    with opened(folder) as log, piped():
+    with opened_log(folder) as log, piped():
         found = [
             (letter, outcome)
             for letter, outcome in letters_with_outcomes(log, name, _wanted((), reasons, set()))
@@ -98,13 +98,13 @@ def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, f
 @app_argument
 @click.argument("id_", metavar="ID", type=_IdType())
 @json_option
-@log_option
-def show(*, app: str, id_: str, as_json: bool, folder: Path) -> None:
+@any_log_option
+def show(*, app: str, id_: str, as_json: bool, folder: Path | str) -> None:
     """Show one dead letter: the record, the error and the traceback."""
     name = name_of(app)
     place = letters.parse_id(id_)
     assert place is not None
-    with opened(folder) as log:
+    with opened_log(folder) as log:
         there = letters.dead_letter(log, name, *place) is not None
         shown = letters_with_outcomes(log, name, lambda one: one.id == id_) if there else []
     if not shown:
@@ -144,7 +144,7 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path) -> None:
 @click.option("--all", "everything", is_flag=True, help="All dead letters that were not redriven yet.")
 @click.option("--dry-run", is_flag=True, help="Show what would be redriven, without doing it.")
 @json_option
-@log_option
+@any_log_option
 def redrive(
     *,
     app: str,
@@ -153,7 +153,7 @@ def redrive(
     everything: bool,
     dry_run: bool,
     as_json: bool,
-    folder: Path,
+    folder: Path | str,
 ) -> None:
     """Append the records of dead letters to their topics again, each once.
 
@@ -164,7 +164,7 @@ def redrive(
         raise click.UsageError("Name the dead letters: --id, --reason, or --all.")
     name = name_of(app)
     seen: set[str] = set()
-    with opened(folder) as log:
+    with opened_log(folder) as log:
         outcome = letters.redrive(
             log, name, _wanted(ids, reasons, seen), now_ms=time.time_ns() // 1_000_000, dry_run=dry_run
         )

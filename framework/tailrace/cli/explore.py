@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from tailrace.cli.arguments import app_argument, json_option, log_option, opened, piped
+from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress, say
 from tailrace.cli.limits import EndOffset, TimeType, end_offsets, until_offset_option
@@ -28,7 +28,7 @@ DEPENDENT = 1
 
 @click.command(cls=Command, short_help="Find what depends on the order of arrival.")
 @app_argument
-@log_option
+@any_log_option
 @click.option(
     "--schedules",
     type=WholeNumber(1),
@@ -70,7 +70,7 @@ DEPENDENT = 1
 def explore(
     *,
     app: str,
-    folder: Path,
+    folder: Path | str,
     schedules: int,
     seed: int,
     schedule: int | None,
@@ -90,7 +90,7 @@ def explore(
     plan = find_app(app).plan()
     inputs = [one.name for one in inputs_from_outside(plan)]
     free = [_topic(plan, name) for name in unordered]
-    with opened(folder) as log:
+    with opened_log(folder) as log:
         ends = end_offsets(plan, inputs, offsets, log.partitions)
         check_end_offsets(plan, log, ends)
         feed = feed_of_log(plan, log, most=records, from_ms=from_ms, until=ends)

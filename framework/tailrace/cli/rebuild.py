@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
 
 import click
 import msgspec
@@ -152,7 +151,7 @@ def _check_places(source: Source, to: Destination) -> None:
     Raises:
         click.BadParameter: A place is in the log's folder, or the suffix for the topics of the outputs is missing.
     """
-    log = Path(source.log)
+    log = source.log
     outside_of_log(to.uri, log, "--to")
     kind, colon, rest = to.outputs.partition(":")
     if kind == "parquet" and colon:

@@ -13,8 +13,8 @@ import click
 from tailrace.cli.arguments import (
     DEFAULT_SNAPSHOTS,
     any_environment_option,
+    any_log_option,
     from_snapshot_option,
-    log_option,
     name_option,
     packed,
     workers_option,
@@ -44,7 +44,7 @@ class _RenamedType(click.ParamType):
 
 def _source(
     *,
-    folder: Path,
+    folder: Path | str,
     read: tuple[tuple[str, str], ...],
     archive: str | None,
     from_snapshot: str | None,
@@ -98,7 +98,7 @@ def _engines(
 source_options = packed(
     "source",
     _source,
-    log_option,
+    any_log_option,
     click.option(
         "--read",
         type=_RenamedType(),

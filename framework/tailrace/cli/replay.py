@@ -11,10 +11,10 @@ import msgspec
 
 from tailrace.cli.arguments import (
     any_environment_option,
+    any_log_option,
     app_argument,
     json_option,
     keys_option,
-    log_option,
     partitions_option,
     piped,
     state_option,
@@ -44,7 +44,7 @@ DIFFERENT = 1
 
 @click.command(cls=Command, short_help="Replay history; compare, trace or debug it.")
 @app_argument
-@log_option
+@any_log_option
 @click.option(
     "--to",
     type=click.Path(path_type=Path, file_okay=False),
@@ -68,7 +68,7 @@ DIFFERENT = 1
 def replay(
     *,
     app: str,
-    folder: Path,
+    folder: Path | str,
     to: Path | None,
     compare: bool,
     state_folder: Path,

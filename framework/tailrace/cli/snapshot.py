@@ -11,12 +11,12 @@ import msgspec
 
 from tailrace.cli.arguments import (
     DurationType,
+    any_log_option,
     app_argument,
     json_option,
-    log_option,
     name_of,
     name_option,
-    opened,
+    opened_log,
     outside_of_log,
     piped,
     snapshots_option,
@@ -46,7 +46,7 @@ def snapshot() -> None:
 
 @snapshot.command(short_help="Take a snapshot as of the last commit.")
 @app_argument
-@log_option
+@any_log_option
 @snapshots_option
 @name_option
 @click.option(
@@ -60,7 +60,7 @@ def snapshot() -> None:
 def create(
     *,
     app: str,
-    folder: Path,
+    folder: Path | str,
     uri: str,
     name: str | None,
     incremental: bool,
@@ -74,7 +74,7 @@ def create(
     snapshots = Snapshots(uri, plan.app)
     begun_s = time.perf_counter()
     options = TakingOptions(name=name, automatic=automatic, incremental=incremental)
-    with opened(folder) as log, progress() as report_progress:
+    with opened_log(folder) as log, progress() as report_progress:
         made = take_snapshot(
             plan, log, snapshots, options, on_progress=lambda status: report_progress(*_progress(status))
         )

@@ -12,9 +12,14 @@ from tailrace.log.kafka import SCHEME, KafkaLog
 from tailrace.state.snapshots import Place
 
 
+def is_kafka(place: str | Path) -> bool:
+    """Whether this is the URL of a Kafka cluster."""
+    return isinstance(place, str) and place.startswith(SCHEME)
+
+
 def open_log(place: str | Path) -> EmbeddedLog | KafkaLog:
     """The log in a folder, which must exist, or at the URL of a Kafka cluster."""
-    if isinstance(place, str) and place.startswith(SCHEME):
+    if isinstance(place, str) and is_kafka(place):
         return KafkaLog(place)
     return EmbeddedLog(place, create=False)
 

@@ -76,7 +76,7 @@ def serve_on_kafka(options: ServiceOptions, plan: Plan) -> Counter[Kind]:
 
         def taken(numbers: Collection[int], may_commit: bool) -> None:
             worker.give_back(numbers, may_commit=may_commit)
-            _log.info("tasks go to another process", extra={**about(numbers), "committed": may_commit})
+            _log.info("tasks were given back", extra={**about(numbers), "committed": may_commit})
 
         def about(numbers: Collection[int]) -> dict[str, object]:
             return {"app": plan.app, "partitions": sorted(numbers)}

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -23,13 +22,13 @@ from tailrace.core.errors import UsageError
 from tailrace.history.app_history import AppHistory, origin_of
 from tailrace.history.beginnings import renamed
 from tailrace.history.dead_letters.letters import dead_letters, topic_of
+from tailrace.history.opening import open_log
 from tailrace.history.rebuilding.job import Job, UnitResult
 from tailrace.history.rebuilding.output_watermarks import TOPIC
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Request
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.stretches import scan
-from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log
 from tailrace.processes.app_loading import find_app
 
@@ -117,7 +116,7 @@ def _check(request: Request, plans: Sequence[Plan], links: Sequence[Sequence[str
             "a chain is rebuilt whole, from its beginning and from the log",
             hint="Leave out --read, --from-snapshot, --archive, --key and limits.",
         )
-    with closing(EmbeddedLog(Path(request.source.log), create=False)) as log:
+    with closing(open_log(request.source.log)) as log:
         known = log.topics()
         for at, read in enumerate(links):
             apps = [one.app.encode() for one in plans[:at]]

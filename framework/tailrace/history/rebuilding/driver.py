@@ -22,6 +22,7 @@ from tailrace.core.values.keys import KeyCodec
 from tailrace.history.dead_letters.handled import handled_in
 from tailrace.history.last_reads import last_reads
 from tailrace.history.named_keys import named_keys
+from tailrace.history.opening import is_kafka
 from tailrace.history.rebuilding.chained import as_declared
 from tailrace.history.rebuilding.code_digest import CodeDigest, changed, code_of
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
@@ -372,6 +373,10 @@ def _check_types(request: Request) -> None:
 
 
 def _check(request: Request) -> None:
+    if request.to.outputs.startswith(TOPIC) and is_kafka(request.source.log):
+        raise UsageError(
+            "outputs are not written to topics on Kafka yet", hint=f"Write them to files: {PARQUET}URI."
+        )
     if request.to.outputs != "none" and not request.to.outputs.startswith((PARQUET, TOPIC)):
         raise UsageError(
             f"outputs cannot go to {request.to.outputs!r}", hint=f"Say none, {PARQUET}URI or {TOPIC}SUFFIX."
@@ -429,7 +434,7 @@ def _absolute(request: Request) -> Request:
         request,
         source=replace(
             source,
-            log=str(Path(source.log).absolute()),
+            log=source.log if is_kafka(source.log) else str(Path(source.log).absolute()),
             archive=None if source.archive is None else Place.at(source.archive).uri,
             base=None if source.base is None else Place.at(source.base).uri,
         ),

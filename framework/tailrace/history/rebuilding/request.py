@@ -38,7 +38,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Where a rebuild reads history."""
 
     log: str
-    """Folder of the log."""
+    """Folder of the log, or the URL of a Kafka cluster."""
     archive: str | None = None
     """URI of the log's archive, for records that the log has deleted."""
     read: dict[str, str] = {}

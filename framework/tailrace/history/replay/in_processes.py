@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tailrace.core.storage import Store
+from tailrace.history.opening import open_log
 from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, ReplayStatus, replay
 from tailrace.history.state_folders import LiveFolder
-from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.child_process import ChildProcess, Conduct, Pipe, wait_for
 from tailrace.processes.hash_seeds import another_seed, given_seed
@@ -32,7 +32,7 @@ class ReplayJob:
 
     app: str
     """A reference for ``find_app``."""
-    log: Path
+    log: Path | str
     options: ReplayOptions
     to: Path | None = None
     state: Path | None = None
@@ -49,7 +49,7 @@ def run_job(job: ReplayJob, on_progress: Callable[[ReplayStatus], None] | None =
 
     compare = job.options.compare and job.state is not None
     with (
-        closing(EmbeddedLog(job.log, create=False)) as log,
+        closing(open_log(job.log)) as log,
         LiveFolder(job.state or Path(), plan.app) as live,
     ):
         report = replay(
