@@ -45,6 +45,10 @@ def test_each_error_has_its_kind_and_its_exception(code) -> None:
     assert "while testing" in str(made)
 
 
+def test_an_error_that_nobody_knows_ends_the_transaction() -> None:
+    assert kind_of(KafkaError(KafkaError._STATE, "x")) is Kind.ABORT
+
+
 def test_a_fatal_error_and_one_that_needs_an_abort_are_told_apart() -> None:
     assert kind_of(KafkaError(KafkaError._STATE, "x", fatal=True)) is Kind.FATAL
     assert kind_of(KafkaError(KafkaError._STATE, "x", txn_requires_abort=True)) is Kind.ABORT

@@ -148,7 +148,7 @@ def bare(record: InputRecord) -> tuple[Any, ...]:
             "--from-snapshot is not supported",
         ),
         (["log", "verify", "--log", "kafka://127.0.0.1:1"], "works with the embedded log only"),
-        (["snapshot", APP, "--log", "kafka://127.0.0.1:1"], "works with the embedded log only"),
+        (["retire", APP, "--log", "kafka://127.0.0.1:1"], "works with the embedded log only"),
     ],
 )
 def test_what_is_not_there_on_kafka_is_refused_by_name(tmp_path, monkeypatch, arguments, told) -> None:

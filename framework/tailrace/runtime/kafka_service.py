@@ -12,11 +12,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
-from tailrace.core.errors import UsageError
+from tailrace.core.errors import FencedError, LogUnavailableError, UsageError
 from tailrace.log.kafka import KafkaLog, KafkaOptions
 from tailrace.processes.environment import timezones_version
 from tailrace.processes.signals import stop_signals
@@ -75,7 +75,8 @@ def serve_on_kafka(options: ServiceOptions, plan: Plan) -> Counter[Kind]:
             _log.info("tasks were given to this process", extra=about(numbers))
 
         def taken(numbers: Collection[int], may_commit: bool) -> None:
-            worker.give_back(numbers, may_commit=may_commit)
+            with suppress(LogUnavailableError, FencedError):  # logged; the next owner does the work
+                worker.give_back(numbers, may_commit=may_commit)
             _log.info("tasks were given back", extra={**about(numbers), "committed": may_commit})
 
         def about(numbers: Collection[int]) -> dict[str, object]:

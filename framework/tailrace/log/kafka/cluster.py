@@ -18,7 +18,7 @@ from tailrace.core.errors import TailraceError, TopicMismatchError, UnknownTopic
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import TopicPartition, TopicSettings
 from tailrace.log.kafka.connection import Connection
-from tailrace.log.kafka.failures import as_log_error, kafka_error
+from tailrace.log.kafka.failures import RETRIED, as_log_error, kafka_error
 from tailrace.log.kafka.library import AdminClient, At, admin_library, library
 
 _R = TypeVar("_R")
@@ -257,19 +257,14 @@ class Cluster:
                 return ask()
             except Exception as error:  # another is raised again
                 found = kafka_error(error)
-                if time.monotonic() > deadline or not (found.retriable() or found.name() in _ASK_AGAIN):
+                if time.monotonic() > deadline or not (found.retriable() or found.name() in RETRIED):
                     raise as_log_error(found, doing, topic) from error
+                if found.name() in _OLD_METADATA:
+                    self.close()  # a new client asks for the leaders again; this one does not
             time.sleep(_PAUSE_S)
 
 
-_ASK_AGAIN: Final = frozenset(
-    {
-        "_ALL_BROKERS_DOWN", "_RESOLVE", "FENCED_LEADER_EPOCH", "KAFKA_STORAGE_ERROR", "NETWORK_EXCEPTION",
-        "OFFSET_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "UNKNOWN_LEADER_EPOCH", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD", "COORDINATOR_LOAD_IN_PROGRESS",
-        "COORDINATOR_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE", "NOT_CONTROLLER", "NOT_COORDINATOR", "NOT_LEADER_FOR_PARTITION",
-        "REQUEST_TIMED_OUT", "UNSTABLE_OFFSET_COMMIT",
-    }
-)  # fmt: skip
+_OLD_METADATA: Final = frozenset({"FENCED_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "UNKNOWN_LEADER_EPOCH"})
 
 
 class _Failed(Exception):

@@ -64,6 +64,16 @@ _UNKNOWN_TOPIC: Final = frozenset(
     {"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID", "UNKNOWN_TOPIC_OR_PART"}
 )
 _TOO_LARGE: Final = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
+RETRIED: Final = frozenset(
+    {
+        "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_TRANSPORT", "_WAIT_COORD",
+        "CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "FENCED_LEADER_EPOCH",
+        "KAFKA_STORAGE_ERROR", "LEADER_NOT_AVAILABLE", "NETWORK_EXCEPTION", "NOT_CONTROLLER", "NOT_COORDINATOR",
+        "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE", "REBALANCE_IN_PROGRESS", "REPLICA_NOT_AVAILABLE", "REQUEST_TIMED_OUT",
+        "UNKNOWN_LEADER_EPOCH", "UNSTABLE_OFFSET_COMMIT",
+    }
+)  # fmt: skip
+"""What passes, whether or not the library says so."""
 _REFUSED: Final = _DENIED | _UNKNOWN_TOPIC | _TOO_LARGE
 
 
@@ -84,7 +94,7 @@ def kind_of(error: KafkaError) -> Kind:
         return Kind.FATAL
     if name in _REFUSED:
         return Kind.REFUSED
-    if error.txn_requires_abort():
+    if error.txn_requires_abort() or not (error.retriable() or name in RETRIED):
         return Kind.ABORT
     return Kind.RETRY
 

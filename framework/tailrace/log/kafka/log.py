@@ -36,6 +36,8 @@ class KafkaOptions:
     """Size limit of an event, key and value together. Records of state and tape are limited by their topics only."""
     patience_s: float = 60.0
     """For how long a call waits for brokers that do not answer."""
+    hidden_s: float = 10.0
+    """How long a reader of history waits for the end of a transaction that hides records."""
     group: str = "tailrace"
     """The consumer group that readers name to the brokers. They commit nothing in it."""
 
@@ -202,6 +204,7 @@ class KafkaLog:
             patience_s=self.options.patience_s,
             commits=lambda: self._commits,
             follow=self._follow,
+            hidden_s=self.options.hidden_s,
             live=live,
         )
         for (topic, partition), offset in positions.items():

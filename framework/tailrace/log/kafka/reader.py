@@ -43,8 +43,6 @@ _BATCH: Final = 5_000
 _NAP_S: Final = 0.02
 _FRESH_S: Final = 1.0
 """For how long an answer about ends counts."""
-_HIDDEN_S: Final = 2.0
-"""If nothing can be read for so long, an open transaction hides it. Markers of one that has ended arrive sooner."""
 _ASK_S: Final = 0.1
 """Ends are not asked more often."""
 
@@ -53,7 +51,7 @@ class _Part:
     """A partition that is read."""
 
     __slots__ = (
-        "answered", "at_end", "buffer", "bytes", "error", "idle_after", "idle_at", "paused", "place", "position", "read_to", "stable",
+        "answered", "at_end", "buffer", "error", "idle_after", "idle_at", "paused", "place", "position", "read_to", "stable",
     )  # fmt: skip
 
     def __init__(self, place: TopicPartition, position: int) -> None:
@@ -63,7 +61,6 @@ class _Part:
         self.read_to = position
         """Of the consumer: all before it is in the buffer, or was."""
         self.buffer: deque[InputRecord] = deque()
-        self.bytes = 0
         self.paused = False
         self.answered = False
         """Whether a broker has answered since the last ``seek``."""
@@ -81,7 +78,8 @@ class _Part:
 class KafkaReader:
     """A reader of a ``KafkaLog``; see ``tailrace.log.Reader``. Holds a consumer and up to 16 MB for each partition.
 
-    ``commits`` gives the number of commits of this process; ``follow`` the topic of a topic's watermarks, which it creates. ``live``
+    ``commits`` gives the number of commits of this process; ``follow`` the topic of a topic's watermarks, which it creates. If
+    nothing can be read for ``hidden_s``, an open transaction hides the rest: the markers of one that has ended arrive sooner. ``live``
     is explained at the head of this file.
     """
 
@@ -93,9 +91,11 @@ class KafkaReader:
         patience_s: float,
         commits: Callable[[], int],
         follow: Callable[[str], str],
+        hidden_s: float,
         live: bool = False,
     ) -> None:
         self._live = live
+        self._hidden_s = hidden_s
         self._consumer = consumer
         self._cluster = cluster
         self._patience_s = patience_s
@@ -128,7 +128,6 @@ class KafkaReader:
         buffer = part.buffer
         count = min(max_records, len(buffer))
         records = [buffer.popleft() for _ in range(count)]
-        part.bytes -= sum(map(_size, records)) if part.paused else 0
         if part.paused and len(buffer) < _FULL // 2:
             self._resume(part)
         part.position = buffer[0].offset if buffer else part.read_to
@@ -270,17 +269,23 @@ class KafkaReader:
             self._pump(_NAP_S)
 
     def _settle(self, part: _Part) -> None:
-        """Wait for records, or until none can be read."""
-        end = self._cluster.ends([part.place])[part.place]
+        """Wait for records; or until none can be read, and all watermarks are read that were published by then."""
+        feeds = {TopicPartition(name, 0): feed for name, feed in self._feeds.items()}
         asked_at, asked_after = time.monotonic(), self._commits()
-        given_up_s = asked_at + self._patience_s
-        hidden_s = asked_at + _HIDDEN_S
-        while not part.buffer and part.error is None and part.read_to < end:
+        ends = self._cluster.ends([part.place, *feeds])
+        end = ends[part.place]
+        given_up_s, hidden_s = asked_at + self._patience_s, asked_at + self._hidden_s
+        while not part.buffer and part.error is None:
+            heard = [feed.read_to for feed in feeds.values()]
+            if part.read_to >= end and all(feed.read_to >= ends[place] for place, feed in feeds.items()):
+                part.at_end, part.idle_at, part.idle_after = True, asked_at, asked_after
+                return
             before = part.read_to
             self._pump(_NAP_S)
             now = time.monotonic()
-            if part.read_to > before or not part.at_end:
-                hidden_s = now + _HIDDEN_S
+            moved = part.read_to > before or [feed.read_to for feed in feeds.values()] != heard
+            if moved or not (part.at_end or part.read_to >= end):
+                hidden_s = now + self._hidden_s
             if now > hidden_s:
                 return
             if now > given_up_s:
@@ -289,8 +294,6 @@ class KafkaReader:
                     f"Kafka does not answer, while reading {topic!r} partition {partition}",
                     hint="Look at the brokers.",
                 )
-        if part.read_to >= end and not part.buffer:
-            part.at_end, part.idle_at, part.idle_after = True, asked_at, asked_after
 
     # --- the ends of partitions
 

@@ -292,7 +292,9 @@ class KafkaWriter:
                 if kind is Kind.RETRY and time.monotonic() < deadline:
                     time.sleep(_PAUSE_S)
                     continue
-                if kind in (Kind.RETRY, Kind.FATAL):
+                if kind in (Kind.RETRY, Kind.FATAL) or (
+                    kind is Kind.ABORT and not found.txn_requires_abort()
+                ):
                     self._ended = CommitUnknownError(
                         f"the commit of {self.transactional_id!r} was not answered: {found.str()} ({found.name()})",
                         hint="Take the transactional id over again and read what is there.",
