@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +199,31 @@ class TestSyncs:
             one.append("a", b"k", b"v", 0)
         assert log.end_offset("a", 0) == 4
         assert not log._lock.last_note().in_doubt
+
+
+def test_a_log_that_is_named_by_a_relative_path_stays_where_it_is(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = EmbeddedLog("log", LogOptions(fsync_interval_s=1_000))
+    log.create_topic("a", TopicSettings(1))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    log.append("a", b"k", b"v", 0)
+    log.sync()
+    assert log._lock.last_note().synced == log._lock.last_note().commits
+    log.close()
+
+
+def test_what_is_committed_while_a_log_is_verified_is_not_missing(tmp_path, monkeypatch) -> None:
+    log, other = made(tmp_path), EmbeddedLog(tmp_path)
+    moment = log._view.moment
+
+    @contextmanager
+    def late(doing: str) -> Iterator[Any]:
+        with moment(doing) as rows:
+            other.append("a", b"k", b"v", 0)
+            yield rows
+
+    monkeypatch.setattr(log._view, "moment", late)
+    log.verify()
+    other.close()
+    log.close()

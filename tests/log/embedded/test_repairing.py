@@ -480,3 +480,20 @@ def test_a_file_that_is_replaced_while_it_is_open_is_an_error(tmp_path, gone) ->
     with pytest.raises(CorruptLogError, match="deleted or replaced"):
         log.end_offset("a", 0)
     log.close()
+
+
+def test_a_repair_keeps_the_order_of_commits_over_all_partitions(tmp_path) -> None:
+    log = EmbeddedLog(tmp_path)
+    log.create_topic("t", TopicSettings(2))
+    log.create_topic("other", TopicSettings(1))
+    for number in range(6):
+        log.append("t", b"k", b"v", number, partition=number % 2)
+    log.append("other", b"k", b"v", 0)
+    before = list(log.commit_order("t"))
+    log._appender.checkpoint()
+    log.close()
+    connection = apsw.Connection(str(tmp_path / DATABASE))
+    connection.execute("UPDATE blocks SET data = zeroblob(5) WHERE id = (SELECT max(id) FROM blocks)")
+    connection.close()
+    assert len(repair(tmp_path).lost) == 1
+    assert list(EmbeddedLog(tmp_path).commit_order("t")) == before

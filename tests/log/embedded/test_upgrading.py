@@ -16,12 +16,12 @@ from typing import Any
 import apsw
 import pytest
 
-from tailrace.core.errors import CorruptLogError, LogUnavailableError, OldLogError
-from tailrace.log import TopicPartition
+from tailrace.core.errors import CorruptLogError, ForeignLogError, LogUnavailableError, OldLogError
+from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded import database as database_
 from tailrace.log.embedded import old_format as old_format_
-from tailrace.log.embedded.database import DATABASE, OLD_LABEL
+from tailrace.log.embedded.database import DATABASE, OLD_LABEL, WAL
 from tailrace.log.embedded.old_format import KEPT, upgrade
 
 DATA = Path(__file__).parent / "data"
@@ -256,3 +256,25 @@ def test_a_log_of_format_2_gets_the_digest_of_its_publications(folder: Path) -> 
     log.close()
     with pytest.raises(LogUnavailableError, match="no log of an older format"):
         upgrade(folder)
+
+
+@pytest.mark.parametrize("harm", ["cut off", "a copy over it", "no lock"])
+def test_an_upgrade_changes_nothing_of_a_log_that_is_damaged_or_new(tmp_path: Path, harm: str) -> None:
+    log = EmbeddedLog(tmp_path / "log")
+    log.create_topic("t", TopicSettings(1))
+    log.copy_to(tmp_path / "copy")
+    log.append("t", b"k", b"v", 0)
+    log.close()
+    if harm == "cut off":
+        (tmp_path / "log" / DATABASE).write_bytes(b"")
+    elif harm == "a copy over it":
+        shutil.copy(tmp_path / "copy" / DATABASE, tmp_path / "log" / DATABASE)
+    else:
+        (tmp_path / "log" / "lock").unlink()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "log").glob("log.sqlite*")}
+    with pytest.raises((CorruptLogError, ForeignLogError, LogUnavailableError)):
+        upgrade(tmp_path / "log")
+    after = {path.name: path.read_bytes() for path in (tmp_path / "log").glob("log.sqlite*")}
+    assert {name: after[name] for name in (DATABASE, WAL)} == {name: before[name] for name in (DATABASE, WAL)}
+    if harm == "no lock":
+        EmbeddedLog(tmp_path / "log").verify()

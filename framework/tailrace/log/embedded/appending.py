@@ -133,7 +133,8 @@ class Appender:
         """
         covered = self._commits
         try:
-            self._sync_wal()
+            if not self._sync_wal():
+                return
         except OSError:
             with self._mutex, self.lock.held():
                 self._heal()
@@ -284,17 +285,19 @@ class Appender:
         self._in_doubt = False
         self.lock.note = self.lock.note._replace(in_doubt=False)
 
-    def _sync_wal(self) -> None:
+    def _sync_wal(self) -> bool:
+        """Sync the WAL, if there is one. Returns whether there is."""
         # The WAL has no locks of SQLite, so it may be opened and closed beside it. The database may not.
         for path, sync in ((self.folder / WAL, os.fdatasync), (self.folder, os.fsync)):
             try:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
-                continue
+                return False
             try:
                 sync(descriptor)
             finally:
                 os.close(descriptor)
+        return True
 
     def _sync_later(self) -> None:
         self._unsynced.set()

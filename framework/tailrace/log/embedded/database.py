@@ -242,13 +242,15 @@ def forked(folder: Path) -> LogUnavailableError:
     )
 
 
-def connect(folder: Path, *, synchronous: str = "NORMAL", checked: bool = True) -> Connection:
+def connect(
+    folder: Path, *, synchronous: str = "NORMAL", checked: bool = True, older: bool = False
+) -> Connection:
     """A connection to the log. If the file may not be written, it only reads.
 
     The last connection leaves the WAL as it is: so the log can be read by those who may not write, and no process copies pages
     into the database without the append lock.
 
-    A repair opens its copy without the check of the files.
+    A repair opens its copy without the check of the files, and an upgrade a database of the format before (``older``).
 
     Raises:
         apsw.Error: See ``of_sqlite``.
@@ -268,14 +270,14 @@ def connect(folder: Path, *, synchronous: str = "NORMAL", checked: bool = True) 
         connection.pragma("trusted_schema", False)
         connection.pragma("cache_size", -_CACHE_KIB)
         connection.pragma("synchronous", synchronous)
-        _check_format(connection, path)
+        _check_format(connection, path, older=older)
         is_moved = _is_moved(connection)
     except BaseException:
         connection.close()
         raise
     if is_moved:  # by a repair that was at work while it was opened
         connection.close()
-        return connect(folder, synchronous=synchronous)
+        return connect(folder, synchronous=synchronous, checked=checked, older=older)
     return connection
 
 
@@ -371,7 +373,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _check_format(connection: Connection, path: Path) -> None:
+def _check_format(connection: Connection, path: Path, *, older: bool) -> None:
     number = connection.pragma("user_version")
     if number > FORMAT:
         raise NewerFormatError(
@@ -379,7 +381,7 @@ def _check_format(connection: Connection, path: Path) -> None:
             path=str(path),
             hint="It was written by a newer version. Run that version, or a later one.",
         )
-    if number == FORMAT - 1:
+    if number == FORMAT - 1 and not older:
         raise OldLogError(
             f"the log is of format {number}, which only development versions wrote",
             path=str(path),

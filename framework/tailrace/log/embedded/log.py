@@ -63,7 +63,7 @@ class EmbeddedLog:
     """
 
     def __init__(self, path: Path | str, options: LogOptions | None = None, *, create: bool = True) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()
         self.options = options = options or LogOptions()
         self._lock = lock = AppendLock(self.path, lease_s=options.lease_s, patience_s=options.patience_s)
         self._view = View(self.path, self._check)
@@ -309,8 +309,9 @@ class EmbeddedLog:
         Raises:
             CorruptLogError: A row is missing or does not match its checksum, or the file is damaged.
         """
+        note = self._lock.last_note()  # before the moment begins: others commit meanwhile
         with self.uncleaned(), self._view.moment("verifying the log") as rows:
-            warn_of_loss(self._check(rows), self.path)
+            warn_of_loss(check_note(rows, note, boot(), self._view.path), self.path)
             return verify(rows)
 
     def copy_to(self, folder: Path | str) -> Copied:

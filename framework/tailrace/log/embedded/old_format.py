@@ -41,7 +41,6 @@ from tailrace.log.embedded.database import (
     checksum_of,
     connect,
     filling,
-    opened,
     put_in_place,
 )
 from tailrace.log.embedded.failures import failing
@@ -162,26 +161,27 @@ def upgrade(folder: Path) -> Upgraded:
 
 def _completed(folder: Path, lock: AppendLock) -> bool:
     """Give a database of format 2 the digest of its publications, in one transaction. Returns whether it was of that format."""
-    with lock.held(), closing(opened(folder / DATABASE)) as connection:
+    with lock.held(), closing(connect(folder, synchronous="FULL", older=True)) as connection:
         if connection.pragma("user_version") != FORMAT - 1:
             return False
         _check_unused(folder)
+        lock.keep_note()
         connection.execute("BEGIN IMMEDIATE")
-        *state, checksum = next(connection.execute("SELECT identity, commits, digest, checksum FROM log"))
-        if checksum_of("log", tuple(state)) != checksum:
-            raise CorruptLogError(
-                "the row with the state of the log is damaged",
-                path=str(folder / DATABASE),
-                hint="Restore a copy.",
-            )
-        published = 0
-        for (one,) in connection.execute("SELECT checksum FROM publications"):
-            published ^= one
-        connection.execute("ALTER TABLE log ADD COLUMN published")
-        sealed = (*state, published)
-        connection.execute(
-            "UPDATE log SET published = ?, checksum = ?", (published, checksum_of("log", sealed))
-        )
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(log)")]
+        if "published" not in columns:  # some of the last development versions have it
+            *state, checksum = next(connection.execute("SELECT identity, commits, digest, checksum FROM log"))
+            if checksum_of("log", tuple(state)) != checksum:
+                raise CorruptLogError(
+                    "the row with the state of the log is damaged",
+                    path=str(folder / DATABASE),
+                    hint="Restore a copy.",
+                )
+            published = 0
+            for (one,) in connection.execute("SELECT checksum FROM publications"):
+                published ^= one
+            connection.execute("ALTER TABLE log ADD COLUMN published")
+            sealed = checksum_of("log", (*state, published))
+            connection.execute("UPDATE log SET published = ?, checksum = ?", (published, sealed))
         connection.pragma("user_version", FORMAT)
         connection.execute("COMMIT")
     return True

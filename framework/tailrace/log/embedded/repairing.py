@@ -368,25 +368,26 @@ class _Rescue:
         return found
 
     def _partition(self, name: str, place: int, known: Bounds) -> None:
-        end, size, highest_ms, written = known.start, 0, Bounds().highest_ms, False
+        end, size, highest_ms, written, commits = known.start, 0, Bounds().highest_ms, False, 0
         for block, data in self._blocks(place):
             if block.first < end and written:
                 continue
             if block.first > end:
-                self._empty(name, place, end, block.first, max(highest_ms, block.highest_ms))
+                self._empty(name, place, end, block.first, max(highest_ms, block.highest_ms), commits)
             highest_ms = max(highest_ms, block.max_ms, block.highest_ms)
-            self._commits = max(self._commits, block.commits)
-            self.changes.add_block(block._replace(commits=self._commits, highest_ms=highest_ms), data)
+            commits = max(commits, block.commits)
+            self._commits = max(self._commits, commits)
+            self.changes.add_block(block._replace(commits=commits, highest_ms=highest_ms), data)
             end, size, written = block.end, size + block.length, True
         highest_ms = max(highest_ms, known.highest_ms)
         if end < known.end:
-            self._empty(name, place, end, known.end, highest_ms)
+            self._empty(name, place, end, known.end, highest_ms, commits)
             end = known.end
         self.changes.put(PARTITIONS, (place,), Bounds(known.start, end, highest_ms, size))
 
-    def _empty(self, name: str, place: int, first: int, end: int, highest_ms: int) -> None:
+    def _empty(self, name: str, place: int, first: int, end: int, highest_ms: int, commits: int) -> None:
         self._lost.append(lost_offsets(name, first, end))
-        empty = (place, first, end, first, LOST, self._commits)
+        empty = (place, first, end, first, LOST, commits)
         self.changes.add_block(Block(*empty, highest_ms, highest_ms, 0, 0), b"")
 
     def _blocks(self, place: int) -> Iterator[tuple[Block, bytes]]:
