@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -218,7 +218,7 @@ def test_what_is_committed_while_a_log_is_verified_is_not_missing(tmp_path, monk
     moment = log._view.moment
 
     @contextmanager
-    def late(doing: str) -> Iterator[Any]:
+    def late(doing: str) -> Generator[Any]:
         with moment(doing) as rows:
             other.append("a", b"k", b"v", 0)
             yield rows
