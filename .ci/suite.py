@@ -53,8 +53,12 @@ MAIN_ONLY = (
     "tests/docs/test_reference.py",
     "tests/docs/test_tutorial.py",
     "tests/test_benchmarks.py",
-    # It tests the broker of the tests, whatever Python starts it.
+    # They test the broker of the tests, or what is done with real processes; the contract of the log runs everywhere.
+    "tests/kafka/test_artefacts.py",
     "tests/kafka/test_broker.py",
+    "tests/kafka/test_history.py",
+    "tests/kafka/test_log.py",
+    "tests/kafka/test_soak.py",
     # The engine of Spark has tests of its own.
     "tests/spark/proof",
     "tests/spark/test_engine.py::test_on_two_hosts_a_slow_task_is_overtaken_by_its_copy",
