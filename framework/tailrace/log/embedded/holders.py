@@ -2,7 +2,10 @@
 
 A process id alone is not enough: ids are reused, start again after a boot, and mean something else in another container. So
 a holder also has the start time of its process, the boot id of the machine, and the pid namespace. If another process cannot
-verify all of these, it leaves the process alone.
+verify all of these, it leaves the process alone. The same holds if ``/proc`` is that of another pid namespace.
+
+The kernel's list of locks names a file by its inode, and devices have inodes of the same number. So a process that is found there
+must also have the file open.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import os
 import re
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from select import poll
@@ -105,19 +109,29 @@ def _is_stopped_with(path: Path, pid: int, first: str) -> bool:
 def _stopped_with(path: Path, kind: str) -> list[tuple[int, str]]:
     """The stopped processes that have locked a file, and the first byte of each lock. The kernel lists who holds which lock."""
     try:
-        inode = str(path.stat().st_ino)
+        file = path.stat()
         lines = _LOCKS.read_text("ascii", errors="replace").splitlines()
     except OSError:
         return []
     found: list[tuple[int, str]] = []
     for line in lines:
         fields = line.split()
-        if len(fields) == 8 and fields[1] == kind and fields[5].rpartition(":")[2] == inode:
+        if len(fields) == 8 and fields[1] == kind and fields[5].rpartition(":")[2] == str(file.st_ino):
             pid = int(fields[4])
             life = _life(pid) if pid != os.getpid() else None
-            if life is not None and life.is_stopped:
+            if life is not None and life.is_stopped and _has_open(pid, file):
                 found.append((pid, fields[6]))
     return found
+
+
+def _has_open(pid: int, file: os.stat_result) -> bool:
+    """Whether a process has a file open; False if this user may not look."""
+    with suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                if os.path.samestat(descriptor.stat(), file):
+                    return True
+    return False
 
 
 def _killed(pid: int, is_the_one: Callable[[], bool]) -> bool:
@@ -164,6 +178,8 @@ def boot() -> bytes:
 
 def _life(pid: int) -> Life | None:
     try:
+        if Path("/proc/self").readlink() != Path(str(os.getpid())):
+            return None  # the ids in /proc are those of another pid namespace
         line = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
     except OSError:
         return None
