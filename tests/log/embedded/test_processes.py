@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
@@ -227,6 +228,41 @@ def test_who_dies_holding_the_lock_frees_it_at_once(tmp_path) -> None:
     log.append("t", b"k", b"v", 0)
     assert time.monotonic() - begun < 30
     assert sum(log.end_offset("t", number) for number in range(3)) == 1
+
+
+def test_a_child_that_was_forked_during_a_commit_does_not_hold_the_lock(tmp_path) -> None:
+    log = EmbeddedLog(tmp_path, LogOptions(patience_s=20))
+    log.create_topic("t", TopicSettings(3))
+    how = "child = os.fork()\n    if not child: time.sleep(120)\n    say(child)\n    time.sleep(120)"
+    with running(HOLDER.format(how=how), tmp_path) as holder:
+        assert holder.line() == "holds"
+        child = int(holder.line())
+        try:
+            holder.signal(signal.SIGKILL)
+            holder.ended()
+            assert log.append("t", b"k", b"v", 0, partition=1) == 0
+        finally:
+            os.kill(child, signal.SIGKILL)
+    log.verify()
+
+
+def test_a_child_that_leaves_the_block_of_its_parents_lock_changes_no_file(tmp_path) -> None:
+    held = lock.AppendLock(tmp_path)
+    with ExitStack() as stack:
+        stack.enter_context(held.held())
+        before = (tmp_path / lock.LOCK).read_bytes()
+        child = os.fork()
+        if not child:
+            with (tmp_path / "other").open("wb"):  # it gets the number of the lock's descriptor
+                try:
+                    stack.close()
+                finally:
+                    os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert (tmp_path / "other").read_bytes() == b""
+        assert (tmp_path / lock.LOCK).read_bytes() == before
+        with pytest.raises(LogUnavailableError), lock.AppendLock(tmp_path, patience_s=0.1).held():
+            pass
 
 
 def test_who_is_stopped_while_it_reads_delays_nobody_and_is_ended_when_the_wal_has_grown_too_long(

@@ -7,6 +7,8 @@ process that has waited for longer than the lease checks the holder. If the hold
 processor since, the waiting process kills it; SQLite drops its open transaction. The killed process could not have continued
 anyway, as the new owner of its tasks fences it.
 
+A forked child closes the lock's file. Otherwise it would hold its parent's lock, also after the death of the parent.
+
 A holder that works, or waits for a processor or a disk, is left alone, however slow it is. Waiting for it ends with
 LogUnavailableError.
 
@@ -24,6 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
+from weakref import WeakSet
 
 from tailrace.core.errors import LogUnavailableError
 from tailrace.log.embedded.failures import failing
@@ -75,8 +78,8 @@ class AppendLock:
         """While the lock is held: the note, which the holder may replace."""
         self._path = folder / LOCK
         self._descriptor: int | None = None
-        self._process = 0
         self._myself = Holder(boot(), 0, 0, 0)
+        _locks.add(self)
 
     def last_note(self) -> Note:
         """The note, without the lock. An empty one if there is none that can be read."""
@@ -94,7 +97,7 @@ class AppendLock:
             LogUnavailableError: The holder did not release the lock in time and was not killed; or the folder cannot be
                 written.
         """
-        descriptor = self._opened()
+        descriptor, process = self._opened(), os.getpid()
         self._acquire(descriptor)
         self.note = before = Note()
         try:
@@ -103,14 +106,8 @@ class AppendLock:
                 os.pwrite(descriptor, self._signature(os.getpid()), 0)
             yield
         finally:
-            try:
-                if self.note != before:
-                    os.pwrite(descriptor, _packed(self.note), _HOLDER.size)
-                os.pwrite(descriptor, self._signature(0), 0)
-            except OSError:
-                pass  # the file has its length already, so this is no full disk: what is not noted is only not checked
-            finally:
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
+            if process == os.getpid():  # the lock is not that of a child that was forked inside the block
+                self._release(descriptor, before)
 
     def keep_note(self) -> None:
         """While the lock is held: wait until the file has a note on the disk."""
@@ -132,14 +129,10 @@ class AppendLock:
     # --- acquiring and releasing
 
     def _opened(self) -> int:
-        if self._descriptor is not None and self._process == os.getpid():
-            return self._descriptor
-        # A forked child would share its parent's lock through the inherited descriptor. With its own it competes for it.
-        self.close()
-        with failing(self._path.parent, "taking the append lock"):
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._process = os.getpid()
-        self._myself = myself()
+        if self._descriptor is None:
+            with failing(self._path.parent, "taking the append lock"):
+                self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._myself = myself()
         return self._descriptor
 
     def _acquire(self, descriptor: int) -> None:
@@ -165,6 +158,16 @@ class AppendLock:
             time.sleep(nap_s)
             nap_s = min(nap_s * 1.5, _LONGEST_NAP_S)
 
+    def _release(self, descriptor: int, before: Note) -> None:
+        try:
+            if self.note != before:
+                os.pwrite(descriptor, _packed(self.note), _HOLDER.size)
+            os.pwrite(descriptor, self._signature(0), 0)
+        except OSError:
+            pass  # the file has its length already, so this is no full disk: what is not noted is only not checked
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+
     def _signature(self, pid: int) -> bytes:
         return _HOLDER.pack(*self._myself._replace(pid=pid), time.monotonic_ns())
 
@@ -189,6 +192,17 @@ class AppendLock:
                 "stopped",
                 hint="It belongs to another user: end it, or let it continue.",
             ) from error
+
+
+_locks: WeakSet[AppendLock] = WeakSet()
+
+
+def _close_inherited() -> None:
+    for lock in list(_locks):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
 
 
 def _holder(descriptor: int) -> _Record | None:
