@@ -22,7 +22,7 @@ from tailrace.core.errors import (
     TailraceError,
 )
 from tailrace.log import TopicSettings
-from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded import EmbeddedLog, open_files
 from tailrace.log.embedded import database as database_
 from tailrace.log.embedded.database import DATABASE, JOURNAL, MAKING, SHARED_MEMORY, WAL
 from tailrace.log.embedded.lock import LOCK, Note, _packed
@@ -254,6 +254,22 @@ class TestBeforeSQLite:
             assert {**contents(tmp_path), LOCK: before[LOCK]} == before
             assert not list(tmp_path.glob("damaged-*"))
 
+    def test_a_folder_that_cannot_be_looked_at_any_more_is_an_outage(self, tmp_path, monkeypatch) -> None:
+        log = made(tmp_path)
+        reader = log.reader({A0: 0})
+
+        def forbidden(_: Path) -> int:
+            raise PermissionError(13, "Permission denied")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(open_files, "_inode", forbidden)
+            log._view._look_s = 0.0
+            for use in (lambda: reader.fetch(*A0, 10), lambda: log.append("a", b"k", b"v", 0)):
+                with pytest.raises(LogUnavailableError, match="permission to the log's folder is denied"):
+                    use()
+        assert read(log) == whole(2)
+        assert log.append("a", b"k", b"v", 0) == 2
+
     def test_a_database_of_another_kind_is_not_repaired(self, tmp_path) -> None:
         connection = apsw.Connection(str(tmp_path / DATABASE))
         connection.execute("CREATE TABLE topics (name)")
@@ -287,6 +303,23 @@ class TestBeforeSQLite:
             shutil.copy(tmp_path / "made" / name, tmp_path / "copy")
         log = EmbeddedLog(tmp_path / "copy")
         assert log.end_offset("a", 0) == 3
+        log.append("a", b"k", b"v", 0)
+        log.verify()
+
+    def test_a_copy_of_a_stopped_log_with_an_empty_wal_is_the_log_also_without_the_note(
+        self, tmp_path
+    ) -> None:
+        made(tmp_path / "made").copy_to(tmp_path / "stopped")
+        log = EmbeddedLog(tmp_path / "stopped")
+        log._appender.checkpoint()
+        log.close()
+        (tmp_path / "copy").mkdir()
+        for name in (DATABASE, WAL):
+            shutil.copy(tmp_path / "stopped" / name, tmp_path / "copy")
+        assert (tmp_path / "copy" / WAL).stat().st_size == 0
+        assert (tmp_path / "copy" / DATABASE).read_bytes()[18:20] == b"\2\2"
+        log = EmbeddedLog(tmp_path / "copy")
+        assert read(log) == whole(2)
         log.append("a", b"k", b"v", 0)
         log.verify()
 

@@ -364,9 +364,13 @@ def lacks_wal(folder: Path, header: bytes) -> bool:
     """Whether the header is that of a log with a WAL, and its folder has neither the WAL nor a note.
 
     A database gets into WAL mode when there is a note on the disk (``as_wal``). So no crash leaves this, only a copy of one file.
-    If there is a note, ``check_note`` finds out what is missing.
+    If there is a note, ``check_note`` finds out what is missing. A WAL of no bytes is one that nobody has written to.
     """
-    return header[18:20] == _WAL_MODE and not _size(folder / WAL) and AppendLock(folder).last_note() == Note()
+    return (
+        header[18:20] == _WAL_MODE
+        and not (folder / WAL).exists()
+        and AppendLock(folder).last_note() == Note()
+    )
 
 
 def _size(path: Path) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tailrace.core.errors import CorruptLogError
+from tailrace.log.embedded.failures import failing
 
 
 class OpenFiles:
@@ -26,8 +27,10 @@ class OpenFiles:
 
         Raises:
             CorruptLogError: One was deleted or replaced.
+            LogUnavailableError: The folder cannot be read.
         """
-        found = {path: _inode(path) for path in self._paths}
+        with failing(self._folder, "looking at the log's files"):
+            found = {path: _inode(path) for path in self._paths}
         wrong = [path.name for path, inode in self._inodes.items() if inode not in (0, found[path])]
         if wrong:
             raise CorruptLogError(
