@@ -19,12 +19,17 @@ from tailrace.core.errors import (
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog, LogOptions
 from tailrace.log.embedded import appending as appending_
-from tailrace.log.embedded.database import WAL
+from tailrace.log.embedded import database as database_
+from tailrace.log.embedded import repairing as repairing_
+from tailrace.log.embedded.database import DATABASE, WAL
 from tailrace.log.embedded.lock import _HOLDER, _NOTE, LOCK
+from tailrace.log.embedded.repairing import repair
 from tests.log.embedded.damaged import (
     another_boot,
     cut_off,
+    flipped,
     made,
+    on_disk_and_in_wal,
     read,
     whole,
 )
@@ -227,3 +232,25 @@ def test_what_is_committed_while_a_log_is_verified_is_not_missing(tmp_path, monk
     log.verify()
     other.close()
     log.close()
+
+
+def test_the_old_wal_is_gone_from_the_disk_before_the_repaired_file_takes_its_place(
+    tmp_path, monkeypatch
+) -> None:
+    """Otherwise SQLite could apply it to the repaired file."""
+    on_disk_and_in_wal(tmp_path).close()
+    path = tmp_path / DATABASE
+    flipped(path, 70)
+    on_disk: list[tuple[bool, bool]] = []
+    before, sync = path.stat().st_ino, database_.sync
+
+    def synced(one: Path) -> None:
+        sync(one)
+        if one == tmp_path:
+            on_disk.append(((tmp_path / WAL).exists(), path.stat().st_ino == before))
+
+    for module in (repairing_, database_):
+        monkeypatch.setattr(module, "sync", synced)
+    assert repair(tmp_path).lost == []
+    assert on_disk[-3:] == [(True, True), (False, True), (False, False)]
+    assert read(EmbeddedLog(tmp_path))[2] == b"in the WAL"

@@ -192,9 +192,11 @@ def _check_room(folder: Path) -> None:
 
 
 def _finish(folder: Path, kept: Path, lock: AppendLock) -> None:
+    sync(folder)  # the commits of the WAL are in the repaired database
     (folder / WAL).unlink(missing_ok=True)
     if (folder / JOURNAL).exists():
         (folder / JOURNAL).rename(kept / JOURNAL)
+    sync(folder)  # after a power loss SQLite would apply them to the repaired database
     put_in_place(folder / REPAIRED)
     lock.forget()
 
