@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 import pytest
 
-from tailrace.core.errors import OffsetGoneError, RecordsLostError
+from tailrace.core.errors import OffsetGoneError, OffsetsDisagreeError, RecordsLostError
+from tailrace.core.records import Output
+from tailrace.history.last_reads import check_last_reads
 from tailrace.history.stretches import first, last, scan
 from tailrace.log import TopicPartition
 from tailrace.log.archive import Archive, ArchiveOptions, archive_log
 from tailrace.log.embedded.database import DATABASE
 from tailrace.log.embedded.repairing import repair
+from tailrace.state.looking import StateView
 from tailrace.state.snapshots import Place
 from tests.cli.commands import done as command
 from tests.cli.commands import run as attempt
@@ -38,6 +42,17 @@ def lose(folder: Path, topic: str, block: int) -> tuple[int, int]:
     said = command("log", "verify", "--log", folder / "log").out
     assert f"'{topic}' partition {PARTITION}: offsets {found.first:,} to {found.end - 1:,}" in said
     return found.first, found.end
+
+
+def lose_topic(folder: Path, topic: str) -> None:
+    """Damage the row of a topic, and repair the log: its records are kept under another name."""
+    with opened(folder) as log:
+        log._appender.checkpoint()
+    connection = apsw.Connection(str(folder / "log" / DATABASE))
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.execute("UPDATE topics SET checksum = 0 WHERE name = ?", (topic,))
+    connection.close()
+    assert repair(folder / "log").lost
 
 
 def left(folder: Path, lost: tuple[int, int]) -> dict[str, list[int]]:
@@ -189,3 +204,158 @@ def test_the_last_record_is_found_if_it_is_behind_the_lost_ones(tmp_path: Path) 
             last(log, "orders", PARTITION, stop=lost[1])
         with pytest.raises(OffsetGoneError):
             first(log, "orders", PARTITION, lost[0])
+
+
+def test_a_lost_topic_that_is_created_again_continues_behind_the_offsets_that_were_committed(
+    tmp_path: Path,
+) -> None:
+    several(tmp_path, 2)
+    run(tmp_path)
+    read = kept(tmp_path)
+    places = [TopicPartition("orders", number) for number in range(2)]
+    with opened(tmp_path) as log:
+        committed = log.committed_offsets("ledger", places)
+    lose_topic(tmp_path, "orders")
+    command("log", "create", "orders", "--partitions", "2", "--log", tmp_path / "log")
+    with opened(tmp_path) as log:
+        for place in places:
+            assert log.start_offset(*place) == log.end_offset(*place) == committed[place] > 0
+    order(tmp_path, 1_000, 60)
+    new = kept(tmp_path)
+    run(tmp_path)
+    assert of_service(tmp_path) == {key: sorted(read[key] + new[key]) for key in read}
+    assert not command("log", "verify", "--log", tmp_path / "log").err.count("damaged")
+
+
+def test_a_reader_that_is_behind_in_a_topic_that_was_created_again_gets_an_error(tmp_path: Path) -> None:
+    several(tmp_path, 1)
+    run(tmp_path)
+    with opened(tmp_path) as log:
+        place = TopicPartition("orders", 0)
+        ahead = log.end_offset(*place) + 5
+        writer = log.writer("another")
+        writer.commit({place: ahead}, "another")
+        writer.close()
+    lose_topic(tmp_path, "orders")
+    order(tmp_path, 1_000, 60)
+    with opened(tmp_path) as log:
+        assert log.start_offset(*place) == ahead
+    with pytest.raises(OffsetGoneError, match=f"to {ahead - 1} of 'orders' partition 0"):
+        run(tmp_path)
+
+
+def test_a_state_folder_is_not_emptied_if_the_changelog_is_lost(tmp_path: Path) -> None:
+    for _ in range(2):
+        several(tmp_path, 1)
+        run(tmp_path)
+    lose_topic(tmp_path, PLAN.changelog_topic)
+    before = _rows(tmp_path)
+    for _ in range(2):
+        with pytest.raises(OffsetsDisagreeError, match="no commit at all"):
+            run(tmp_path)
+    assert before
+    assert _rows(tmp_path) == before
+
+
+def test_a_state_folder_is_not_emptied_if_the_changelog_has_lost_its_end(tmp_path: Path) -> None:
+    for _ in range(3):
+        several(tmp_path, 1)
+        run(tmp_path)
+    lose(tmp_path, PLAN.changelog_topic, -1)
+    lose(tmp_path, PLAN.tape_topic, -1)
+    before = _rows(tmp_path)
+    said = attempt("run", LEDGER, "--log", tmp_path / "log", "--state", tmp_path / "state", "--until-end")
+    assert said.code == 1
+    assert "The state cannot be restored from this changelog" in said.err
+    assert _rows(tmp_path) == before
+    shutil.rmtree(tmp_path / "state")
+    said = attempt("run", LEDGER, "--log", tmp_path / "log", "--state", tmp_path / "state", "--until-end")
+    assert said.code == 1
+    assert "The state cannot be restored from this changelog" in said.err
+    assert "--after-deleted" not in said.err
+
+
+@pytest.mark.parametrize("block", [0, 1, -1], ids=["first", "in the middle", "last"])
+def test_a_service_continues_without_lost_records_of_its_tape(tmp_path: Path, block: int) -> None:
+    for _ in range(4):
+        several(tmp_path, 1)
+        run(tmp_path)
+    lose(tmp_path, PLAN.tape_topic, block)
+    several(tmp_path, 1)
+    said = command("run", LEDGER, "--log", tmp_path / "log", "--state", tmp_path / "state", "--until-end")
+    assert "emptied" not in said.err, "the changelog shows that the state is of this history"
+    assert of_service(tmp_path) == kept(tmp_path)
+
+
+def test_a_snapshot_does_not_need_the_last_record_that_its_state_has_read(tmp_path: Path) -> None:
+    several(tmp_path, 4)
+    run(tmp_path)
+    lost = lose(tmp_path, "orders", -1)
+    command("snapshot", "create", LEDGER, "--log", tmp_path / "log", "--snapshots", tmp_path / "snapshots")
+    _, snapshot = lived.done(tmp_path, LEDGER, order="tape", after_deleted=True)
+    assert ids(lived.rebuilt(snapshot)) == left(tmp_path, lost)
+
+
+def test_a_snapshot_is_compared_without_records_that_were_lost_since(tmp_path: Path) -> None:
+    several(tmp_path, 4)
+    run(tmp_path)
+    _, snapshot = lived.done(tmp_path, LEDGER, order="tape")
+    lose(tmp_path, "orders", -1)
+    with opened(tmp_path) as log:
+        check_last_reads(log, snapshot, PARTITION)
+
+
+def test_an_archive_continues_behind_a_last_archived_record_that_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    several(tmp_path, 4)
+    archive = Archive(Place.at(str(tmp_path / "archive")))
+    place = TopicPartition("orders", PARTITION)
+    with opened(tmp_path) as log:
+        archive_log(log, archive)
+    lost = lose(tmp_path, "orders", -1)
+    several(tmp_path, 1)
+    with opened(tmp_path) as log:
+        archive_log(log, archive)
+        assert not caplog.messages, "the record before, or the other partition, shows that it is the same log"
+        stretches = [(one.start, one.stop) for one in archive.chunks(place)]
+        assert stretches[0] == (0, lost[1])
+        assert stretches[-1][1] == log.end_offset(*place)
+
+
+def test_dead_letters_that_are_left_are_listed_and_the_lost_ones_are_named(tmp_path: Path) -> None:
+    for number in range(3):
+        order(tmp_path, 20 * number, 20)
+        lived.append(
+            tmp_path, [Output("orders", key.encode(), b"nonsense", 1) for key in "abcdef"], {"orders": 2}
+        )
+        run(tmp_path)
+    arguments = "dead-letters", "list", "ledger", "--json", "--log", tmp_path / "log"
+    before = command(*arguments).lines
+    lost = lose(tmp_path, PLAN.dead_letters_topic, 1)
+    said = command(*arguments)
+    gone = {f"{PARTITION}-{offset}" for offset in range(*lost)}
+    assert gone
+    assert said.lines == [one for one in before if one["id"] not in gone]
+    assert (
+        f"{PLAN.dead_letters_topic!r} partition {PARTITION}: the records at offsets {lost[0]} to" in said.err
+    )
+
+
+def test_outputs_of_a_rebuild_in_canonical_order_are_published_without_the_tape(tmp_path: Path) -> None:
+    for _ in range(3):
+        several(tmp_path, 1)
+        run(tmp_path)
+    lose(tmp_path, PLAN.tape_topic, 1)
+    _, snapshot = lived.done(tmp_path, LEDGER, order="canonical", outputs="topic:.again")
+    assert ids(lived.rebuilt(snapshot)) == kept(tmp_path)
+    assert len(lived.read(tmp_path, "ledger-seen.again")) == 60
+
+
+def _rows(folder: Path) -> dict[bytes, bytes]:
+    """All rows in the state folders of the app's tasks."""
+    found: dict[bytes, bytes] = {}
+    for number in range(2):
+        with closing(StateView(folder / "state" / "ledger" / str(number))) as state:
+            found |= {b"%d" % number + row: value for row, value in state.scan(b"\x01", b"\xff")}
+    return found

@@ -16,6 +16,10 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
+import click
+
+from tailrace.core.errors import RecordsLostError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -54,6 +58,11 @@ def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> list[str]:
     text = io.StringIO()
     _console(text).print(drawn)
     return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+def say_lost(error: RecordsLostError) -> None:
+    """Name lost records on standard error; what is left is shown."""
+    click.echo(f"{error.topic!r} partition {error.partition}: {error.what}", err=True)
 
 
 def show_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from tailrace.cli import showing
 from tailrace.cli.arguments import any_log_option, app_argument, json_option, name_of, opened_log, piped
 from tailrace.cli.commands import Commands
-from tailrace.cli.console import show_table
+from tailrace.cli.console import say_lost, show_table
 from tailrace.cli.misspelt import Choice
 from tailrace.core.errors import RecordError
 from tailrace.history.dead_letters import letters
@@ -66,7 +66,7 @@ def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, f
     with opened_log(folder) as log, piped():
         found = [
             (letter, outcome)
-            for letter, outcome in letters_with_outcomes(log, name, _wanted((), reasons, set()))
+            for letter, outcome in letters_with_outcomes(log, name, _wanted((), reasons, set()), say_lost)
             if not (pending and outcome.state not in {"pending", "timer"})
         ]
     with piped():
@@ -106,7 +106,7 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path | str) -> None:
     assert place is not None
     with opened_log(folder) as log:
         there = letters.dead_letter(log, name, *place) is not None
-        shown = letters_with_outcomes(log, name, lambda one: one.id == id_) if there else []
+        shown = letters_with_outcomes(log, name, lambda one: one.id == id_, say_lost) if there else []
     if not shown:
         raise _missing(name, [id_])
     ((letter, outcome),) = shown

@@ -27,14 +27,14 @@ from tailrace.cli.arguments import (
     written,
 )
 from tailrace.cli.commands import Commands
-from tailrace.cli.console import show_table
+from tailrace.cli.console import say_lost, show_table
 from tailrace.cli.keeping import clean, retain
 from tailrace.cli.log_files import copy, repair, upgrade, verify
 from tailrace.cli.misspelt import Choice, WholeNumber
 from tailrace.core.counting import counted
 from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.durations import spelled
-from tailrace.core.errors import DefinitionError, RecordsLostError
+from tailrace.core.errors import DefinitionError
 from tailrace.core.records import InputRecord
 from tailrace.history.app_topics import prepare_topics
 from tailrace.history.stretches import scan
@@ -267,7 +267,7 @@ def _between(
         first = start.offset
         if start.time_ms is not None:
             first = log.offset_at(topic, number, start.time_ms)
-        for record in scan(log, topic, number, first, stop.offset, on_lost=_say_lost):
+        for record in scan(log, topic, number, first, stop.offset, on_lost=say_lost):
             if start.time_ms is not None and record.timestamp_ms < start.time_ms:
                 continue
             if stop.time_ms is not None and record.timestamp_ms >= stop.time_ms:
@@ -275,16 +275,12 @@ def _between(
             yield number, record
 
 
-def _say_lost(error: RecordsLostError) -> None:
-    click.echo(f"{error.topic!r} partition {error.partition}: {error.what}", err=True)
-
-
 def _last(log: Log, topic: str, ends: dict[int, int], count: int) -> list[tuple[int, InputRecord]]:
     """The last ``count`` records of some partitions together, by timestamp. In a compacted topic there may be fewer."""
     found = [
         (number, record)
         for number, end in ends.items()
-        for record in scan(log, topic, number, max(0, end - count), end, on_lost=_say_lost)
+        for record in scan(log, topic, number, max(0, end - count), end, on_lost=say_lost)
     ]
 
     def place(one: tuple[int, InputRecord]) -> tuple[int, int, int]:

@@ -5,14 +5,14 @@ all commits. There is then no commit whose identity could be compared (see ``com
 whether the log holds the records that the state has read. So a snapshot notes the offset and the digest of the last record of
 each input before the position in its cut, and a start or a canonical rebuild from it compares the record that the log has there.
 
-A record that the log has deleted, or never had in the topic, is not compared. Internal topics of the app are not either: a start
+A record that the log has deleted or lost, or never had in the topic, is not compared. Internal topics of the app are not either: a start
 brings along what was under way in them.
 """
 
 from __future__ import annotations
 
 from tailrace.core.engine import tape
-from tailrace.core.errors import SnapshotMismatchError
+from tailrace.core.errors import RecordsLostError, SnapshotMismatchError
 from tailrace.core.records import RecordMark
 from tailrace.history.beginnings import is_own
 from tailrace.history.stretches import first, last
@@ -29,7 +29,10 @@ def last_reads(log: Log, partition: int, cut: bytes) -> dict[str, RecordMark]:
     for name, position in sorted(decoded.positions.items()):
         if name not in known or is_own(name, decoded.app):
             continue
-        record = last(log, name, partition, stop=position)
+        try:
+            record = last(log, name, partition, stop=position)
+        except RecordsLostError:
+            continue
         if record is not None:
             found[name] = RecordMark.of(record)
     return found
@@ -47,7 +50,10 @@ def check_last_reads(log: Log, snapshot: Snapshot, partition: int) -> None:
             name, partition
         ):
             continue
-        record = first(log, name, partition, read.offset)
+        try:
+            record = first(log, name, partition, read.offset)
+        except RecordsLostError:
+            continue
         if record is not None and record.offset == read.offset and RecordMark.of(record) != read:
             raise SnapshotMismatchError(
                 f"the snapshot {snapshot.manifest.id} has read another record at offset {read.offset} of {name!r} partition "

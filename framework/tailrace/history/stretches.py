@@ -70,9 +70,15 @@ def scan(
     return chain.from_iterable(batches(log, topic, partition, start, stop, whole=whole, on_lost=on_lost))
 
 
-def first(log: Log, topic: str, partition: int, start: int | None = None) -> InputRecord | None:
-    """The first committed record at or after an offset; None if there is none."""
-    return next(chain.from_iterable(batches(log, topic, partition, start, at_once=1)), None)
+def first(
+    log: Log,
+    topic: str,
+    partition: int,
+    start: int | None = None,
+    on_lost: Callable[[RecordsLostError], object] | None = None,
+) -> InputRecord | None:
+    """The first committed record at or after an offset; None if there is none. With ``on_lost``, the first that is not lost."""
+    return next(chain.from_iterable(batches(log, topic, partition, start, at_once=1, on_lost=on_lost)), None)
 
 
 def last(

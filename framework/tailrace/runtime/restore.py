@@ -21,6 +21,8 @@ A position alone does not prove that a store is a copy of *this* changelog: a lo
 backup, or created again, has other records at the same offsets. So the log must have the commit that the store stands at, and
 the one that it was being read toward (see ``history.commit_identity``). A store of another history is emptied and filled from
 the log, and a warning names both identities. The log decides even if it has fewer commits than the store, or none.
+Only if it has no cut although the group has committed offsets, the store is left as it is: step 5 would refuse the start, and the
+state would be gone.
 
 While rows are being applied, the store is between two commits. This is safe: no task runs on it before step 5, and a restore
 that was killed or stopped here resumes from the position written with the last batch.
@@ -146,11 +148,10 @@ class Restore:
         try:
             before = self._held(end, begun_ms)
             after, applied = self._catch_up(before, end, begun_ms)
+            positions = self._check_offsets(after.core)
         except _StoppedError:
             writer.close()
             return None
-        try:
-            positions = self._check_offsets(after.core)
         except OffsetsDisagreeError:
             if self.log.end_offset(*self.changelog) == end:
                 raise
@@ -179,17 +180,21 @@ class Restore:
                     path=None if (path := getattr(self.store, "path", None)) is None else str(path),
                     hint="Give every task a folder of its own.",
                 )
-        if held.changelog_position == UNFINISHED or held.format < FORMAT:
-            return self._emptied(now_ms)
-        if (why := self._not_of_this_history(held, end)) is not None:
+        why = None
+        if held.changelog_position != UNFINISHED and held.format >= FORMAT:
+            why = self._not_of_this_history(held, end)
+            if why is None:
+                return held
+        if self._last_cut(end) is None:
+            self._check_offsets(None)
+        if why is not None:
             _log.warning(
                 "the state folder stands after a commit that this log does not have: %s. The log has lost its end since (for "
                 "example, it is a restored backup), or it is another log. The state is emptied and restored from the log",
                 why,
                 extra={"app": self.plan.app, "partition": self.partition},
             )
-            return self._emptied(now_ms)
-        return held
+        return self._emptied(now_ms)
 
     def _not_of_this_history(self, held: StoreCut, end: int) -> str | None:
         """Why the store cannot be shown to be a copy of this changelog; None if it is one."""
@@ -208,8 +213,7 @@ class Restore:
         reader.seek(topic, partition, held.changelog_position)
         applied, waited_s = 0, 0.0
         position, core, complete_ms = held.changelog_position, held.core, held.at_end_ms
-        last = last_cut(self.log, self.changelog, end) if position < end else None
-        toward = None if last is None else last.value
+        toward = self._last_cut(end) if position < end else None
         try:
             while position < end:
                 self._stop_if_asked()
@@ -264,6 +268,15 @@ class Restore:
             index.update(rows.derived_index_rows(name, old, changed[name]))
         self.store.write(changed | index, msgspec.structs.replace(cut, core=core).encode())
         return core
+
+    def _last_cut(self, end: int) -> bytes | None:
+        """The last cut in the changelog; None if there is none."""
+        try:
+            last = last_cut(self.log, self.changelog, end)
+        except RecordsLostError as error:
+            error.hint = _WITHOUT_CHANGELOG
+            raise
+        return None if last is None else last.value
 
     def _emptied(self, now_ms: int) -> StoreCut:
         """Empty the store, batch by batch; one that is killed on the way is emptied further when it is found."""

@@ -16,7 +16,7 @@ from typing import NamedTuple, get_args
 import msgspec
 
 from tailrace.core.engine.redriven import redriven_header
-from tailrace.core.errors import HANDLER_FAILED, BadReason, UnknownTopicError
+from tailrace.core.errors import HANDLER_FAILED, BadReason, RecordsLostError, UnknownTopicError
 from tailrace.core.records import Headers, InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
@@ -100,15 +100,17 @@ def parse_id(text: str) -> tuple[int, int] | None:
     return None if found is None else (int(found[1]), int(found[2]))
 
 
-def dead_letters(log: Log, app: str) -> Iterator[DeadLetter]:
-    """All dead letters of an app that the log still has, partition after partition.
+def dead_letters(
+    log: Log, app: str, on_lost: Callable[[RecordsLostError], object] | None = None
+) -> Iterator[DeadLetter]:
+    """All dead letters of an app that the log still has, partition after partition; ``on_lost`` as with ``stretches.scan``.
 
     Raises:
         UnknownTopicError: The app has never run on this log.
     """
     topic = topic_of(app)
     for partition in range(_partitions(log, app)):
-        for record in scan(log, topic, partition):
+        for record in scan(log, topic, partition, on_lost=on_lost):
             yield read(partition, record)
 
 

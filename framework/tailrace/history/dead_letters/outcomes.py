@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from tailrace.core.engine.redriven import redriven_ids
+from tailrace.core.errors import RecordsLostError
 from tailrace.history.dead_letters.letters import DeadLetter, Note, dead_letters, notes, redriven, topic_of
 from tailrace.history.stretches import scan
 from tailrace.log.interface import Log, TopicPartition
@@ -36,20 +37,31 @@ class Outcome(NamedTuple):
 
 
 def letters_with_outcomes(
-    log: Log, app: str, wanted: Callable[[DeadLetter], bool] = lambda _: True
+    log: Log,
+    app: str,
+    wanted: Callable[[DeadLetter], bool] = lambda _: True,
+    on_lost: Callable[[RecordsLostError], object] | None = None,
 ) -> list[tuple[DeadLetter, Outcome]]:
-    """The wanted dead letters of an app, partition after partition, with their outcomes.
+    """The wanted dead letters of an app, partition after partition, with their outcomes; ``on_lost`` as with ``stretches.scan``.
 
     Raises:
         UnknownTopicError: The app has never run on this log.
     """
+    lost: list[RecordsLostError] = []
+
+    def leave_out(error: RecordsLostError) -> None:
+        if on_lost is None:
+            raise error
+        on_lost(error)
+        lost.append(error)
+
     own, done, noted = topic_of(app), redriven(log, app), notes(log, app)
     # Read positions before letters: the letters of all records before these positions are then in the log.
     places = {TopicPartition(one.topic, one.partition) for one in noted.values() if not one.snapshot}
     positions = log.committed_offsets(app, places)
     asked: list[DeadLetter] = []
     failed_as: dict[str, str] = {}
-    for letter in dead_letters(log, app):
+    for letter in dead_letters(log, app, leave_out):
         if again := redriven_ids(letter.record.headers, own):
             failed_as[again[-1]] = letter.id
         if wanted(letter):
@@ -69,7 +81,8 @@ def letters_with_outcomes(
         if letter.id in failed_as:
             return Outcome("failed", at_ms, failed_as[letter.id])
         position = None if note is None else positions.get(TopicPartition(note.topic, note.partition))
-        if offset is None or position is None:
+        # A lost letter may be one of a record that failed again.
+        if offset is None or position is None or (lost and offset < position):
             return Outcome("redriven", at_ms)
         return Outcome("handled" if offset < position else "unread", at_ms)
 
@@ -77,7 +90,7 @@ def letters_with_outcomes(
 
 
 def offsets_of(log: Log, app: str, wanted: Mapping[str, Note]) -> dict[str, int]:
-    """The offsets of the records of redriven letters, without those that the log has deleted."""
+    """The offsets of the records of redriven letters, without those that the log has deleted or lost."""
     own, found = topic_of(app), dict[str, int]()
     starts: dict[TopicPartition, int] = {}
     left: dict[TopicPartition, set[str]] = {}
@@ -89,7 +102,7 @@ def offsets_of(log: Log, app: str, wanted: Mapping[str, Note]) -> dict[str, int]
     for place, ids in left.items():
         if place.topic not in known or place.partition >= known[place.topic].partitions:
             continue
-        for record in scan(log, *place, starts[place]):
+        for record in scan(log, *place, starts[place], on_lost=lambda _: None):
             again = redriven_ids(record.headers, own) if record.headers else []
             if again and again[-1] in ids:
                 ids.remove(again[-1])

@@ -12,7 +12,7 @@ and publishes mark by mark: the outputs up to it, the watermark, and the progres
     publishers   one for each task, all registered before the first record: as in a live service, a task holds all readers
                  back until it has published
     order        along a tape, that of the service's commits, which is in the log. So the same code gives the same topics,
-                 record by record. If the log does not have it (an archive, canonical order): by clock, then by partition
+                 record by record. If the log does not have all of it (an archive, canonical order, lost records): by clock, then by partition
     marks        along a tape, one per record of the tape. In canonical order, when the task's clock reaches another minute,
                  or after ``MOST`` more outputs, if no drain is open: this depends on the records alone
 """
@@ -27,6 +27,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.publications import published_by
 from tailrace.core.engine.task import Task
+from tailrace.core.errors import RecordsLostError
 from tailrace.core.records import CHANNEL
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.stretches import scan
@@ -134,7 +135,11 @@ def _ranks(plan: Plan, log: EmbeddedLog) -> dict[tuple[int, int], int]:
     for number in range(plan.partitions):
         rank = -1
         place = TopicPartition(plan.tape_topic, number)
-        for record in reversed(list(scan(log, *place))):
+        try:
+            records = list(scan(log, *place))
+        except RecordsLostError:
+            return {}
+        for record in reversed(records):
             rank = offsets.get((place, record.offset + 1), rank)
             found.setdefault((number, tape.decode_tape(record.value or b"").number), rank)
     return found

@@ -14,7 +14,7 @@ from tailrace.log.embedded.appending import now_ms as present_ms
 from tailrace.log.embedded.checking import verify
 from tailrace.log.embedded.cleaning import Cleaned, clean, held_off, is_due
 from tailrace.log.embedded.copying import Copied, check_machine, copy_log
-from tailrace.log.embedded.database import PARTITIONS, TOPICS, WAL, WRITERS, prepare
+from tailrace.log.embedded.database import OFFSETS, PARTITIONS, TOPICS, WAL, WRITERS, prepare
 from tailrace.log.embedded.holders import boot
 from tailrace.log.embedded.lock import AppendLock
 from tailrace.log.embedded.reader import EmbeddedReader
@@ -85,7 +85,10 @@ class EmbeddedLog:
     # --- topics and positions
 
     def create_topic(self, topic: str, settings: TopicSettings, /) -> None:
-        """See ``Log.create_topic``."""
+        """See ``Log.create_topic``. A topic that a repair has lost continues behind what its readers have committed.
+
+        Their positions stay in the log, so a new record must not get an offset that one of them has read.
+        """
         with self._view.moment() as rows:
             if _known(rows, topic, settings):
                 return
@@ -98,8 +101,12 @@ class EmbeddedLog:
             compacted = int(settings.compacted)
             limits = settings.retention_ms, settings.retention_bytes
             changes.put(TOPICS, (topic,), (number, place, settings.partitions, compacted, *limits))
-            for at in range(place, place + settings.partitions):
-                changes.put(PARTITIONS, (at,), tuple(Bounds()))
+            ends = dict.fromkeys(range(settings.partitions), 0)
+            for (_, name, partition), (offset,) in changes.all(OFFSETS):
+                if name == topic and partition in ends:
+                    ends[partition] = max(ends[partition], offset)
+            for partition, end in ends.items():
+                changes.put(PARTITIONS, (place + partition,), Bounds(start=end, end=end))
 
     def topics(self) -> Mapping[str, TopicSettings]:
         """See ``Log.topics``."""
