@@ -19,7 +19,7 @@ from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import TopicPartition, TopicSettings
 from tailrace.log.kafka.connection import Connection
 from tailrace.log.kafka.failures import RETRIED, as_log_error, kafka_error
-from tailrace.log.kafka.library import AdminClient, At, admin_library, library
+from tailrace.log.kafka.library import AdminClient, At, Consumer, admin_library, library
 
 _R = TypeVar("_R")
 
@@ -196,19 +196,21 @@ class Cluster:
         )
         return {self.place(at): answer for at, answer in answers.items()}
 
-    def committed(self, group: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offsets of a group, once no transaction that changes them is open."""
-        name = self.prefix + group
-        request = library().ConsumerGroupTopicPartitions(name, [self.at(place) for place in places])
-        if not request.topic_partitions:
+    def committed(
+        self, consumer: Consumer, group: str, places: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """The offsets of a group, once no transaction that changes them is open.
+
+        A consumer of the group asks: the library crashes if a coordinator that restarts answers the same question of a client for
+        administration (librdkafka 2.16).
+        """
+        wanted = [self.at(place) for place in places]
+        if not wanted:
             return {}
 
         def ask() -> dict[TopicPartition, int]:
-            answer = self._client_().list_consumer_group_offsets(
-                [request], require_stable=True, request_timeout=_REQUEST_S
-            )
             found: dict[TopicPartition, int] = {}
-            for one in answer[name].result().topic_partitions:
+            for one in consumer.committed(wanted, timeout=_REQUEST_S):
                 if one.error is not None:
                     raise _Failed(one.error)
                 if one.offset >= 0:

@@ -59,8 +59,8 @@ class KafkaLog:
         self.check_owned: Callable[[], None] = lambda: None
         """Called by ``writer`` right before it takes an id over; may raise."""
         self._mutex = threading.Lock()
-        self._members: dict[str, Consumer] = {}
-        """By group, a consumer that is no member, for its metadata."""
+        self._outsiders: dict[str, Consumer] = {}
+        """By group, a consumer that is no member, for its offsets and metadata."""
         self._joined: dict[str, Membership] = {}
         self._followed: set[str] = set()
         self._commits = 0
@@ -106,7 +106,7 @@ class KafkaLog:
         self, group: str, partitions: Iterable[TopicPartition], /
     ) -> Mapping[TopicPartition, int]:
         """See ``Log.committed_offsets``. Waits while a transaction that changes them is open."""
-        return self._cluster.committed(group, partitions)
+        return self._cluster.committed(self._outsider(group), group, partitions)
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         """See ``Log.publications``."""
@@ -185,7 +185,7 @@ class KafkaLog:
             self._cluster,
             self._router(),
             patience_s=self.options.patience_s,
-            membership=self._membership,
+            membership=self._metadata_of,
             follow=self._follow,
             committed=self._note_commit,
         )
@@ -238,8 +238,8 @@ class KafkaLog:
     def close(self) -> None:
         """See ``Log.close``."""
         with self._mutex:
-            members, self._members = self._members, {}
-        for consumer in members.values():
+            outsiders, self._outsiders = self._outsiders, {}
+        for consumer in outsiders.values():
             consumer.close()
         self._cluster.close()
 
@@ -248,15 +248,19 @@ class KafkaLog:
     def _router(self) -> Router:
         return Router(self.partitions, self.options.max_record_bytes)
 
-    def _membership(self, group: str) -> Any:
+    def _metadata_of(self, group: str) -> Any:
         """The metadata of a group. If this process is no member, commits are fenced by the transactional id alone."""
         if (joined := self._joined.get(group)) is not None:
             return joined.metadata()
+        return self._outsider(group).consumer_group_metadata()
+
+    def _outsider(self, group: str) -> Consumer:
+        """A consumer of a group that is no member of it."""
         with self._mutex:
-            found = self._members.get(group)
+            found = self._outsiders.get(group)
             if found is None:
-                found = self._members[group] = self._connection.consumer(group)
-        return found.consumer_group_metadata()
+                found = self._outsiders[group] = self._connection.consumer(group)
+            return found
 
     def _follow(self, topic: str) -> str:
         """The topic of a topic's watermarks, which is created if it does not exist."""
