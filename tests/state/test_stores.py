@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.core.storage import Store
-from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory, open_store
+from tailrace.state import MemoryStore, OverlayStore, RocksStore, StateIdentity, StateMemory, open_store
 
 OURS = StateIdentity("flights", 0)
 
@@ -22,10 +22,11 @@ batches = st.dictionaries(row_keys, st.none() | st.binary(max_size=4), max_size=
 bounds = st.tuples(st.binary(max_size=3), st.binary(max_size=3))
 
 
-@pytest.fixture(params=["memory", "rocks"])
+@pytest.fixture(params=["memory", "rocks", "overlay"])
 def store(request, tmp_path: Path) -> Iterator[Store]:
+    store = open_store(None if request.param == "memory" else tmp_path / "state", OURS)
     with contextlib.closing(
-        open_store(None if request.param == "memory" else tmp_path / "state", OURS)
+        OverlayStore(store, 3, 1 << 20) if request.param == "overlay" else store
     ) as store:
         yield store
 

@@ -1,6 +1,7 @@
 """Stores of keyed state: rows in memory or in RocksDB, behind the store interface of `core`.
 
-A store writes one commit at a time, atomically, with its position in the log.
+A store writes one commit at a time, atomically, with its position in the log. In front of a store on disk, an overlay can keep some
+commits in memory and write them together.
 It does not know what its rows mean.
 """
 
@@ -11,10 +12,11 @@ from pathlib import Path
 from tailrace.core.storage import Store
 from tailrace.state.folder import StateIdentity
 from tailrace.state.memory import MemoryStore
+from tailrace.state.overlay import OverlayStore
 from tailrace.state.rocks import RocksStore
 from tailrace.state.tuning import StateMemory
 
-__all__ = ["MemoryStore", "RocksStore", "StateIdentity", "StateMemory", "open_store"]
+__all__ = ["MemoryStore", "OverlayStore", "RocksStore", "StateIdentity", "StateMemory", "open_store"]
 
 
 def open_store(folder: Path | None, identity: StateIdentity, memory: StateMemory | None = None) -> Store:

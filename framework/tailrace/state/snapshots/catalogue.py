@@ -33,6 +33,7 @@ from tailrace.core.errors import (
     ForeignSnapshotError,
     IncompleteSnapshotError,
     NewerFormatError,
+    OptionError,
     SnapshotInUseError,
     SnapshotTakenError,
     UnknownSnapshotError,
@@ -428,7 +429,7 @@ def _told(manifest: Manifest) -> str:
 
 def _must_be_a_name(text: str, what: str) -> None:
     if not _NAME.fullmatch(text) or text == LATEST:
-        raise UsageError(
+        raise OptionError(
             f"{text!r} cannot be the {what} of a snapshot",
             hint="Use letters, digits, dots, dashes and underlines, beginning with a letter or digit.",
         )

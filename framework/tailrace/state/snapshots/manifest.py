@@ -52,6 +52,9 @@ class TaskEntry(msgspec.Struct, frozen=True):
     are as they were before there was such a field."""
     read: dict[str, RecordMark] | msgspec.UnsetType = msgspec.UNSET
     """By input, the last record that the task has read. Unset in the same way."""
+    waiting: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    """By internal topic of the app that it reads, the number of records on their way to the task. If it is unset, these are all from
+    the position in the cut to the end in the manifest, without a gap."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
